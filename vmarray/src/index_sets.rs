@@ -66,14 +66,14 @@ pub type Dimension = u32;
 
 /// A multiset of tuples of `u64`, all of one width, with a dimension label for each column.
 ///
-/// Tuples keep their order, and duplicates are kept. Labels are any distinct numbers in any order. The values
-/// are in one vector, tuple after tuple. A set without dimensions holds empty tuples, so it stores only their
-/// number.
+/// The set keeps the order of the tuples, and keeps duplicates. Labels are distinct numbers in any order. One
+/// vector stores the values, tuple after tuple. A set without dimensions contains empty tuples, so it stores
+/// only their number.
 ///
 /// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
 ///
-/// [`combine`](Self::combine) merges two sets on their common dimensions. [`Combine`] does so within
-/// bounded memory, in chunks, or into an array larger than RAM.
+/// [`combine`](Self::combine) computes the natural join of two sets. [`Combine`] also bounds the memory,
+/// returns the results in chunks, or writes them to an array larger than RAM.
 ///
 /// ```
 /// use vmarray::{ErrorKind, IndexSet};
@@ -105,7 +105,7 @@ pub type Dimension = u32;
 pub struct IndexSet {
     dimensions: Vec<Dimension>,
     values: Vec<u64>,
-    /// Stored separately from the values, since tuples of no dimensions have none.
+    /// The number of tuples. The values do not determine it if the set has no dimensions.
     len: usize,
 }
 
@@ -132,7 +132,7 @@ impl IndexSet {
         Ok(set)
     }
 
-    /// Creates a set of the tuples in a vector, one after the other. Copies nothing.
+    /// Creates a set from a vector of values, tuple after tuple, without a copy.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if
@@ -143,7 +143,7 @@ impl IndexSet {
         Ok(Self { dimensions, values, len })
     }
 
-    /// Assembles parts that are known to fit together.
+    /// Creates a set from checked parts.
     pub(crate) fn assemble(dimensions: Vec<Dimension>, values: Vec<u64>, len: usize) -> Self {
         debug_assert_eq!(values.len(), len * dimensions.len());
         Self { dimensions, values, len }
@@ -217,14 +217,14 @@ impl IndexSet {
     }
 }
 
-/// All values, tuple after tuple, without a copy.
+/// Returns all values, tuple after tuple, without a copy.
 impl From<IndexSet> for Vec<u64> {
     fn from(mut set: IndexSet) -> Self {
         std::mem::take(&mut set.values)
     }
 }
 
-/// Returns the memory of a long set to the pool.
+/// Returns the memory of a long set to the pool of scratch memory.
 impl Drop for IndexSet {
     fn drop(&mut self) {
         scratch_pool::keep(std::mem::take(&mut self.values));
@@ -240,7 +240,7 @@ impl<'a> IntoIterator for &'a IndexSet {
     }
 }
 
-/// The tuples of an [`IndexSet`] as slices, from either end.
+/// A double-ended iterator over the tuples of an [`IndexSet`], as slices.
 ///
 /// ```
 /// let set = vmarray::IndexSet::from_rows([0], [[1], [2], [3]])?;
@@ -291,7 +291,7 @@ impl DoubleEndedIterator for IndexSetRows<'_> {
 impl ExactSizeIterator for IndexSetRows<'_> {}
 impl FusedIterator for IndexSetRows<'_> {}
 
-/// Collects labels, which must be distinct.
+/// Collects labels; returns an error if a label occurs twice.
 pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Vec<Dimension>> {
     let dimensions: Vec<Dimension> = dimensions.into_iter().collect();
     let mut seen = HashSet::with_capacity(dimensions.len());
@@ -301,7 +301,8 @@ pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Resul
     }
 }
 
-/// Returns the number of tuples in `values` values.
+/// Returns the number of tuples of `width` values in `values` values; returns an error for an incomplete
+/// tuple.
 fn whole_tuples(values: usize, width: usize) -> Result<usize> {
     let (tuple, got) = (values.checked_div(width).unwrap_or(0), values.checked_rem(width).unwrap_or(values));
     if got > 0 { Err(ErrorKind::RaggedTuple { tuple, expected: width, got }.into()) } else { Ok(tuple) }

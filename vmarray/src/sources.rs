@@ -1,4 +1,4 @@
-//! Sources: memory of the program as an operand of devices.
+//! Sources: slices and vectors of the program as operands of device work.
 
 #[forbid(unsafe_code)]
 mod batch;
@@ -41,46 +41,50 @@ pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
 
-/// Elements in memory of the program (a slice, a vector, a mapped file) that devices can search and change
-/// too.
+/// Elements in memory of the program, such as a slice, a vector or a mapped file. Devices can search and
+/// change them as well.
 ///
-/// Pages of an array live on devices and are cached in RAM. Pages of a source live in RAM and are cached on
-/// devices: an operation copies them there, and an access of the program copies newer ones back. Device
-/// memory is bounded, so devices can search and change data larger than their memory.
+/// The pages of a [`VirtualArray`](crate::VirtualArray) are stored on devices and cached in RAM. A source is
+/// the reverse: its pages are stored in memory of the program, their *home*, and cached on devices. An
+/// operation on a device copies the pages to the device. A later access of the program copies changed
+/// elements back to the home. The cache on a device has a limited number of *slots*, each for one page, so a
+/// source may be larger than the device memory.
 ///
 /// # Coherence
 ///
-/// For each *block*, 1/64 of a page, a directory records whether the device of the page has a copy, and
-/// whether the copy is newer than the home. At most one of the two is newer, and each page has one device. An
-/// access transfers no data that is valid at its destination:
+/// Each page belongs to one device. A directory records for each *block*, 1/64 of a page, if the device has a
+/// copy, and if this copy is newer than the home. An operation copies only blocks that are not valid at the
+/// destination:
 ///
 /// | operation | copied data |
 /// |---|---|
-/// | [`find`](crate::views::View::find), [`count`](crate::views::View::count), [`position`](crate::views::View::position), [`prefetch`](crate::views::View::prefetch) | to the devices, blocks of the range that are not there |
+/// | [`find`](crate::views::View::find), [`count`](crate::views::View::count), [`position`](crate::views::View::position), [`prefetch`](crate::views::View::prefetch) | to the devices, blocks of the range that the devices do not have |
 /// | [`count_where`](crate::views::Query::count_where), [`sum`](crate::views::Query::sum), [`min`](crate::views::Query::min) and other queries by [expressions](crate::expr) | the same |
-/// | [`select_where`](crate::views::View::select_where) | the same; back, selected elements that are newer on a device |
-/// | [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) | the same; nothing for blocks that are overwritten completely |
-/// | the same on [joined](crate::views::View::join) views | the same, and each time the elements of the others |
-/// | [`sort`](crate::views::ViewMut::sort) | home, all that is newer on a device; nothing is valid there afterwards |
+/// | [`select_where`](crate::views::View::select_where) | the same; and to the home, selected elements that are newer on a device |
+/// | [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) | the same, except for blocks that the operation overwrites completely |
+/// | these operations on [joined](crate::views::View::join) views | the same, and in each call the elements of the other views |
+/// | [`sort`](crate::views::ViewMut::sort) | to the home, all blocks that are newer on a device; afterwards no device copy is valid |
 /// | [`fill`](crate::views::ViewMut::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
-/// | [`get`](crate::views::View::get), [`read`](crate::views::View::read), [`slice`](Self::slice) | home, blocks of the range that are newer on a device |
-/// | [`set`](crate::views::ViewMut::set), [`write`](crate::views::ViewMut::write) | home, blocks that are newer on a device and only partly overwritten |
-/// | [`flush`](crate::views::View::flush) | home, blocks of the range that are newer on a device |
+/// | [`get`](crate::views::View::get), [`read`](crate::views::View::read), [`slice`](Self::slice) | to the home, blocks of the range that are newer on a device |
+/// | [`set`](crate::views::ViewMut::set), [`write`](crate::views::ViewMut::write) | to the home, blocks that are newer on a device and only partly overwritten |
+/// | [`flush`](crate::views::View::flush) | to the home, blocks of the range that are newer on a device |
 /// | [`discard`](crate::views::ViewMut::discard) | nothing |
-/// | pages that give up their device memory to others | home, blocks that are newer on the device |
+/// | eviction of a page from device memory | to the home, blocks that are newer on the device |
 ///
 /// # Consistency
 ///
-/// Any number of threads may call all operations. Every later access of the program and of devices sees a
-/// completed write. Operations on elements are atomic; operations on ranges are atomic by page. Each access
-/// of the program takes a lock of the page; it waits while a device writes the page, and a write also waits
-/// while a device reads it. Device-side operations on one source alternate on each channel.
+/// Any number of threads may call all operations. All later accesses of the program and of devices see a
+/// completed write. An operation on an element is atomic. An operation on a range is atomic for each page,
+/// not as a whole. Each access of the program locks the page: a read waits while a device writes the page,
+/// and a write also waits while a device reads it. A channel (the connection to a device) executes the
+/// device-side operations on a source one after the other.
 ///
 /// # Lifetime
 ///
-/// The source borrows or owns the memory; [`into_home`](Self::into_home) returns it. Dropping the source
-/// copies newer elements home; a failure of a device is reported to `tracing` or standard error. Call
-/// [`flush`](crate::views::View::flush) first to get the error. A leaked source copies nothing home.
+/// The source borrows or owns the memory; [`into_home`](Self::into_home) returns it. The drop of a source
+/// copies newer elements from the devices to the home, and reports errors to `tracing` or standard error. To
+/// get the error instead, call [`flush`](crate::views::View::flush) before the drop. A leaked source copies
+/// nothing to the home.
 ///
 /// # Example
 ///
@@ -90,7 +94,7 @@ pub use home::{Home, HomeMut};
 /// let source = Source::new(&mut elements[..])?;
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 100_000);
 /// source.fill(500..600, 2)?;
-/// // The second time nothing is copied.
+/// // The second call copies nothing.
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 99_900);
 /// drop(source);
 /// assert_eq!(elements[500], 2);
@@ -108,7 +112,7 @@ pub use home::{Home, HomeMut};
 /// assert_eq!(source.stats().total().bytes_from_device, 0);
 /// source.flush(..)?;
 /// source.reset_stats();
-/// // A change from outside, as of a mapped file, would make the home differ from the devices.
+/// // If another program changed a mapped file, the home would differ from the devices.
 /// assert_eq!(source.verify(..)?, None);
 /// source.invalidate(..)?;
 /// // In place, with exclusive access to the source.
@@ -118,14 +122,14 @@ pub use home::{Home, HomeMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
-    // Declared first, so that it is dropped first: its drop copies newer elements back.
+    // Declared first, so that Rust drops it first: its drop copies newer elements to the home.
     core: Box<Core<T>>,
-    /// Never accessed while the core exists; boxed, so that it does not move.
+    /// No code accesses the home while the core exists. The box keeps its address stable.
     home: Box<H>,
     devices: PhantomData<fn() -> D>,
 }
 
-/// Locations of the valid copies of a page's elements, from [`Source::page_state`].
+/// The number of a page's elements that are valid on its device and at home, from [`Source::page_state`].
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -140,7 +144,7 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageState {
-    /// The channel of the page, which determines its device.
+    /// The channel of the page, which determines the device.
     pub channel: usize,
     /// Number of elements of the page.
     pub elements: usize,
@@ -148,11 +152,11 @@ pub struct PageState {
     pub has_slot: bool,
     /// Number of elements that are valid on the device.
     pub on_device: usize,
-    /// The number of elements that are newer on the device. All other elements are valid at home.
+    /// Number of elements that are newer on the device than at home. All other elements are valid at home.
     pub newer: usize,
 }
 
-/// Error of [`Source::into_home`]: the source, whose newer elements could not be copied home.
+/// Error of [`Source::into_home`]: a device failed to copy newer elements to the home. Contains the source.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -164,9 +168,9 @@ pub struct PageState {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Unfinished<T: Element, H: Home<T>, D: Device = AnyDevice> {
-    /// The unchanged source, with the elements that are newer on its devices.
+    /// The unchanged source, whose devices still have the newer elements.
     pub source: Source<T, H, D>,
-    /// Error of the copy to the home.
+    /// The error of the copy.
     pub error: Error,
 }
 
@@ -188,8 +192,8 @@ impl<T: Element, H: Home<T>, D: Device> std::error::Error for Unfinished<T, H, D
     }
 }
 
-/// Returns the error, for `source.into_home()?`. Drops the source: elements that are newer on a device that
-/// still fails are lost, as with any source that is dropped.
+/// Returns the error, so that `source.into_home()?` compiles. Drops the source: as with any drop, newer
+/// elements are lost if their device still fails.
 impl<T: Element, H: Home<T>, D: Device> From<Unfinished<T, H, D>> for Error {
     fn from(unfinished: Unfinished<T, H, D>) -> Self {
         unfinished.error
@@ -197,8 +201,8 @@ impl<T: Element, H: Home<T>, D: Device> From<Unfinished<T, H, D>> for Error {
 }
 
 impl<T: Element, H: Home<T>> Source<T, H> {
-    /// A source of this memory over the [devices of the machine](crate::devices), with default settings.
-    /// Allocates device memory; copies nothing.
+    /// Creates a source of the memory `home` on all [devices of the machine](crate::devices), with default
+    /// settings. Allocates device memory, but copies nothing.
     ///
     /// # Errors
     /// The errors of [`SourceBuilder::build`].
@@ -211,7 +215,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
-    /// A source of a shared borrow cannot be written:
+    /// A source of a shared borrow is read-only:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -222,27 +226,27 @@ impl<T: Element, H: Home<T>> Source<T, H> {
         Self::builder(home).build()
     }
 
-    /// Describes a source over devices of any kind.
+    /// Creates a builder for a source with other devices or settings.
     pub fn builder(home: H) -> SourceBuilder<T, H> {
         SourceBuilder::new(home)
     }
 }
 
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
-    /// Number of elements of a page. The last page may have fewer; a block, the unit of copies, has 1/64 of
-    /// them, rounded up.
+    /// Number of elements of a page; the last page may have fewer. A block, the unit of copies, has 1/64 of
+    /// this number, rounded up.
     #[must_use]
     pub fn page_len(&self) -> usize {
         self.core.cuts.page_len
     }
 
-    /// Device memory of the source in bytes, over all devices.
+    /// Device memory of the source in bytes, as the sum over all devices.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.core.channels.iter().map(|channel| channel.slot_bytes()).sum()
     }
 
-    /// The directory's state of a page, at the time of the call.
+    /// The present state of a page: the number of its elements on the device and at home.
     ///
     /// # Errors
     /// [`PageOutside`](ErrorKind::PageOutside).
@@ -261,32 +265,32 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         })
     }
 
-    /// Returns a range as a slice of the program's memory, after newer elements were copied home. Reading it
-    /// takes no lock, because the access is exclusive.
+    /// Copies newer elements of a range to the home, and returns the range as a slice of the program's
+    /// memory. Reads of the slice take no lock, because the source is borrowed exclusively.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`Device`](ErrorKind::Device) if newer elements cannot be copied home.
+    /// [`Device`](ErrorKind::Device) if the copy of newer elements fails.
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;
         Ok(self.core.slice(&range))
     }
 
-    /// Drops device copies of a range, so its elements at home are valid. Call it after other code changed
-    /// the memory, such as a mapped file. Newer elements on a device are lost.
+    /// Discards the device copies of a range, so that its elements at home are valid. Call it after other
+    /// code has changed the memory, for example a mapped file. Newer elements on the devices are lost.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`Device`](ErrorKind::Device) if elements next to the range, in partly covered blocks, are newer on a
-    /// device that fails.
+    /// [`Device`](ErrorKind::Device) if a device fails to copy newer elements next to the range, in blocks
+    /// that the range covers only partly.
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         self.core.invalidate(&checked_range(range, self.len())?)
     }
 
-    /// Compares device copies of a range with the home, except for copies that are newer. Returns the index
-    /// of the first element that differs, if any: other code has changed the memory, so call
-    /// [`invalidate`](Self::invalidate). The comparison covers all blocks that overlap the range.
+    /// Compares the device copies of a range with the home, except for newer copies. Returns the index of the
+    /// first element that differs, if any. A difference shows that other code has changed the memory; then
+    /// call [`invalidate`](Self::invalidate). The comparison includes all blocks that overlap the range.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -295,10 +299,10 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.verify(&checked_range(range, self.len())?)
     }
 
-    /// Copies newer elements home and returns the memory.
+    /// Copies newer elements from the devices to the home, and returns the memory.
     ///
     /// # Errors
-    /// [`Unfinished`], which has the unchanged source and the error. The operator `?` converts it to an
+    /// [`Unfinished`], which contains the unchanged source and the error. The operator `?` converts it to an
     /// [`Error`], and drops the source.
     ///
     /// ```
@@ -317,8 +321,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(*home)
     }
 
-    /// Counters since the source was built, or since [`reset_stats`](Self::reset_stats). Each page of a
-    /// device-side operation counts: as a hit if all necessary data was on its device, else as a miss.
+    /// Counters since the creation of the source, or since [`reset_stats`](Self::reset_stats). For each page,
+    /// a device-side operation counts a hit if all necessary data was already on the device, and otherwise a
+    /// miss.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
@@ -331,9 +336,10 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 }
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
-    /// Returns a range as a mutable slice of the program's memory, after newer elements were copied home.
-    /// Takes no lock, because the access is exclusive. Device copies become invalid. If you overwrite the
-    /// whole range, call [`discard`](crate::views::ViewMut::discard) before, which saves the copies.
+    /// Copies newer elements of a range to the home, and returns the range as a mutable slice of the
+    /// program's memory. Takes no lock, because the source is borrowed exclusively. The device copies become
+    /// invalid. If you overwrite the whole range, first call [`discard`](crate::views::ViewMut::discard) to
+    /// avoid the copies to the home.
     ///
     /// # Errors
     /// The errors of [`slice`](Self::slice).

@@ -1,4 +1,4 @@
-//! Results of a combination, one chunk at a time.
+//! Iterator over the results of a join, one chunk at a time.
 
 use std::iter::FusedIterator;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
 use crate::base::scratch_pool::unspecified_vec;
 
-/// An iterator over the results of a [`Combination`](super::Combination), in sets of at most the length given
-/// to [`chunks`](super::Combination::chunks). Ends after the first error.
+/// An iterator over the results of a [`Combination`](super::Combination), as index sets.
+/// [`chunks`](super::Combination::chunks) creates it, and sets the maximum length of a set. The iterator ends
+/// after the first error.
 ///
 /// ```
 /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3]])?;

@@ -6,19 +6,19 @@ use crate::base::scoped_threads::CORES;
 use crate::base::scratch_pool::{self, unspecified_vec};
 use crate::engine::shared_work;
 
-/// Tuples of a block, whose rows fit into the first-level cache of a core while columns are read or
-/// written.
+/// Number of tuples of a block. Its rows fit into the first-level cache of a core while a thread reads or
+/// writes the columns.
 const BLOCK: usize = 256;
 /// The number of tuples that a thread converts at a time.
 const AT_ONCE: usize = 16 << 10;
-/// The least number of tuples for a second thread.
+/// Minimum number of tuples for which a second thread helps.
 const TOGETHER: usize = 64 << 10;
 
 fn threads_for(len: usize) -> usize {
     if len < TOGETHER { 1 } else { *CORES }
 }
 
-/// The columns of an [`IndexSet`], each in memory of its own.
+/// The columns of an [`IndexSet`], each in a separate vector.
 ///
 /// [`to_columns`](IndexSet::to_columns) creates them from a set;
 /// [`Combination::to_columns`](super::Combination::to_columns) writes results to columns without an
@@ -74,12 +74,12 @@ impl IndexSetColumns {
         found.map(|(_, column)| column).ok_or_else(|| ErrorKind::UnknownDimension { dimension }.into())
     }
 
-    /// Each dimension with its values.
+    /// Returns each dimension with its values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Dimension, &[u64])> {
         self.dimensions.iter().copied().zip(self.columns.iter().map(Vec::as_slice))
     }
 
-    /// The columns as vectors, without a copy.
+    /// Returns the columns as vectors, without a copy.
     #[must_use]
     pub fn into_vecs(mut self) -> Vec<Vec<u64>> {
         std::mem::take(&mut self.columns)
@@ -90,14 +90,15 @@ impl IndexSetColumns {
     }
 }
 
-/// Returns the memory of long columns to the pool.
+/// Returns the memory of long columns to the pool of scratch memory.
 impl Drop for IndexSetColumns {
     fn drop(&mut self) {
         self.columns.drain(..).for_each(scratch_pool::keep);
     }
 }
 
-/// Divides columns into parts of `tuples` tuples: the start of each, and its columns.
+/// Divides columns into parts of `tuples` tuples. Each item is the index of the part's first tuple, and the
+/// part of each column.
 pub(super) fn parts(
     columns: Vec<&mut [u64]>,
     tuples: usize,
@@ -119,8 +120,8 @@ pub(super) fn to_columns(rows: &[u64], columns: &mut [&mut [u64]]) {
 }
 
 impl IndexSet {
-    /// Creates a set of the tuples in the given columns: the first values of all columns are the first tuple.
-    /// Copies the values, on all threads.
+    /// Creates a set from columns: the first values of all columns become the first tuple. All threads copy
+    /// the values.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
@@ -150,7 +151,7 @@ impl IndexSet {
         Ok(Self::assemble(dimensions, values, len))
     }
 
-    /// Returns the columns, each in memory of its own. Copies the values, on all threads.
+    /// Returns the columns, each in a separate vector. All threads copy the values.
     ///
     /// ```
     /// use vmarray::IndexSet;

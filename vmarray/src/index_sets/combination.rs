@@ -1,4 +1,4 @@
-//! The merged tuples of two sets, and their output to memory, columns, chunks or arrays.
+//! Results of a join, and their output to RAM, columns, chunks or arrays.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,9 +22,9 @@ use crate::engine::shared_work;
 use crate::ops::view::{INTERNAL, Linear, Store as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// The result of a join of two sets: the tuples are counted, but not written yet.
+/// The result of a join of two sets, before its tuples are written. Only their number is computed.
 ///
-/// Their number is known before a target is allocated, so results can be larger than RAM.
+/// The number determines the length of a target array, so the results can be larger than RAM.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -74,7 +74,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.len() == 0
     }
 
-    /// The dimensions of a result: all of the first set, then the remaining ones of the second set.
+    /// The dimensions of a result: all dimensions of the first set, then the dimensions that only the second
+    /// set has.
     #[must_use]
     pub fn dimensions(&self) -> &[Dimension] {
         &self.engine.merge().dimensions
@@ -84,16 +85,17 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.engine.merge().width()
     }
 
-    /// Returns all results in memory, which is allocated once; all threads write to it in place.
+    /// Returns all results in RAM. All threads write to one allocation.
     ///
     /// # Errors
-    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong);
-    /// [`InputChanged`](ErrorKind::InputChanged) and errors of the sources, if they are read again.
+    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong). If the sources exceed the memory
+    /// bound, the call reads them again: then also their errors, and
+    /// [`InputChanged`](ErrorKind::InputChanged).
     pub fn to_index_set(&self) -> Result<IndexSet> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
     }
 
-    /// Returns all results in columns, written by all threads without an intermediate set.
+    /// Returns all results in columns. All threads write to the columns, without an intermediate set.
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::Combine};
@@ -125,13 +127,13 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
     }
 
-    /// Writes all results to the elements from `start` on, tuple after tuple. Pages that are overwritten
-    /// entirely are not fetched; each thread holds two pages of results in memory.
+    /// Writes all results to the elements of an array from `start` on, tuple after tuple. Does not fetch
+    /// pages that it overwrites entirely. Each thread needs memory for two pages of results.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; errors of
-    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::views::ViewMut::write). The
-    /// elements are then unspecified.
+    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::views::ViewMut::write). After an
+    /// error the contents of the elements are unspecified.
     pub fn write_to<D: Device>(&self, array: &VirtualArray<u64, D>, start: usize) -> Result<()> {
         let width = self.width();
         let count = count_of(self.len(), width)?;
@@ -149,7 +151,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(())
     }
 
-    /// Writes all results to a new array; `describe` receives its builder and may set devices and cache.
+    /// Writes all results to a new array. The closure `describe` receives the builder of the array, and may
+    /// set its devices and its cache.
     ///
     /// # Errors
     /// The errors of [`Builder::build`] and [`write_to`](Self::write_to).
@@ -176,7 +179,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     }
 }
 
-/// Writes results of a piece from number `first` on.
+/// Writes the results of a piece, from result number `first` on.
 pub(super) fn emit_from(
     piece: &Piece<'_>,
     first: usize,
@@ -220,7 +223,7 @@ fn write_piece<D: Device>(
     shared_work::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
         let page = array.page_range(page);
         let part = page.start.max(range.start)..page.end.min(range.end);
-        // The tuples that overlap the page; the first one may begin before it.
+        // The range of tuples that overlap the page. The first tuple may begin before the page.
         let (from, to) = (part.start - range.start, part.end - range.start);
         let tuples = from / width..to.div_ceil(width);
         if buffer.len() < tuples.len() * width {

@@ -26,28 +26,29 @@ use crate::ops::sort::is_unsupported;
 ///
 /// # Order
 ///
-/// A result's dimensions are all dimensions of the first set in its order, then the remaining ones of the
-/// second set in its order. Results have the order of nested loops: by the tuple of the first set, then by
-/// the tuple of the second set. The order depends on neither the threads nor the values. If the second set
-/// exceeds the memory bound, it is divided into blocks of consecutive tuples. All results of a block then
-/// precede the results of the next one.
+/// A result has all dimensions of the first set, in its order. The dimensions that only the second set has
+/// follow in the order of the second set. Results have the order of nested loops: by the tuple of the first
+/// set, then by the tuple of the second set. The order depends on neither the threads nor the values. If the
+/// second set exceeds the memory bound, the join divides it into blocks of consecutive tuples. All results of
+/// a block then precede the results of the next one.
 ///
-/// Duplicates are kept. For example, a tuple that occurs twice in one set and three times in the other one
-/// occurs six times in the result.
+/// The join keeps duplicates. For example, if equal tuples occur twice in one set and three times in the
+/// other set, the result contains six equal tuples.
 ///
 /// # Cost
 ///
-/// The join groups the second set in memory by the common values. It uses about 100 bytes per tuple, plus a
-/// copy of the values that go into results. The first set takes 24 bytes per tuple during the look-ups, and 8
-/// bytes afterwards. After that the number of results is known; the results are written on demand. If the
-/// order does not matter, pass the smaller set as the second one.
+/// The join groups the second set in RAM by the common values. The groups take about 100 bytes per tuple,
+/// plus a copy of the values that go into results. The first set takes 24 bytes per tuple during the
+/// look-ups, and 8 bytes afterwards. [`run`](Self::run) counts the results; the methods of [`Combination`]
+/// write them. If the order does not matter, pass the smaller set as the second one.
 ///
-/// Sources that exceed the memory bound are processed in pieces: the first source is read twice (once to
-/// count, once to write) for each block of the second source.
+/// The join processes sources that exceed the memory bound in pieces. For each block of the second source it
+/// reads the first source twice: once to count, and once to write.
 ///
-/// Scoped threads share the work, and end before the call returns; no feature is needed. A thread that holds
-/// guards of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have to
-/// wait. Hashes are not keyed: an attacker who chooses the values can make the operation slow, but not wrong.
+/// Scoped threads share the work, and end before the call returns. If the calling thread holds guards of
+/// pages, it works alone, and the call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have
+/// to wait for a page. The hash function has no secret key: an attacker who chooses the values can make the
+/// join slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{index_set::Combine, IndexSet};
@@ -105,8 +106,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self
     }
 
-    /// Sets an approximate bound in bytes for the RAM of index structures, and of loaded parts of the
-    /// sources. Results do not count.
+    /// Sets an approximate bound in bytes for the RAM of the index structures and of the loaded parts of the
+    /// sources. The bound does not include the results.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = Some(bytes);
         self
@@ -125,17 +126,18 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)
     }
 
-    /// Finds the results on the devices of an array, and writes them to a new array with the same devices and
-    /// page length. The elements of the given array are not used. If both sets are in arrays on one GPU,
-    /// opened once for all of them, the GPU reads them in place: no tuple goes through the host. The GPU
-    /// needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128 MiB.
+    /// Computes the join on the devices of an array, and writes the results to a new array with the same
+    /// devices and page length. The call does not use the elements of the given array. If both sets are in
+    /// arrays that share the handle of one GPU, the GPU reads them in place, without a copy through the host.
+    /// The GPU needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128
+    /// MiB.
     ///
-    /// Sets in other places, such as files or RAM, are copied to the devices a part at a time.
-    /// [`memory_bytes`](Self::memory_bytes) then bounds the devices' memory, and the order is by blocks, as
-    /// [above](Self#order). With several devices, each has a copy of the index. [`run`](Self::run) and
-    /// [`write_to`](Combination::write_to) do the work instead if there is no GPU, for sets that do not fit
-    /// into the GPUs' memory, and for second sets of more than 64 dimensions. Other threads must not write to
-    /// the sets meanwhile.
+    /// If a set is elsewhere, such as in a file or in RAM, the call copies it to the devices in parts. Then
+    /// [`memory_bytes`](Self::memory_bytes) bounds the device memory, and the [order](Self#order) is by
+    /// blocks. Each of several devices has a copy of the index. The host computes the join instead, as
+    /// [`run`](Self::run) and [`write_to`](Combination::write_to) do, if there is no GPU, if the sets do not
+    /// fit into the memory of the GPUs, or if the second set has more than 64 dimensions. Other threads must
+    /// not write to the sets during the call.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};
@@ -164,10 +166,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)?.to_alike(array)
     }
 
-    /// Returns the merge of these sets' tuples.
+    /// Checks the dimensions of the sets, and returns the columns to compare and to write.
     fn merge(&self) -> Result<Merge> {
         let (a, b) = (self.a, self.b);
-        // The crate's own sets are checked, but sources of programs are not.
+        // The crate's own sets have distinct labels, but a program's implementation of `Tuples` may not.
         distinct(a.dimensions().iter().copied())?;
         distinct(b.dimensions().iter().copied())?;
         match self.is_product {
@@ -177,7 +179,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     }
 
     fn found(self, merge: Merge) -> Result<Combination<'a, A, B>> {
-        /// The bound for sources outside of RAM, whose parts should leave room for others.
+        /// The memory bound for sources outside of RAM. Their loaded parts must leave RAM for the program.
         const MEMORY_BYTES: usize = 1 << 30;
         let (a, b) = (self.a, self.b);
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A number of tuples divided into parts of equal length.
+/// A division of a number of tuples into parts of equal length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetCut {
     len: usize,
@@ -12,7 +12,7 @@ pub(super) struct SetCut {
 impl SetCut {
     /// Divides `len` tuples into parts of at most `most`, and at least one.
     pub(super) fn of(len: usize, most: usize) -> Self {
-        // There are no more equal parts than unequal ones.
+        // Equal parts need no more parts than parts of the maximum length.
         Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }
     }
 

@@ -7,9 +7,9 @@ use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
-    /// Merges each pair of tuples with equal values in the common dimensions. [`Combine`] documents the order
-    /// of the results, and offers more: a number of threads, bounded memory, results larger than RAM,
-    /// counting without writing, products.
+    /// Computes the natural join with another set: merges each pair of tuples with equal values in the common
+    /// dimensions. [`Combine`] documents the order of the results. It also has settings for threads and
+    /// memory, writes results larger than RAM, counts results, and computes products.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -36,7 +36,7 @@ impl IndexSet {
         Ok(Self::assemble(dimensions, values, self.len))
     }
 
-    /// Replaces the labels of the columns. Moves no value.
+    /// Replaces the labels of the columns. The values stay in place.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension);
@@ -48,8 +48,8 @@ impl IndexSet {
         Ok(self)
     }
 
-    /// Sorts the tuples in lexicographic order: by the first column, then by the second, and so on. Sorts up
-    /// to eight columns in place, and more with a copy.
+    /// Sorts the tuples in lexicographic order: by the first column, then by the second, and so on. Sets of
+    /// up to eight columns are sorted in place. Wider sets need memory for a copy.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory) for the copy.

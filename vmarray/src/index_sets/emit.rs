@@ -1,4 +1,4 @@
-//! Writes of results, starting at any index.
+//! Output of the results of a join, from any result on.
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::Block;
@@ -6,7 +6,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, zeroed_vec};
 use crate::engine::shared_work;
 
-/// The number of tuples whose runs are summed up.
+/// The number of tuples of the first set for which [`Matches`] stores one count of results.
 const STEP: usize = 1024;
 
 /// The partners of each tuple of the first set.
@@ -14,10 +14,10 @@ const STEP: usize = 1024;
 pub(super) enum Matches {
     /// Each tuple of the first set is merged with all tuples of the second set.
     All { each: usize, total: usize },
-    /// A run.
+    /// Each tuple of the first set is merged with a run of consecutive tuples of the grouped second set.
     Each {
         runs: TupleRuns,
-        /// The number of results before each [`STEP`].
+        /// The number of results before each [`STEP`] tuples.
         before: Vec<usize>,
         total: usize,
     },
@@ -29,7 +29,7 @@ impl Matches {
         Ok(Self::All { each: b, total: a.checked_mul(b).ok_or_else(too_long)? })
     }
 
-    /// Sums up the runs.
+    /// Computes the prefix sums of the runs' lengths.
     pub(super) fn each(runs: TupleRuns, threads: usize) -> Result<Self> {
         let mut before = zeroed_vec(runs.len().div_ceil(STEP))?;
         /// The number of sums that a thread computes at a time.
@@ -83,8 +83,8 @@ impl Matches {
         }
     }
 
-    /// Writes results from number `first` on, until `into` is full: the values of a tuple of `a`, then one
-    /// of its partners' `rest`, which have `rest_width` values each.
+    /// Writes results from number `first` on, until `into` is full. A result has the values of a tuple of
+    /// `a`, followed by the `rest_width` values of one of its partners in `rest`.
     pub(super) fn emit(
         &self,
         a: &Block<'_>,
@@ -143,7 +143,8 @@ impl Matches {
         });
     }
 
-    /// Visits the tuples of `count` results, with the relevant part of their run.
+    /// Calls `visit` with each tuple of the first set that has one of `count` results, and with the part of
+    /// its run for these results.
     #[inline(always)]
     fn for_each_run(&self, first: usize, count: usize, mut visit: impl FnMut(usize, TupleRun)) {
         let (mut tuple, mut skip) = self.locate(first);

@@ -11,7 +11,7 @@ use super::runs::Index;
 use super::source::{Block, Tuples};
 use crate::base::error::{ErrorKind, Result};
 
-/// The amounts of work at a time.
+/// The number of threads, and the bound on memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) threads: usize,
@@ -19,8 +19,9 @@ pub(super) struct Limits {
     pub(super) memory_bytes: usize,
 }
 
-/// Two sources whose results are counted. A piece of the join is a strip of the first source with a block
-/// of the second one; usually there is only one piece.
+/// A join of two sources with the number of its results. The join consists of pieces: each is the join of a
+/// *strip* of the first source with a *block* of the second one. Sources within the memory bound have a
+/// single piece.
 #[derive(Debug)]
 pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     a: &'a A,
@@ -29,16 +30,16 @@ pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     threads: usize,
     strips: SetCut,
     blocks: SetCut,
-    /// The number of results of each piece: strips of the first block, strips of the second one, and so
-    /// on.
+    /// The number of results of each piece: first the strips with the first block, then the strips with the
+    /// second block, and so on.
     totals: Vec<usize>,
     len: usize,
-    /// The only piece.
+    /// The piece, if there is only one.
     kept: Option<Arc<Piece<'a>>>,
     hash: PhantomData<fn() -> H>,
 }
 
-/// A part of the join, ready to be written.
+/// A strip and a block with the partners of each tuple, as input for the output of results.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     strip: Block<'a>,
@@ -50,11 +51,12 @@ pub(super) struct Piece<'a> {
 #[derive(Debug)]
 pub(super) struct Grouped<'a> {
     block: Block<'a>,
-    /// `None` for all pairs.
+    /// `None` for a product, which merges all pairs.
     index: Option<Index>,
 }
 
-/// The state of a walk through the pieces in order: the block of the last one, by its number.
+/// The block of the last visited piece, with its number. A walk through the pieces in order then groups each
+/// block only once.
 pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H> {
@@ -81,11 +83,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         Ok(engine)
     }
 
-    /// Each side gets half of the memory.
+    /// Divides both sources: the strips and the blocks each take half of the memory.
     fn cut(a: &A, b: &B, merge: &Merge, memory_bytes: usize) -> (SetCut, SetCut) {
-        /// An entry of a partition, and a run.
+        /// Bytes per tuple: an entry of a partition, and a run.
         const STRIP_BYTES: usize = 16 + 8;
-        /// An entry of a partition; a key and its slots, including the growth of tables.
+        /// Bytes per tuple: an entry of a partition, and a key with its slots in a growing table.
         const BLOCK_BYTES: usize = 16 + 24 * 2 + 4 * 5;
         let loaded = |is_in_memory: bool, width: usize| if is_in_memory { 0 } else { 8 * width };
         let mut strip_bytes = loaded(a.in_memory().is_some(), merge.a_width);
@@ -190,7 +192,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
 }
 
 impl Piece<'_> {
-    /// Frees the data for finding partners, if no other piece needs it.
+    /// Frees the hash tables, if no other piece needs them.
     fn settle(&mut self) {
         if let Some(Grouped { block, index: Some(index) }) = Arc::get_mut(&mut self.block) {
             index.forget_keys();

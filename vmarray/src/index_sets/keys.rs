@@ -1,4 +1,4 @@
-//! Keys: the common values of a tuple as one number.
+//! Encoding of the common values of a tuple as one number, its key.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::source::Block;
 use crate::base::error::Result;
 use crate::engine::shared_work;
 
-/// A hash function of values. Any function is correct; a good one spreads its results over all bits.
+/// A hash function of values. Its quality affects only the speed: the results should use all bits.
 pub(super) trait KeyHash: Send + Sync {
     fn mix(hash: u64, value: u64) -> u64;
 }
@@ -28,7 +28,7 @@ impl KeyHash for FoldedMultiply {
     }
 }
 
-/// A key for table look-ups: its code, and the hash that gives the place.
+/// A key for table look-ups: the code, and the hash that determines its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
     pub(super) code: u64,
@@ -41,17 +41,18 @@ pub(super) struct Span {
     least: u64,
     /// The difference between the largest and the least value.
     extent: u64,
-    /// The step of the code for a step of one in the value.
+    /// The factor of the value's distance from the least value in the code.
     scale: u64,
 }
 
 /// The encoding of a tuple's common values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coder {
-    /// Row-major index in the box that the second set's values span, if the box has at most 2^64 places.
-    /// Codes are equal exactly if the values are. A tuple outside of the box has no partner.
+    /// The row-major index in the box that the values of the second set span, if the box has at most 2^64
+    /// places. Two codes are equal if and only if the values are equal. A tuple outside of the box has no
+    /// partner.
     Exact(Vec<Span>),
-    /// A hash: tuples with equal codes must be compared.
+    /// A hash. The join must compare the values of tuples with equal codes.
     Hashed,
 }
 
@@ -59,7 +60,7 @@ impl Coder {
     /// Returns an encoding for the second set's tuples.
     pub(super) fn of(block: &Block<'_>, keys: &[usize], threads: usize) -> Result<Self> {
         const AT_ONCE: usize = 1 << 16;
-        // A box of more columns with several values each would have more than 2^64 places.
+        // Determine the least and the largest value of each column.
         let parts = (0..block.len()).step_by(AT_ONCE).map(|at| at..(at + AT_ONCE).min(block.len()));
         let bounds = Mutex::new(vec![(u64::MAX, u64::MIN); keys.len()]);
         let work = |found: &mut Vec<(u64, u64)>, part: Range<usize>| {
@@ -85,7 +86,8 @@ impl Coder {
         let mut spans = Vec::with_capacity(bounds.len());
         for &(least, most) in bounds {
             let extent = most.saturating_sub(least);
-            // A column of one value adds nothing; its scale may be truncated.
+            // A column with a single value adds nothing to the code, so the truncation of its scale does no
+            // harm.
             spans.push(Span { least, extent, scale: places as u64 });
             places = places.saturating_mul(u128::from(extent) + 1);
             if places > 1 << 64 {
@@ -122,7 +124,7 @@ impl Coder {
             }
         };
         match (self, keys) {
-            // The same code three times, so that the usual numbers of columns need no inner loop.
+            // The three arms have the same effect. One and two columns need no inner loop.
             (Self::Exact(spans), &[at]) => {
                 let span = spans[0];
                 rows.zip(tuples).for_each(|(row, number)| exact(number, span.place(row[at])));
@@ -147,7 +149,7 @@ impl Coder {
 }
 
 impl Span {
-    /// Returns a value's share of the code, if it is in the box.
+    /// Returns the summand of a value in the code, or `None` outside of the box.
     #[inline(always)]
     fn place(self, value: u64) -> Option<u64> {
         let above = value.wrapping_sub(self.least);

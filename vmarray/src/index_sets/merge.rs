@@ -1,4 +1,4 @@
-//! The merge of two tuples into one.
+//! The columns of two sets that a join compares and writes.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Merge {
     pub(super) b_width: usize,
     /// The places of the common dimensions in tuples of the first set, in the first set's order.
     pub(super) a_keys: Vec<usize>,
-    /// Their places in tuples of the second set, in the same order.
+    /// The places of the common dimensions in tuples of the second set, in the same order.
     pub(super) b_keys: Vec<usize>,
     /// The columns of the second set that go into a result.
     pub(super) b_rest: Vec<usize>,
@@ -33,13 +33,13 @@ impl Merge {
         Self { dimensions, a_width: a.len(), b_width: b.len(), a_keys, b_keys, b_rest }
     }
 
-    /// Merges on the common dimensions, of which there must be some.
+    /// Returns the merge on the common dimensions, or an error if there are none.
     pub(super) fn on_common(a: &[Dimension], b: &[Dimension]) -> Result<Self> {
         let merge = Self::new(a, b);
         if merge.is_product() { Err(ErrorKind::NoCommonDimension.into()) } else { Ok(merge) }
     }
 
-    /// Merges all pairs; there must be no common dimensions.
+    /// Returns the merge of all pairs, or an error if a dimension is common.
     pub(super) fn of_all(a: &[Dimension], b: &[Dimension]) -> Result<Self> {
         let merge = Self::new(a, b);
         match merge.a_keys.first() {

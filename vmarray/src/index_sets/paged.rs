@@ -1,4 +1,4 @@
-//! Index sets in arrays of pages.
+//! Index sets whose tuples are stored in a [`VirtualArray`].
 
 use std::ops::RangeBounds;
 
@@ -16,8 +16,9 @@ use crate::setup::any::AnyDevice;
 /// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so that they may
 /// exceed RAM.
 ///
-/// Any number of threads may use it. A tuple may span two pages; like all operations on ranges, a read of it
-/// is atomic for each page, not as a whole. [`Tuples`] returns its labels and length.
+/// Any number of threads may use the set. A tuple may span two pages. As with all operations on ranges, a
+/// read of a tuple is atomic for each page, not for the whole tuple. The trait [`Tuples`] provides the labels
+/// and the length.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -40,7 +41,7 @@ pub struct PagedIndexSet<D: Device = AnyDevice> {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// Creates a set of the tuples in an array's elements, one after the other. Copies nothing.
+    /// Creates a set from the elements of an array, tuple after tuple, without a copy.
     ///
     /// # Errors
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension);
@@ -52,13 +53,14 @@ impl<D: Device> PagedIndexSet<D> {
         Ok(Self { dimensions, array, len })
     }
 
-    /// Assembles parts that are known to fit together.
+    /// Creates a set from checked parts.
     pub(super) fn assemble(dimensions: Vec<Dimension>, array: VirtualArray<u64, D>, len: usize) -> Self {
         debug_assert_eq!(array.len(), len * dimensions.len());
         Self { dimensions, array, len }
     }
 
-    /// Copies a set to a new array; `describe` receives its builder and may set devices and cache.
+    /// Copies a set to a new array. The closure `describe` receives the builder of the array, and may set its
+    /// devices and its cache.
     ///
     /// # Errors
     /// The errors of [`Builder::build`] and [`ViewMut::write`](crate::views::ViewMut::write).
@@ -83,8 +85,9 @@ impl<D: Device> PagedIndexSet<D> {
         self.array
     }
 
-    /// Merges each pair of tuples with equal values in the common dimensions, on the devices that store this
-    /// set. The results stay there. [`Combine::run_on_devices_of`] describes the copies of the other set.
+    /// Computes the natural join with another set on the devices that store this set: merges each pair of
+    /// tuples with equal values in the common dimensions. The results stay on these devices.
+    /// [`Combine::run_on_devices_of`] documents the copies of the other set.
     ///
     /// # Errors
     /// The errors of [`Combine::run_on_devices_of`].
@@ -106,7 +109,7 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and
-    /// [`RangeReversed`](crate::ErrorKind::RangeReversed), in tuples;
+    /// [`RangeReversed`](crate::ErrorKind::RangeReversed), whose numbers count tuples;
     /// [`NoMemory`](crate::ErrorKind::NoMemory); errors of [`View::read`](crate::views::View::read).
     pub fn to_index_set(&self, tuples: impl RangeBounds<usize>) -> Result<IndexSet> {
         let tuples = crate::array::range::checked(tuples, self.len)?;

@@ -11,7 +11,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 
-/// A tuple without its values.
+/// A tuple's code and number, without its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct PartitionEntry {
@@ -26,10 +26,10 @@ pub(super) struct Fanout {
 }
 
 impl Fanout {
-    /// A table of this many tuples fits into the second-level cache of a core (1 MiB at most, 256 KiB at
-    /// least).
+    /// Tuples per partition. A table of so many tuples takes 256 KiB to 1 MiB, which fits into the
+    /// second-level cache of a core.
     const TUPLES: usize = 16 << 10;
-    /// Writes to more partitions at once would be single lines each, and miss the address cache.
+    /// With more partitions, each write would go to another cache line and miss the TLB.
     const BITS_MAX: u32 = 11;
 
     pub(super) fn for_tuples(tuples: usize) -> Self {
@@ -43,15 +43,15 @@ impl Fanout {
 
     #[inline(always)]
     pub(super) fn partition(self, hash: u64) -> usize {
-        // Two shifts, as one by all 64 bits is not defined.
+        // Two shifts, because Rust does not define a shift by all 64 bits.
         (hash >> 1 >> (63 - self.bits)) as usize
     }
 }
 
-/// Entries by partition; within one, in the order of their tuples.
+/// Entries in the order of their partitions, and within a partition in the order of their tuples.
 #[derive(Debug)]
 pub(super) struct Partitions {
-    /// Each has the entries of its own share of the tuples, so that threads share nothing.
+    /// Each segment has the entries of one share of the tuples, so that threads write to separate memory.
     segments: Vec<PartitionSegment>,
 }
 

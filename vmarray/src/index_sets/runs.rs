@@ -2,11 +2,11 @@
 //!
 //! A hash join whose two sides are first partitioned by hash, so that each table fits into a core's cache
 //! (Boncz, Manegold and Kersten, "Database architecture optimized for the new bottleneck: memory access",
-//! VLDB 1999; Balkesen, Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to
-//! the underlying hardware", ICDE 2013). It moves codes and numbers only, and yields the place of the
-//! partners for each tuple of the first set. Results are then written in the first set's order, as in
-//! Manegold, Boncz, Nes and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners
-//! are contiguous, so one address locates the whole group.
+//! VLDB 1999; Balkesen, Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the
+//! underlying hardware", ICDE 2013). The join moves only codes and tuple numbers. It computes the place of
+//! the partners for each tuple of the first set. Results are then written in the first set's order, as in
+//! Manegold, Boncz, Nes and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners are
+//! contiguous, so one address locates the whole group.
 
 use std::sync::atomic::Ordering;
 
@@ -22,15 +22,15 @@ use crate::engine::shared_work;
 /// The prefetch distance of unordered accesses, in tuples.
 pub(super) const AHEAD: usize = 16;
 
-/// The second set's tuples, or a block of them, by key.
+/// The tuples of the second set, or of a block of it, grouped by key.
 #[derive(Debug)]
 pub(super) struct Index {
     coder: Coder,
     fanout: Fanout,
     /// One for each partition.
     tables: Vec<Table>,
-    /// The columns of the tuples that go into results, key by key; within a key in the order of the
-    /// tuples.
+    /// The columns that go into results, tuple after tuple. The tuples are in the order of their keys, and
+    /// within a key in their original order.
     rest: ScratchVec<u64>,
 }
 
@@ -45,9 +45,9 @@ struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Key {
     code: u64,
-    /// The first tuple that has it.
+    /// The first tuple with this key.
     example: u32,
-    /// The start of its tuples, and their number.
+    /// The start and the number of the tuples with this key.
     start: u32,
     len: u32,
 }
@@ -91,7 +91,7 @@ impl Index {
     /// The most tuples of one index.
     pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
-    /// Groups tuples.
+    /// Groups the tuples of a block by key.
     pub(super) fn build<H: KeyHash>(block: &Block<'_>, merge: &Merge, threads: usize) -> Result<Self> {
         let coder = Coder::of(block, &merge.b_keys, threads)?;
         let fanout = Fanout::for_tuples(block.len());
@@ -131,12 +131,12 @@ impl Index {
         &self.rest
     }
 
-    /// Frees the tables. No partner can be looked up afterwards.
+    /// Frees the tables. The caller must not look up partners afterwards.
     pub(super) fn forget_keys(&mut self) {
         self.tables = Vec::new();
     }
 
-    /// Returns true if look-ups need no tuples for comparison.
+    /// Returns true if equal codes mean equal values, so that look-ups do not compare tuples.
     pub(super) fn is_exact(&self) -> bool {
         self.coder.is_exact()
     }
@@ -179,7 +179,7 @@ impl Index {
 }
 
 impl Table {
-    /// Returns the place of a key's slot: that of its number, or an empty one.
+    /// Returns the slot of a key: the one that has its number, or an empty one.
     #[inline(always)]
     fn slot(&self, code: u64, hash: u64, same: impl Fn(u32) -> bool) -> usize {
         let mask = self.slots.len() - 1;
@@ -207,8 +207,8 @@ impl Table {
         Some(&self.keys[number.checked_sub(1)? as usize])
     }
 
-    /// Enters the keys of entries, counts the tuples of each, and records in `key_of` the key of each
-    /// entry.
+    /// Inserts the keys of entries, counts the tuples of each key, and records the key of each entry in
+    /// `key_of`.
     fn group<'e, H: KeyHash>(
         &mut self,
         coder: &Coder,

@@ -1,4 +1,4 @@
-//! Sources of tuples: RAM, or an array of pages.
+//! Sources of tuples for joins: RAM, arrays, or implementations of the program.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 use crate::ops::executor::OperandStore;
 
-/// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
-/// the program. Any number of threads may read it at a time.
+/// A source of tuples for a join: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a type of
+/// the program. Several threads may read from it at the same time.
 ///
-/// While a source is in use, its labels and its length must not change. Otherwise results are wrong or a call
-/// panics, but there is no undefined behaviour.
+/// While an operation uses the source, its labels and its length must not change. Otherwise the results are
+/// wrong or a call panics, but the behaviour is not undefined.
 ///
 /// ```
 /// use vmarray::{IndexSet, Result};
@@ -41,7 +41,7 @@ use crate::ops::executor::OperandStore;
 /// ```
 #[allow(clippy::len_without_is_empty, reason = "no caller uses it")]
 pub trait Tuples: Sync {
-    /// The labels of the columns, all distinct: operations refuse duplicates with
+    /// The labels of the columns, which must be distinct. Otherwise operations return
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).
     fn dimensions(&self) -> &[Dimension];
 
@@ -51,15 +51,15 @@ pub trait Tuples: Sync {
     /// Copies consecutive tuples, from index `first` on, into a slice, until it is full.
     ///
     /// # Errors
-    /// Errors of the source, which end the operation that reads it.
+    /// Errors of the source. The operation that reads the source returns them.
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
 
-    /// All values, tuple after tuple, if they are in RAM; they are then used in place.
+    /// Returns all values, tuple after tuple, if they are in RAM. Operations then read them in place.
     fn in_memory(&self) -> Option<&[u64]> {
         None
     }
 
-    /// The array that stores the values, tuple after tuple, if there is one.
+    /// Returns the array that stores the values, tuple after tuple, if there is one.
     #[doc(hidden)]
     fn in_array(&self) -> Option<&dyn OperandStore> {
         None
@@ -85,7 +85,7 @@ impl Tuples for IndexSet {
     }
 }
 
-/// Tuples in RAM, borrowed or owned. Tuples of no dimensions have a number only.
+/// Tuples in RAM, borrowed or owned. For tuples without dimensions only their number.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
     values: BlockValues<'a>,
@@ -100,7 +100,7 @@ enum BlockValues<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Borrows tuples that are in RAM, and loads others, on several threads.
+    /// Borrows the tuples of a source in RAM, or loads the tuples of another source with several threads.
     pub(super) fn load<S: Tuples + ?Sized>(
         source: &'a S,
         tuples: Range<usize>,
@@ -147,7 +147,7 @@ impl<'a> Block<'a> {
         self.values = BlockValues::Lent(&[]);
     }
 
-    /// Returns true if it owns the tuples, so that dropping it frees memory.
+    /// Returns true if the block owns the tuples, so that its drop frees memory.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self.values, BlockValues::Owned(_))
     }

@@ -31,7 +31,7 @@ fn of_words(words: &str) -> Option<(Vec<Dimension>, usize)> {
     Some((distinct(dimensions).ok()?, len.parse().ok()?))
 }
 
-/// Saves the values that `read` returns, in pages of this length.
+/// Saves the values that `read` returns to a file with pages of this length.
 fn save_values(
     path: &Path,
     (dimensions, len): (&[Dimension], usize),
@@ -70,8 +70,8 @@ fn open_values(
 }
 
 impl IndexSet {
-    /// Writes all tuples to a file, with their labels, as [`VirtualArray::save`] writes elements.
-    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read it.
+    /// Writes all tuples and their labels to a file, in the format of [`VirtualArray::save`].
+    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read the file.
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
@@ -82,7 +82,7 @@ impl IndexSet {
     /// let set = IndexSet::from_rows([7, 0], [[1, 5], [2, 6]])?;
     /// set.save(&path)?;
     /// assert_eq!(IndexSet::load(&path)?, set);
-    /// // As something else it is refused, and both are named.
+    /// // An attempt to open the file as an array of numbers fails. The error names both formats.
     /// let error = VirtualArray::<u64>::open(&path).unwrap_err().to_string();
     /// assert!(error.contains("2 tuples of dimensions 7 0") && error.contains("linear"), "{error}");
     /// # std::fs::remove_file(&path).unwrap();
@@ -92,7 +92,7 @@ impl IndexSet {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with progress reports as in [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -158,7 +158,7 @@ impl<D: Device> PagedIndexSet<D> {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with progress reports as in [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -181,8 +181,8 @@ impl<D: Device> PagedIndexSet<D> {
         save_values(path.as_ref(), words, Some(array.page_len()), read, progress)
     }
 
-    /// Copies the tuples of a [saved](Self::save) set to a new array; `describe` receives its builder and may
-    /// set devices and cache.
+    /// Copies the tuples of a [saved](Self::save) set to a new array. The closure `describe` receives the
+    /// builder of the array, and may set its devices and its cache.
     ///
     /// # Errors
     /// The errors of [`Builder::load`].
@@ -203,7 +203,7 @@ impl<D: Device> PagedIndexSet<D> {
         Self::load_with(path, describe, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`].
+    /// Loads as [`load`](Self::load), with progress reports as in [`Builder::load_with`].
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`].
@@ -232,9 +232,9 @@ impl<D: Device> PagedIndexSet<D> {
 }
 
 impl PagedIndexSet {
-    /// Opens the tuples of a [saved](Self::save) set in their file, to read and write them; the number of
-    /// tuples is fixed. `describe` may set a cache. Writes to the [array](Self::array) become durable with
-    /// [`sync`](VirtualArray::sync).
+    /// Opens a [saved](Self::save) set to read and write its tuples in the file. The number of tuples is
+    /// fixed. The closure `describe` may set the cache of the array. Writes to the [array](Self::array)
+    /// become durable with [`sync`](VirtualArray::sync).
     ///
     /// # Errors
     /// The errors of [`Builder::open`].

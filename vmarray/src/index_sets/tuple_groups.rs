@@ -1,4 +1,4 @@
-//! Groups of tuples with equal values in some dimensions, in arrays.
+//! Groups of tuples with equal values in some dimensions.
 
 use backend_api::Device;
 
@@ -8,8 +8,8 @@ use crate::base::error::{ErrorKind, Result};
 use crate::ops::order::Groups;
 use crate::setup::any::AnyDevice;
 
-/// The tuples of a [`PagedIndexSet`] in groups with equal values in some dimensions;
-/// [`group_by`](PagedIndexSet::group_by) makes them.
+/// The tuples of a [`PagedIndexSet`] in groups of equal values in some dimensions, from
+/// [`group_by`](PagedIndexSet::group_by).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -30,15 +30,15 @@ pub struct TupleGroups<D: Device = AnyDevice> {
 }
 
 impl<D: Device> TupleGroups<D> {
-    /// The groups' keys: one tuple of common values for each group. Ascending by the first of the given
-    /// dimensions, then by the second, and so on.
+    /// The keys of the groups: one tuple of common values for each group. The keys are in lexicographic order
+    /// of the given dimensions.
     #[must_use]
     pub fn tuples(&self) -> &PagedIndexSet<D> {
         &self.tuples
     }
 
-    /// The groups by their index, in the order of [`tuples`](Self::tuples): for counts, sums of
-    /// [columns](PagedIndexSet::column), and the indices of their tuples.
+    /// The groups in the order of their keys in [`tuples`](Self::tuples). Use them for counts, for sums of
+    /// [columns](PagedIndexSet::column), and for the indices of each group's tuples.
     #[must_use]
     pub fn by_number(&self) -> &Groups<u64, D> {
         &self.groups
@@ -63,8 +63,8 @@ impl<D: Device> PagedIndexSet<D> {
         on_devices::column(self, self.position(dimension)?)
     }
 
-    /// Groups the tuples by some dimensions, by sorting them on the devices that store them. Takes 24 bytes
-    /// of device memory per tuple during the call, and 16 afterwards.
+    /// Sorts the tuples by some dimensions on the devices that store them, and groups equal tuples. Needs 24
+    /// bytes of device memory per tuple during the call, and 16 bytes afterwards.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),

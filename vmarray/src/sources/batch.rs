@@ -1,8 +1,8 @@
-//! Device-side work on a range of a source, in batches of pages that fit into the slots.
+//! Device-side work on a range of a source, in batches of pages that fit into the slots of the device.
 //!
-//! A batch holds some pages of one channel, gives them slots and the necessary contents, and starts the work
-//! on each run of pages with contiguous slots, some runs at a time. While the device works on one batch, the
-//! next is prepared. The directory records the new page states after the work has ended, not before.
+//! A batch locks some pages of one channel, assigns slots to them, copies missing contents to the device, and
+//! starts the work on each run of pages with contiguous slots. While the device works on one batch, the host
+//! prepares the next. The directory records the new page states only after the work has ended.
 
 mod finish;
 
@@ -23,18 +23,18 @@ use crate::base::error::{Error, Result};
 use crate::base::scoped_threads;
 use crate::ops::executor::{Lane as _, RefusedRun, Run, RunAccess};
 
-/// A batch has at most this many bytes.
+/// Maximum number of bytes of a batch.
 const BATCH_BYTES: usize = 256 << 20;
-/// And at most this many pages, whose states fit in a core's second-level cache.
+/// Maximum number of pages of a batch. Their states fit into the second-level cache of a core.
 const BATCH_PAGES: usize = 4096;
-/// A batch with this much copied data starts without waiting for more, so that copies and work overlap.
+/// Number of copied bytes from which a batch starts without further pages, so that copies and work overlap.
 const COPIED_BYTES: u64 = 32 << 20;
-/// Below this, one thread serves all channels in turn.
+/// Number of bytes below which one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
-/// Work with rounded results is cut at multiples of this number of bytes of a channel. Each cut is a launch
-/// and a result.
+/// Length in bytes of the groups of pages for work with rounded results. Such work is divided at multiples of
+/// this length, and each group needs a launch and has a result.
 const GROUP_BYTES: usize = BATCH_BYTES;
-/// Maximum runs of a batch in flight: each may need its own memory.
+/// Maximum number of runs of a batch in flight, because each may need memory.
 const WORKS: usize = 8;
 
 /// Elements in contiguous slots on a device.
@@ -43,7 +43,7 @@ pub(super) struct SlotRun {
     pub(super) elements: Elements<'static>,
     /// The indices of the elements.
     geometry: Geometry,
-    /// The members of the batch.
+    /// The members of the batch whose elements the run contains.
     members: Range<usize>,
 }
 
@@ -53,10 +53,10 @@ impl SlotRun {
     }
 }
 
-/// The tickets of the work on a run, with its state.
+/// The tickets and the state of the work on a run, or the refused run.
 pub(super) type Started<W> = Result<(Vec<Ticket>, W), RefusedRun>;
 
-/// Device-side work over batches: the work on each run, and the handling of its outcome.
+/// An operation on batches: starts the work on each run, and processes its outcome.
 pub(super) trait Operation<T: Element>: Sync {
     /// State of the work on a run.
     type Work;
@@ -65,21 +65,23 @@ pub(super) trait Operation<T: Element>: Sync {
 
     fn access(&self) -> RunAccess;
 
-    /// True if results depend on the grouping of elements, so that runs must not depend on fetches.
+    /// True if the rounding of results depends on the division into runs. Then the runs must not depend on
+    /// the blocks that are missing on the device.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// Lets the device prepare the work on runs like this one. The run has no elements, and no page is held.
+    /// Asks the device to prepare the work on runs like this one. The run has no elements, and the caller
+    /// holds no page.
     fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
         let _ = (channel, like);
     }
 
-    /// Starts the work on a run, which ends with all of its tickets.
+    /// Starts the work on a run. The work is over when all returned tickets are done.
     fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Self::Work>;
 
-    /// Handles the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages
-    /// are irrelevant.
+    /// Processes the outcome of a run, in the order of the runs, while the batch holds its pages. Returns
+    /// `Break` if the operation needs no further pages of the channel.
     fn finish(
         &self,
         channel: &SourceChannel,
@@ -91,12 +93,13 @@ pub(super) trait Operation<T: Element>: Sync {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The single value that it writes to all elements, if any: the host writes it if a device fails.
+    /// The single value that the operation writes to all elements, if there is one. The host writes it if a
+    /// device fails.
     fn value(&self) -> Option<T> {
         None
     }
 
-    /// Records written elements; or unspecified ones, if the work failed.
+    /// Records that the work wrote elements (`done`), or that it failed and their contents are unspecified.
     fn changed(&self, elements: Range<usize>, done: bool, found: &mut Self::Found) {
         let _ = (elements, done, found);
     }
@@ -122,19 +125,19 @@ struct Member<'a> {
     hold: Option<Hold<'a>>,
 }
 
-/// Pages that are processed together.
+/// Pages that the device processes together.
 struct PageBatch<'a, W> {
     channel: &'a SourceChannel,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
-    /// True if all missing data are in transfer to the device.
+    /// True if the copies of all missing blocks to the device were submitted.
     is_fetched: bool,
-    /// The size of page groups, if grouping matters.
+    /// Number of pages of a group, if the results depend on the division into runs.
     group: Option<usize>,
-    /// Not started yet.
+    /// Runs that are not started yet.
     runs: VecDeque<SlotRun>,
     works: VecDeque<(SlotRun, Vec<Ticket>, W)>,
-    /// The refused run, if a part of its work may have run.
+    /// The refused run, if the device may have executed a part of its work.
     refused: Option<SlotRun>,
     /// The error that stopped the submission.
     error: Option<Error>,
@@ -142,7 +145,7 @@ struct PageBatch<'a, W> {
 
 impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
-        // No work accesses slots or home when the pages are released.
+        // Wait until no work accesses the slots or the home, before the pages are released.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
         for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
@@ -151,8 +154,8 @@ impl<W> Drop for PageBatch<'_, W> {
 }
 
 impl<T: Element> Core<T> {
-    /// Runs an operation on all channels with pages of a range, in parallel; returns the result of each, also
-    /// partial ones after an error.
+    /// Runs an operation in parallel on all channels with pages of a range. Returns the result of each
+    /// channel; after an error the results are partial.
     pub(super) fn operate<O: Operation<T>>(
         &self,
         range: &Range<usize>,
@@ -190,7 +193,7 @@ impl<T: Element> Core<T> {
         operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
-        // Two batches at a time must fit.
+        // The slots must suffice for two batches.
         let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Found::default();
@@ -198,7 +201,7 @@ impl<T: Element> Core<T> {
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
-            // After an error either the host does the rest, or the operation ends.
+            // After an error either the host writes the rest, or the operation ends.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {
@@ -273,7 +276,7 @@ impl<T: Element> Core<T> {
                 copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
-            // Assign all slots together, so that they are contiguous.
+            // Assign the slots of all pages in one step, so that they are contiguous.
             let slot = entry.slot();
             if let Some(slot) = slot {
                 pool.touched(slot);
@@ -286,8 +289,8 @@ impl<T: Element> Core<T> {
         batch
     }
 
-    /// Locks a page: shared if it is only read and needs no fetch, else exclusively. The caller holds the
-    /// channel, so valid blocks stay.
+    /// Locks a page: shared if the work only reads it and the device has all necessary blocks, else
+    /// exclusively. The caller holds the channel, so valid blocks remain valid.
     fn hold<'a>(&self, entry: &'a DirectoryEntry, access: RunAccess, needed: u64) -> Hold<'a> {
         if access == RunAccess::Read {
             let shared = entry.share();
@@ -329,7 +332,7 @@ impl<T: Element> Core<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // Other threads may read the home elements meanwhile.
+            // Other threads may read the elements at home during the work.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),
@@ -340,7 +343,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Starts the work on runs up to the limit in flight. After an error it starts no more.
+    /// Starts the work on runs up to the limit [`WORKS`]. After an error it starts no further runs.
     fn launch<O: Operation<T>>(&self, batch: &mut PageBatch<'_, O::Work>, operation: &O) -> Result<()> {
         while batch.works.len() < WORKS
             && let Some(run) = batch.runs.pop_front()
@@ -358,7 +361,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// A run of no elements that begins at an element of a page, which has a slot.
+    /// Returns a run without elements that begins at an element of a page with a slot.
     pub(super) fn run_of(&self, channel: &SourceChannel, slot: u32, page: usize, at: usize) -> SlotRun {
         let (page_len, channels) = (self.cuts.page_len, self.channels.len());
         SlotRun {
@@ -373,7 +376,7 @@ impl<T: Element> Core<T> {
         }
     }
 
-    /// Members with contiguous slots.
+    /// Returns the runs of members with contiguous slots.
     fn runs<W>(&self, batch: &PageBatch<'_, W>) -> Vec<SlotRun> {
         let mut runs: Vec<SlotRun> = Vec::new();
         let mut next = None;

@@ -78,7 +78,7 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
-    /// Sets the devices. The call may change the type of device, so it comes before the other settings.
+    /// Sets the devices. The call may change the type parameter `D`, so call it before the other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
@@ -90,43 +90,44 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         }
     }
 
-    /// Sets the distribution of pages over the devices.
+    /// Sets the distribution of the pages over the devices.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.placement = placement;
         self
     }
 
-    /// Sets the number of elements of a page. A block, 1/64 of it, is the unit of copies.
+    /// Sets the number of elements of a page. The unit of copies is a block, 1/64 of a page.
     pub fn page_len(mut self, elements: usize) -> Self {
         self.settings.page_len = Some(elements);
         self
     }
 
-    /// Sets the device memory in bytes, over all devices. Each channel takes at least one page.
+    /// Sets the device memory of the source in bytes, as the sum over all devices. Each channel uses at least
+    /// one page.
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self
     }
 
-    /// Sets the eviction policy of device memory.
+    /// Sets the eviction policy: the choice of pages that give up their slot in device memory.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.settings.eviction = policy;
         self
     }
 
-    /// Wipes device memory and staging memory before release, as
-    /// [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop) does. The home is not wiped, nor are pieces of
-    /// up to 16 MiB in transfer from and to homes outside memory.
+    /// Wipes device memory and staging memory before their release, as
+    /// [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop) does. The source does not wipe the home.
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
         self.settings.wipe = wipe;
         self
     }
 
-    /// Registers the elements' memory with the devices, which then copy it directly: page-locked
-    /// ([`HostMemory::Pinned`]), which takes long at the registration and copies fast, or unchanged
-    /// ([`HostMemory::Pageable`]). If a device refuses, copies use staging memory.
+    /// Registers the home with the devices, which then copy from it and to it directly.
+    /// [`HostMemory::Pinned`] locks the pages: the registration is slow, and the copies are fast.
+    /// [`HostMemory::Pageable`] does not lock the pages. If a device does not support the registration,
+    /// copies use staging memory.
     ///
-    /// Only for memory owned by the home:
+    /// The home must own its memory:
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -135,8 +136,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
-    /// Borrowed memory could be freed while a leaked source keeps it registered with a driver, so this does
-    /// not compile:
+    /// This does not compile, because the program could free borrowed memory while a leaked source keeps it
+    /// registered with a driver:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -151,7 +152,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Builds the source. Allocates all device memory; copies nothing.
+    /// Builds the source. Allocates all of its device memory, but copies nothing.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
@@ -159,8 +160,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
     /// [`Misaligned`](ErrorKind::Misaligned) if the memory is not aligned for its elements, such as a file
-    /// mapped from an odd offset; [`Device`](ErrorKind::Device) if a device refuses memory. After an error
-    /// the home is dropped; pass a borrow (`&mut [T]`) to keep it.
+    /// mapped from an odd offset; [`Device`](ErrorKind::Device) if a device cannot allocate the memory. After
+    /// an error the builder drops the home; pass a borrow (`&mut [T]`) to keep it.
     pub fn build(self) -> Result<Source<T, H, D>> {
         let mut home = Box::new(self.home);
         let memory = home.memory();
@@ -175,7 +176,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let (devices, usable) = (&open.devices, &open.usable);
         let cuts = Cuts::new(len, page_len);
         let pages = cuts.pages();
-        // Data beyond device memory are processed piece by piece, so placement need not fit all.
+        // Operations process data that exceeds the device memory piece by piece, so the placement need not
+        // fit all pages.
         let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
         let placed = (pages as u64).min(room / page_bytes as u64).max(1);
         let mut stripe_pattern = open.stripe_pattern(&self.settings.placement, placed, page_bytes)?;

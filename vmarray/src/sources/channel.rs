@@ -1,4 +1,5 @@
-//! One channel of a source: a bounded number of slots on a device, and the copies between them and the home.
+//! One channel of a source: a limited number of slots for pages on a device, and the copies between slots and
+//! home.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::engine::channel::{PinnedPiece, PinnedPool};
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
 
-/// Bytes copied through one piece of staging memory.
+/// Length in bytes of one piece of staging memory.
 const CHUNK_BYTES: usize = 8 << 20;
 /// Maximum number of copies of a submission.
 const BATCH: usize = 256;
@@ -52,7 +53,7 @@ pub(super) struct PageBlocks {
     pub(super) blocks: u64,
 }
 
-/// Bytes that are contiguous both at home and on the device.
+/// A range of bytes that is contiguous at home and on the device.
 #[derive(Clone, Copy, Debug)]
 struct BlockPiece {
     home: usize,
@@ -62,24 +63,24 @@ struct BlockPiece {
 
 #[derive(Debug)]
 pub(super) struct SourceChannel {
-    // Declared first, so that it is dropped first: releasing a queue waits for its work.
+    // Declared first, so that Rust drops it first: the release of a queue waits for its work.
     uploads: Queue<dyn Device>,
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,
-    /// The home registered with the device: one handle for all of the device's channels.
+    /// The handle of the registered home, which all channels of the device share.
     import: Option<Arc<RegisteredMemory>>,
     slots: DeviceBuffer<dyn Device>,
     device: Arc<dyn Device>,
     page_bytes: usize,
     home: HomeBytes,
-    /// Held by a thread that works on several pages.
+    /// The slots. A thread that works on several pages holds this lock.
     pub(super) pool: Mutex<Pool>,
-    /// For results, single pages, and pieces of the home in transfer.
+    /// Page-locked memory for results, single pages and staging.
     pinned: Arc<PinnedPool>,
     pub(super) counters: Counters,
 }
 
-/// Assignment of slots.
+/// The assignment of slots to pages.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// The page of each slot.
@@ -137,7 +138,7 @@ impl SourceChannel {
         let pool = Pool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
-            // In reverse, because slots are taken from the end.
+            // In reverse, because `allocate` takes slots from the end.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
             staging: Staging::new(&device, &pinned, chunk_bytes),
@@ -231,8 +232,8 @@ impl SourceChannel {
         Ok(queue.submit(transfers)?)
     }
 
-    /// Starts copies of blocks from home to the device. The caller holds the pages. Adds the tickets of all
-    /// work in flight, also on failure.
+    /// Starts copies of blocks from the home to the device. The caller holds the pages. Appends the tickets
+    /// of all started copies to `tickets`, also after an error.
     pub(super) fn fetch(
         &self,
         staging: &mut Staging,
@@ -268,7 +269,7 @@ impl SourceChannel {
     }
 
     /// Copies blocks from the device to the home, and waits. The caller holds the pages exclusively, and
-    /// records the outcome; after an error any of the blocks may be copied or not.
+    /// records the outcome. After an error some of the blocks may be copied.
     pub(super) fn bring_home(&self, staging: &mut Staging, pages: &[PageBlocks]) -> Result<()> {
         if let Some(done) = self.bring_home_directly(pages) {
             return done;
@@ -281,7 +282,8 @@ impl SourceChannel {
                 unsafe { self.land(staging.chunk(chunk), &batch) };
                 Ok(())
             };
-        // This thread copies one batch home while the device copies the next.
+        // This thread copies one batch from staging memory to the home while the device copies the next
+        // batch.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;
@@ -294,7 +296,8 @@ impl SourceChannel {
         former.map_or(Ok(()), |last| land(staging, last))
     }
 
-    /// The same if the home is registered with the device; else it does nothing.
+    /// Copies as [`bring_home`](Self::bring_home) without staging memory if the home is registered with the
+    /// device. Otherwise returns `None`.
     pub(super) fn bring_home_directly(&self, pages: &[PageBlocks]) -> Option<Result<()>> {
         let (import, pieces) = (self.import.as_ref()?, self.pieces(pages));
         let copy = |piece: &BlockPiece| self.download_of(piece, import.at(piece.home as u64));
@@ -303,7 +306,7 @@ impl SourceChannel {
             tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
             Ok(())
         });
-        // No copy may be in flight when this returns, so it waits for all.
+        // Wait for all copies, also after an error, because none may be in flight when the function returns.
         let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
         let done = waits.fold(submitted, Result::and);
         if done.is_ok() {
@@ -312,7 +315,7 @@ impl SourceChannel {
         Some(done)
     }
 
-    /// Copies pieces home from contiguous places of a buffer.
+    /// Copies pieces from contiguous places of a buffer to the home.
     ///
     /// # Safety
     /// The caller holds the pages exclusively, and no copy to the buffer is in flight.
@@ -334,10 +337,10 @@ impl SourceChannel {
         Ok((buffer, ticket))
     }
 
-    /// Free slots in ascending order; if necessary, taken from other pages, whose newer copies are copied
-    /// home.
+    /// Returns free slots in ascending order. If there are too few, takes slots from other pages, and copies
+    /// their newer blocks to the home.
     ///
-    /// The caller must leave enough slots unheld.
+    /// The caller must hold few enough pages that the other slots suffice.
     pub(super) fn allocate(
         &self,
         pool: &mut Pool,
@@ -349,7 +352,7 @@ impl SourceChannel {
         while slots.len() < want {
             let victims = self.victims(pool, entries, want - slots.len());
             if victims.is_empty() {
-                // Other threads use all remaining slots, each briefly and for one page.
+                // Other threads hold the pages of all other slots, each one page for a short time.
                 std::thread::yield_now();
             } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
                 pool.free.append(&mut slots);
@@ -383,7 +386,7 @@ impl SourceChannel {
         victims
     }
 
-    /// Takes slots from pages.
+    /// Evicts pages, and frees their slots.
     fn evict(
         &self,
         pool: &mut Pool,
@@ -445,7 +448,7 @@ impl Lane for SourceChannel {
     }
 }
 
-/// Cuts pieces into batches of a maximum number of bytes.
+/// Divides pieces into batches of at most `most_bytes` bytes.
 fn batches(pieces: &[BlockPiece], most_bytes: usize) -> Vec<Vec<BlockPiece>> {
     let (mut batches, mut room) = (Vec::new(), 0);
     for mut piece in pieces.iter().copied() {

@@ -9,12 +9,12 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Lane as _;
 
-/// Bytes copied home at a time.
+/// Maximum number of bytes that one call copies to the home.
 const BATCH_BYTES: usize = 32 << 20;
 
 impl<T: Element> Core<T> {
-    /// Copies newer elements of a range home. After an error some are still newer on the device; elements of
-    /// other channels are copied home anyway.
+    /// Copies newer elements of a range to the home. After an error on one channel, the other channels still
+    /// copy their elements. The remaining elements stay newer on the device.
     pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
         let mut outcome = Ok(());
         for (index, channel) in self.channels.iter().enumerate() {
@@ -60,7 +60,8 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Declares the elements of a range void: they are neither fetched nor copied home.
+    /// Discards the contents of a range. Later operations copy its elements neither to the device nor to the
+    /// home.
     pub(super) fn discard(&self, range: &Range<usize>) {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];
@@ -71,8 +72,8 @@ impl<T: Element> Core<T> {
         }
     }
 
-    /// Declares device copies of a range void: the home is valid. Newer neighbouring elements in the same
-    /// blocks are copied home.
+    /// Invalidates the device copies of a range, so that the home is valid. First copies newer elements next
+    /// to the range, in the same blocks, to the home.
     pub(super) fn invalidate(&self, range: &Range<usize>) -> Result<()> {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];
@@ -93,7 +94,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Takes the slots from the pages of a range, after copying newer elements home.
+    /// Copies newer elements of a range to the home, and frees the slots of its pages.
     pub(super) fn evict(&self, range: &Range<usize>) -> Result<()> {
         self.flush(range)?;
         let touched = self.cuts.touched_pages(range);
@@ -109,7 +110,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// The same for these pages, whose channel the caller holds.
+    /// Evicts pages as [`evict`](Self::evict). The caller holds their channel.
     pub(super) fn evict_pages(&self, pool: &mut Pool, pages: Vec<usize>) -> Result<()> {
         for page in pages {
             let entry = &self.entries[page];
@@ -124,7 +125,7 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// The first element of a range whose shared copy on a device differs from the home.
+    /// Returns the index of the first element of a range whose shared copy on a device differs from the home.
     pub(super) fn verify(&self, range: &Range<usize>) -> Result<Option<usize>> {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];

@@ -1,5 +1,5 @@
-//! The part of a source that is independent of its home's type: directory, channels, and access of the
-//! program to its elements.
+//! The part of a source that does not depend on the type of the home: the directory, the channels, and the
+//! program's access to elements.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -17,18 +17,19 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct Core<T: Element> {
-    // Declared first to be dropped first: the channels end all copies before the home memory is freed.
+    // Declared first, so that Rust drops it first: the channels end all copies before the home's memory is
+    // freed.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
     first: NonNull<T>,
-    /// Pages of device-side operations with all necessary data on their device.
+    /// Number of pages for which a device-side operation found all necessary data on the device.
     pub(super) hits: Counter,
     baseline: Baseline,
     marker: PhantomData<fn(T) -> T>,
 }
 
-// SAFETY: the home's elements are `Send + Sync` plain data, reached by the directory's locks only.
+// SAFETY: the home's elements are `Send + Sync` plain data, and all accesses take the directory's locks.
 unsafe impl<T: Element> Send for Core<T> {}
 // SAFETY: as above.
 unsafe impl<T: Element> Sync for Core<T> {}
@@ -78,7 +79,7 @@ impl<T: Element> Core<T> {
         first + within.start..first + within.end
     }
 
-    /// The elements of a part of a page at home.
+    /// Returns the elements of a part of a page at home.
     pub(super) fn elements<'g>(
         &self,
         held: &'g SharedPage<'_>,
@@ -91,8 +92,8 @@ impl<T: Element> Core<T> {
         unsafe { std::slice::from_raw_parts(self.first_of(&self.indices_of(page, within)), within.len()) }
     }
 
-    /// The same, mutable, for a page that the caller holds exclusively. Only for writable homes: elements of
-    /// other homes are never newer elsewhere.
+    /// Returns the mutable elements of a part of a page at home. The caller holds the page exclusively. The
+    /// home must be writable; elements of a read-only home are never newer on a device.
     pub(super) fn elements_mut<'g>(
         &self,
         held: &'g mut ExclusivePage<'_>,
@@ -105,28 +106,29 @@ impl<T: Element> Core<T> {
         unsafe { std::slice::from_raw_parts_mut(self.first_of(&self.indices_of(page, within)), within.len()) }
     }
 
-    /// The address of elements at home, for a caller that holds all their pages exclusively; for writable
-    /// homes. No other code accesses them meanwhile.
+    /// Returns the address of elements at home. The caller holds all their pages exclusively, so no other
+    /// code accesses them. The home must be writable.
     pub(super) fn start_of(&self, held: &[ExclusivePage<'_>], range: &Range<usize>) -> NonNull<T> {
         let pages = &self.entries[self.cuts.touched_pages(range)];
         assert!(held.len() == pages.len() && held.iter().zip(pages).all(|(held, page)| held.is_of(page)));
         NonNull::new(self.first_of(range)).expect("the address of a home is never null")
     }
 
-    /// Elements at home with exclusive access.
+    /// Returns elements at home, for a caller with exclusive access to the source.
     pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
-        // SAFETY: as above. The core is borrowed exclusively, so no operation runs, and no operation leaves
-        // work on the home behind.
+        // SAFETY: initialised, and within bounds. The core is borrowed exclusively, so no operation runs, and
+        // work of earlier operations on the home is over.
         unsafe { std::slice::from_raw_parts(self.first_of(range), range.len()) }
     }
 
-    /// The same, mutable, for a writable home.
+    /// Returns mutable elements at home, for a caller with exclusive access to the source. The home must be
+    /// writable.
     pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(self.first_of(range), range.len()) }
     }
 
-    /// Writes elements from a place on; for writable homes.
+    /// Writes elements from the index `place` on. The home must be writable.
     pub(super) fn write(&self, place: usize, from: &[T]) -> Result<()> {
         parts(place..place + from.len(), self.cuts.page_len).try_for_each(|part| {
             let from = &from[part.of_range.clone()];
@@ -134,7 +136,7 @@ impl<T: Element> Core<T> {
         })
     }
 
-    /// Copies newer blocks of a page home.
+    /// Copies newer blocks of a page to the home.
     pub(super) fn settle(&self, held: &mut ExclusivePage<'_>, page: usize, blocks: u64) -> Result<()> {
         let entry = &self.entries[page];
         let blocks = entry.dirty() & blocks;
@@ -164,7 +166,7 @@ impl<T: Element> Core<T> {
         Ok(arrived?)
     }
 
-    /// Copies home the completed reads of [`start_to_read`](SourceChannel::start_to_read).
+    /// Copies the buffer of a completed [`start_to_read`](SourceChannel::start_to_read) to the home.
     pub(super) fn land(&self, held: &mut ExclusivePage<'_>, buffer: &PinnedPiece, page: PageBlocks) {
         let mut at = 0;
         for range in self.cuts.ranges(page.page, page.blocks) {
@@ -175,7 +177,8 @@ impl<T: Element> Core<T> {
         self.channel(page.page).counters.bytes_from_device.add(at as u64);
     }
 
-    /// Runs code on a part of a page that is valid at home and not written meanwhile.
+    /// Runs a closure on a part of a page at home. The part is valid, and no thread writes to it during the
+    /// call.
     pub(super) fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);
@@ -189,10 +192,10 @@ impl<T: Element> Core<T> {
         Ok(run(self.elements(&shared, part.page, &part.within)))
     }
 
-    /// Runs code that changes a part of a page at home; the device copy is void afterwards. If the whole part
-    /// will be overwritten, only neighbouring elements are copied home.
+    /// Runs a closure that changes a part of a page at home, and invalidates the device copy. If the closure
+    /// overwrites the whole part, only neighbouring elements in the same blocks are first copied to the home.
     ///
-    /// The code must not panic or use the source.
+    /// The closure must not panic or use the source.
     pub(super) fn with_exclusive<R>(
         &self,
         part: &PagePart,
@@ -211,7 +214,7 @@ impl<T: Element> Core<T> {
         Ok(result)
     }
 
-    /// An element that exists.
+    /// Returns the part of a page that consists of one element. The index must be within the source.
     pub(super) fn part_of(&self, index: usize) -> PagePart {
         let (page, at) = (index / self.cuts.page_len, index % self.cuts.page_len);
         PagePart { page, within: at..at + 1, of_range: 0..1 }
@@ -228,7 +231,7 @@ impl<T: Element> Core<T> {
         })
     }
 
-    /// Writes one value to all elements of a range, at home.
+    /// Writes one value to all elements of a range at home.
     pub(super) fn fill_at_home(&self, range: &Range<usize>, value: T) -> Result<()> {
         parts(range.clone(), self.cuts.page_len)
             .try_for_each(|part| self.with_exclusive(&part, true, |to| (to.fill(value), true)))
@@ -252,7 +255,7 @@ impl<T: Element> Core<T> {
 
 impl<T: Element> Drop for Core<T> {
     fn drop(&mut self) {
-        // No other owner exists, and no work is in flight.
+        // The source has no other owner, and no work is in flight.
         if let Err(error) = self.flush(&(0..self.cuts.len)) {
             trace::not_brought_home(&error);
         }

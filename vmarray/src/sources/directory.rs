@@ -1,7 +1,7 @@
-//! The directory of a source: places of valid copies of its pages, in blocks.
+//! The directory of a source: it records the location of the valid copies of each block.
 //!
-//! A page is in memory of the program (its home) and possibly, in blocks of 1/64 of a page, on the device of
-//! its channel. Two words of 64 bits record this, one bit a block:
+//! A page is stored in memory of the program, its home. The device of its channel may have copies of some of
+//! the page's 64 blocks. Two words with one bit for each block record the copies:
 //!
 //! | valid | dirty | the home | the device | meaning |
 //! |---|---|---|---|---|
@@ -9,14 +9,15 @@
 //! | 1 | 0 | valid | valid | shared: both are equal |
 //! | 1 | 1 | stale | valid | exclusive to the device |
 //!
-//! Invariants, asserted after each change in debug builds: dirty implies valid; valid implies a slot; no
-//! block lies behind the page's end. So at most one location is exclusive, and a valid copy always exists.
+//! Debug builds assert these invariants after each change: a dirty block is valid, a page with a valid block
+//! has a slot, and no block lies behind the end of the page. So a block is exclusive to at most one location,
+//! and always has a valid copy.
 //!
-//! Each page has a lock. Threads that share it read elements at home; threads that hold it exclusively write
-//! them. Exclusive holders change the two words. The thread that shares a page and holds its channel may also
-//! *set* bits in `valid`, because only threads that hold the channel search missing bits. A thread that holds
-//! several pages holds their channel, or waits for none; a thread that holds a page does not wait for a
-//! channel.
+//! Each page has a read-write lock. A thread with the shared lock may read elements at home. A thread with
+//! the exclusive lock may write elements, and change the two words. A thread that holds the shared lock and
+//! the page's channel may also *set* bits in `valid`, because only threads that hold the channel look for
+//! missing bits. To avoid deadlocks, a thread that holds a page does not wait for a channel. A thread that
+//! holds several pages also holds their channel, or does not wait for the locks of pages.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -34,19 +35,19 @@ pub(super) struct DirectoryEntry {
     valid: AtomicU64,
     dirty: AtomicU64,
     slot: AtomicU32,
-    /// Version that increases with each change of the words or the slot, so that an asynchronous copy detects
-    /// that it is too late. It never wraps in practice.
+    /// Version, which increases with each change of the words or the slot. An asynchronous copy compares it
+    /// to detect such a change. It never wraps in practice.
     version: AtomicU64,
 }
 
-/// A shared page: no thread writes to its elements at home.
+/// The shared lock of a page: no thread writes to its elements at home.
 #[derive(Debug)]
 pub(super) struct SharedPage<'a> {
     entry: &'a DirectoryEntry,
     _guard: RwLockReadGuard<'a, ()>,
 }
 
-/// An exclusively held page.
+/// The exclusive lock of a page.
 #[derive(Debug)]
 pub(super) struct ExclusivePage<'a> {
     entry: &'a DirectoryEntry,
@@ -64,7 +65,7 @@ impl<'a> ExclusivePage<'a> {
         std::ptr::eq(self.entry, entry)
     }
 
-    /// Downgrades it to shared.
+    /// Downgrades the exclusive lock to a shared one.
     pub(super) fn downgrade(self) -> SharedPage<'a> {
         SharedPage { entry: self.entry, _guard: RwLockWriteGuard::downgrade(self.guard) }
     }
@@ -227,7 +228,7 @@ impl Cuts {
         bits(within.start.div_ceil(self.block_len), end)
     }
 
-    /// The elements of some blocks of a page, in as few ascending ranges as possible.
+    /// Returns the elements of some blocks of a page, in as few ascending ranges as possible.
     pub(super) fn ranges(&self, page: usize, blocks: u64) -> impl Iterator<Item = Range<usize>> + use<> {
         let (block_len, elements) = (self.block_len, self.elements(page));
         let mut left = blocks;

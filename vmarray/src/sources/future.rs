@@ -21,9 +21,9 @@ const PAGES: usize = 16;
 
 /// Future of [`View::flush_async`](crate::views::View::flush_async) of a source.
 ///
-/// It holds no page between two polls: pages that change during their copy are copied again. The program may
-/// drop it at any time; the drop blocks until running copies end. Pages copied by then are valid at home; the
-/// others are still newer on the devices.
+/// The future holds no lock of a page between two polls. If a page changes during its copy, the future copies
+/// it again. The program may drop the future at any time; the drop blocks until running copies end. The
+/// copied pages are then valid at home, and the other pages are still newer on the devices.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -42,7 +42,7 @@ const PAGES: usize = 16;
 pub struct SourceFlushAsync<'a, T: Element> {
     core: &'a Core<T>,
     range: Range<usize>,
-    /// Unexamined pages.
+    /// The pages that the future has not yet examined.
     pages: Range<usize>,
     /// Pages to copy again.
     again: Vec<usize>,
@@ -85,7 +85,7 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         drop(guard);
         let Some(slot) = slot.filter(|_| blocks != 0) else { return Ok(()) };
         let page = PageBlocks { page, slot, blocks };
-        // The slot may be given to another page before the copy ends; the version detects that.
+        // Another page may get the slot before the copy ends. The version detects this.
         let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
         self.under_way.push(Copy { ticket, buffer, page, version, asked: Asked::default() });
         Ok(())
@@ -145,7 +145,7 @@ impl<T: Element> Future for SourceFlushAsync<'_, T> {
                 return Poll::Ready(this.error.take().map_or(Ok(()), Err));
             }
             if !landed {
-                // Any completed copy allows progress.
+                // Register the waker with all copies, because the end of any of them allows progress.
                 for copy in &mut this.under_way {
                     let channel = this.core.channel(copy.page.page);
                     copy.asked.wake(&**channel.device(), copy.ticket, context.waker());

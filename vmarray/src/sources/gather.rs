@@ -1,4 +1,4 @@
-//! Lists of indices of a source, with elements from home or device.
+//! Access to elements by a list of indices, at home or on the devices.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::ops::gather::check_list;
 /// Number of elements collected at a time.
 const BATCH: usize = 1 << 16;
 
-/// The numbers of a list's entries by ascending index, stable.
+/// Returns the positions of a list's entries in the stable order of their indices.
 fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     let mut order = zeroed_vec(list.len())?;
     order.iter_mut().zip(0..).for_each(|(place, number)| *place = number);
@@ -24,8 +24,8 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
 }
 
 impl<T: Element> Core<T> {
-    /// Reads the elements of a list, whose indices count from the start of a range: at home, or on the
-    /// devices with newer copies.
+    /// Reads the elements of a list from the home, or from the devices with newer copies. The indices count
+    /// from the start of the range `of`.
     pub(super) fn gather(&self, of: Range<usize>, list: &[usize], into: &mut [T]) -> Result<()> {
         check_list(list, of.len())?;
         for numbers in by_index(list)?.chunks(BATCH) {
@@ -37,13 +37,13 @@ impl<T: Element> Core<T> {
         Ok(())
     }
 
-    /// Writes the elements of a list at home; of several for one element the last one wins.
+    /// Writes the elements of a list at home. If an index occurs several times, its last value wins.
     pub(super) fn scatter(&self, of: Range<usize>, list: &[usize], values: &[T]) -> Result<()> {
         check_list(list, of.len())?;
         by_index(list)?.into_iter().try_for_each(|number| self.set(of.start + list[number], values[number]))
     }
 
-    /// Elements by ascending index, from their valid places.
+    /// Returns elements from their valid locations; the indices are ascending.
     pub(super) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); indices.len()];
         let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); self.channels.len()];
@@ -56,7 +56,7 @@ impl<T: Element> Core<T> {
         Ok(values)
     }
 
-    /// Collects some entries of a list that belong to a channel.
+    /// Reads the entries of a list that belong to one channel.
     fn collect_from(
         &self,
         channel: &SourceChannel,

@@ -16,16 +16,17 @@ use crate::base::element::Element;
 /// ```
 ///
 /// # Safety
-/// [`memory`](Self::memory) must return the same initialised elements at the same address each time, also
-/// after the home was moved. From the first call until the home is dropped, they must stay allocated, and no
-/// other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay allocated even if the home
-/// is leaked.
+/// [`memory`](Self::memory) must return the same initialised elements at the same address in each call, also
+/// after a move of the home. From the first call until the drop of the home, the elements must stay
+/// allocated, and no other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay
+/// allocated even if the home is leaked.
 pub unsafe trait Home<T: Element>: Send {
-    /// True if the memory stays allocated when the home is leaked instead of dropped. Borrowed memory may be
-    /// freed then, so it is never registered with a driver.
+    /// True if the memory stays allocated when the home is leaked instead of dropped. The program may free
+    /// borrowed memory then, so a source never registers such memory with a driver.
     const OWNED: bool;
 
-    /// Returns the elements. Their address must be aligned for their type, or building a source fails.
+    /// Returns the elements. If their address is not aligned for their type,
+    /// [`SourceBuilder::build`](crate::source::SourceBuilder::build) fails.
     fn memory(&mut self) -> NonNull<[T]>;
 }
 
@@ -96,14 +97,14 @@ unsafe impl<T: Element> Home<T> for &mut [T] {
 // SAFETY: as above; the pointer comes from an exclusive borrow.
 unsafe impl<T: Element> HomeMut<T> for &mut [T] {}
 
-/// The whole elements of a mapping, which may start within a page of the system.
+/// Returns the whole elements of a mapping, which may start within a page of the operating system.
 #[cfg(feature = "memmap2")]
 fn elements<T: Element>(address: *const u8, bytes: usize) -> NonNull<[T]> {
     let first = NonNull::new(address.cast_mut().cast::<T>()).expect("the address of a mapping is never null");
     NonNull::slice_from_raw_parts(first, bytes / size_of::<T>())
 }
 
-/// The file's bytes as elements; a shorter rest is ignored.
+/// The elements are the bytes of the file; an incomplete last element does not count.
 ///
 /// The mapping's creator has promised that no other program changes or truncates the file meanwhile.
 // SAFETY: a mapping does not move until it is dropped; the creator promised the rest to `memmap2`.
@@ -120,7 +121,7 @@ unsafe impl<T: Element> Home<T> for memmap2::MmapMut {
 #[cfg(feature = "memmap2")]
 unsafe impl<T: Element> HomeMut<T> for memmap2::MmapMut {}
 
-/// The file's bytes as elements; a shorter rest is ignored.
+/// The elements are the bytes of the file; an incomplete last element does not count.
 ///
 /// The mapping's creator has promised that no other program changes or truncates the file meanwhile.
 // SAFETY: a mapping does not move until it is dropped; the creator promised the rest to `memmap2`.

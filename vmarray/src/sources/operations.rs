@@ -15,7 +15,7 @@ use crate::ops::executor::{
     StagedRows, Writing, in_parts,
 };
 
-/// Runs a query.
+/// The operation that runs a query.
 struct AskRuns<'a, Q>(&'a Q);
 
 impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
@@ -50,7 +50,7 @@ impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
     }
 }
 
-/// Writes results computed from elements and from other operands.
+/// The operation that computes results from elements and other operands, and writes them.
 struct Assign<'a> {
     change: &'a dyn Change,
     access: RunAccess,
@@ -92,7 +92,7 @@ impl<T: Element> Operation<T> for Assign<'_> {
     }
 }
 
-/// Writes one value to all elements.
+/// The operation that writes one value to all elements.
 struct FillWith<T>(T);
 
 impl<T: Element> Operation<T> for FillWith<T> {
@@ -114,7 +114,7 @@ impl<T: Element> Operation<T> for FillWith<T> {
     }
 }
 
-/// Fetches the elements to the device.
+/// The operation that copies elements to the device.
 struct Fetch;
 
 impl<T: Element> Operation<T> for Fetch {
@@ -147,7 +147,7 @@ impl<T: Element> Core<T> {
         done.map(|()| question.whole(parts))
     }
 
-    /// Writes to a range the results computed from it and from operands of the same length.
+    /// Computes results from a range and from operands of the same length, and writes them to the range.
     pub(super) fn assign(
         &self,
         others: &[Operand<'_>],
@@ -171,7 +171,7 @@ impl<T: Element> Core<T> {
         })
     }
 
-    /// Checks with each of several devices that it supports a change.
+    /// Checks that each of several devices supports a change.
     fn check(
         &self,
         others: &[(usize, Operand<'_>)],
@@ -185,7 +185,7 @@ impl<T: Element> Core<T> {
                 asked.push(channel);
             }
         }
-        // A single device reports a refusal before it starts.
+        // A single device reports that it does not support the change before it writes any element.
         for channel in asked.iter().filter(|_| asked.len() > 1) {
             Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
         }

@@ -1,4 +1,4 @@
-//! Sorting of a source through its devices.
+//! Sorting of a source on its devices.
 
 use std::ops::Range;
 use std::sync::Arc;

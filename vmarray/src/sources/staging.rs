@@ -7,7 +7,7 @@ use backend_api::{Device, Ticket};
 use crate::base::error::Result;
 use crate::engine::channel::{PinnedPiece, PinnedPool};
 
-/// Number of alternating pieces, so that one is filled or emptied during copies of others.
+/// Number of alternating pieces. The host fills or empties one piece while the device copies the others.
 const CHUNKS: usize = 3;
 
 /// Alternating pieces of host memory.
@@ -16,13 +16,13 @@ pub(super) struct Staging {
     device: Arc<dyn Device>,
     pinned: Arc<PinnedPool>,
     chunk_bytes: usize,
-    /// Each with the last work on it.
+    /// The pieces, each with the ticket of its last work.
     chunks: Vec<(PinnedPiece, Option<Ticket>)>,
     next: usize,
 }
 
 impl Staging {
-    /// Allocates no memory yet.
+    /// Creates the pieces; allocates their memory at the first use.
     pub(super) fn new(device: &Arc<dyn Device>, pinned: &Arc<PinnedPool>, chunk_bytes: usize) -> Self {
         let (device, pinned) = (Arc::clone(device), Arc::clone(pinned));
         Self { device, pinned, chunk_bytes, chunks: Vec::new(), next: 0 }
@@ -32,7 +32,7 @@ impl Staging {
         self.chunk_bytes
     }
 
-    /// A piece without work in flight; waits for its last work.
+    /// Returns the index of a piece without work in flight. Waits for the last work on it.
     pub(super) fn next(&mut self) -> Result<usize> {
         let index = self.next;
         if index == self.chunks.len() {
@@ -40,7 +40,7 @@ impl Staging {
         }
         self.next = (index + 1) % CHUNKS;
         if let Some(ticket) = self.chunks[index].1.take() {
-            // The submitting thread gets its errors.
+            // The thread that submitted the work handles its errors.
             let _ = self.device.wait(ticket);
         }
         Ok(index)
@@ -57,7 +57,7 @@ impl Staging {
 }
 
 impl Drop for Staging {
-    /// Gives pieces to the other channels that share the stock, unless work that touches them has failed.
+    /// Returns the pieces to the pool that the channels share, unless work that accesses them has failed.
     fn drop(&mut self) {
         for (piece, ticket) in self.chunks.drain(..) {
             if ticket.is_none_or(|ticket| self.device.wait(ticket).is_ok()) {

@@ -1,4 +1,4 @@
-//! Sources as stores of views.
+//! Implementation of views for sources.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        // A block of several elements must be copied home, because its other elements are newer on the
+        // Copy a block of several elements to the home first, because its other elements may be newer on the
         // device.
         self.core.with_exclusive(&self.core.part_of(place), false, |element| {
             (std::mem::replace(&mut element[0], value), true)
@@ -169,14 +169,15 @@ impl<T: Element> OperandStore for Core<T> {
     }
 
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        // Bytes of a buffer are not aligned for any type.
+        // The bytes of a buffer may not be aligned for the type, so copy them.
         let mut values = zeroed_vec::<T>(range.len())?;
         self.read(range.start, &mut values)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
     }
 
-    /// Copies from slots. Missing blocks are fetched from the home, and stay.
+    /// Copies a range from the slots to device memory. Missing blocks are first copied from the home to the
+    /// slots.
     fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let devices = self.channels.iter().map(|channel| channel.device());
         let is_reached = devices.into_iter().all(|own| reach(own, device) >= Reach::Copies);
@@ -205,7 +206,7 @@ impl<T: Element> OperandStore for Core<T> {
 
 impl<T: Element> ResultStore for Core<T> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
-        // Bytes of a buffer are not aligned for any type.
+        // The bytes of a buffer may not be aligned for the type, so copy them.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
         bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
         self.write(start, &values)

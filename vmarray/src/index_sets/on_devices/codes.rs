@@ -18,10 +18,11 @@ use crate::ops::order::{Order as _, last_not_above};
 use crate::ops::sort::sort;
 use crate::ops::view::ViewMut as _;
 
-/// The greatest number of tuples of a part: their numbers have 32 bits.
+/// Maximum number of tuples of a part, because tuple numbers have 32 bits.
 pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
-/// Returns the values of a column and their complements, whose minima are the bounds of the column.
+/// Returns a value of a column and its complement. The minima of both over all tuples determine the bounds of
+/// the column.
 #[kernel(crate = vmarray_kernel)]
 fn bounds(
     at: At<1>,
@@ -35,7 +36,8 @@ fn bounds(
     (value, !value)
 }
 
-/// Extends a code by the place of a value, if the code and the place exist.
+/// Adds the summand of a value to a code, if the value is within the bounds. Otherwise marks the tuple as one
+/// without a partner.
 #[kernel(crate = vmarray_kernel)]
 fn coded(
     at: At<1>,
@@ -53,7 +55,8 @@ fn coded(
     codes.set(if code != !0_u64 && above <= extent { code + above * scale } else { !0_u64 });
 }
 
-/// Replaces a number by its place among distinct ones, if it is one of them.
+/// Replaces a code by its place among the distinct codes. If it is not among them, marks the tuple as one
+/// without a partner.
 #[kernel(crate = vmarray_kernel)]
 fn ranked(distinct: &Anywhere<u64>, codes: &mut Own<u64>) {
     let code = codes.get();
@@ -61,7 +64,7 @@ fn ranked(distinct: &Anywhere<u64>, codes: &mut Own<u64>) {
     codes.set(if distinct[place] == code { place as u64 } else { !0_u64 });
 }
 
-/// Extends a code by a rank.
+/// Adds the summand of a rank to a code.
 #[kernel(crate = vmarray_kernel)]
 fn joined(scale: u64, ranks: &Own<u64>, codes: &mut Own<u64>) {
     let (rank, code) = (ranks.get(), codes.get());
@@ -84,7 +87,7 @@ pub(super) struct DeviceRows<'a, D: Device> {
 enum RowValues<'a, D: Device> {
     /// The array that stores the tuples, and its number of values.
     InPlace(&'a dyn OperandStore, usize),
-    /// Copied to the devices.
+    /// A copy on the devices.
     Loaded(VirtualArray<u64, D>),
 }
 
@@ -103,7 +106,7 @@ impl<D: Device> DeviceRows<'_, D> {
     }
 }
 
-/// A step of the encoding of column values. A column is identified by its place among these.
+/// A step of the encoding of column values. `key` is the place of a column among the encoded columns.
 pub(super) enum CodeStep<D: Device> {
     /// Encodes a value by its distance from the least value.
     Place { key: usize, least: u64, extent: u64, scale: u64 },
@@ -113,7 +116,8 @@ pub(super) enum CodeStep<D: Device> {
     RankOf { key: usize, distinct: VirtualArray<u64, D>, scale: u64 },
 }
 
-/// Tuples by the codes of some of their values: in the order of these values, then of the tuples.
+/// Tuples in groups of equal values in some columns. The tuples are in the order of these values, and then in
+/// their original order.
 pub(super) struct DeviceGroups<'a, D: Device> {
     pub rows: DeviceRows<'a, D>,
     pub steps: Vec<CodeStep<D>>,
@@ -137,7 +141,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
         let device = own.first()?.device();
-        // Data in files is processed in RAM.
+        // The host processes data in files in RAM.
         let is_file = device.info().kind == DeviceKind::File;
         let mut all = own.iter().chain(channels);
         let is_there = all.all(|channel| Arc::ptr_eq(channel.device(), device));
@@ -150,7 +154,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         set: &'s S,
         tuples: &Range<usize>,
     ) -> Result<DeviceRows<'s, D>> {
-        /// The number of values that are copied at a time.
+        /// The number of values that one copy transfers.
         const VALUES: usize = 1 << 20;
         let width = set.dimensions().len();
         if let Some(store) = self.in_place(set) {

@@ -1,4 +1,4 @@
-//! The end of a batch: the new states of its pages.
+//! The end of a batch: waits for its work, and records the new states of its pages.
 
 use std::ops::{ControlFlow, Range};
 
@@ -17,7 +17,8 @@ impl<T: Element> Core<T> {
         outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
-        // If some fetches were not started, the started ones are unknown; all are repeated.
+        // After a failed submission the batch does not know which copies were started, so a later batch
+        // repeats all of them.
         let mut arrived = batch.is_fetched;
         for ticket in std::mem::take(&mut batch.uploads) {
             if let Err(error) = batch.channel.device().wait(ticket) {
@@ -65,8 +66,8 @@ impl<T: Element> Core<T> {
 
     /// Records the states of the pages of a changing run.
     ///
-    /// Blocks that the home has, and the device perhaps not, keep their value. Blocks that only the device
-    /// has are written, or unspecified.
+    /// Blocks that are valid at home keep their value if the work failed. Blocks that only the device has
+    /// were written, or their contents are unspecified.
     fn note_changed<O: Operation<T>>(
         &self,
         batch: &PageBatch<'_, O::Work>,
@@ -96,7 +97,8 @@ impl<T: Element> Core<T> {
         }
     }
 
-    /// Records that a batch's elements were overwritten with a value. If a device failed, the host writes it.
+    /// Records that the work overwrote the batch's elements with a value. If the device failed, the host
+    /// writes the value.
     fn note_overwritten<W>(&self, batch: &mut PageBatch<'_, W>, value: T, result: Result<()>) -> Result<()> {
         let Err(error) = result else {
             batch.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
@@ -106,7 +108,7 @@ impl<T: Element> Core<T> {
             let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
             let entry = &self.entries[member.page];
             let covered = self.cuts.covered(member.page, &member.within);
-            // The device's contents there are unspecified; neighbouring blocks are unchanged.
+            // The device's contents of the written blocks are unspecified; neighbouring blocks are unchanged.
             entry.invalidate(covered);
             let beside = member.touched & !covered;
             let newer = entry.dirty() & beside;
