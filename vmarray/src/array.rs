@@ -68,10 +68,10 @@ use crate::setup::any::AnyDevice;
 /// Longer elements are built in the caller's memory, because moving one takes as long as reading it.
 const LONG_BYTES: usize = 256;
 
-/// An array of plain data, possibly far larger than RAM, indexed by any number of threads.
+/// An array of plain data that may be far larger than RAM. Any number of threads may access it.
 ///
-/// Its pages are striped over the memory of one or several devices. Frames, pieces of page-locked RAM, hold
-/// recently used pages. A new array reads as zeroes.
+/// The pages of the array are striped over the memory of one or several devices. A cache in page-locked RAM
+/// holds recently used pages, each in a *frame*. A new array reads as zeroes.
 ///
 /// [`new`](Self::new), a [`builder`](Self::builder), or `try_from` on a vector or slice creates one.
 ///
@@ -96,10 +96,10 @@ const LONG_BYTES: usize = 256;
 ///
 /// # Consistency
 ///
-/// An element is never torn. Every later read sees a completed write: from any thread, cached or not, through
-/// a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory like acquire loads
-/// and release stores, so an element can publish other data. Operations on ranges are atomic by page, not as
-/// a whole.
+/// A read never returns a part of a write to an element. All later reads see a completed write, also reads by
+/// other threads, reads past the cache, and reads by devices. [`get`](Self::get) and [`set`](Self::set) order
+/// memory like acquire loads and release stores, so an element can publish other data. Operations on ranges
+/// are atomic for each page, not as a whole.
 ///
 /// # Lifetime
 ///
@@ -113,8 +113,8 @@ const LONG_BYTES: usize = 256;
 /// other than 1, 2, 4 or 8 bytes, a write also takes a lock that few elements share.
 /// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru) records every access under a lock. A miss copies one
 /// page, and a second one if the evicted page was modified. Threads that miss different pages do not wait for
-/// each other. Alternating single accesses and slices on one page cost a barrier on all cores, some
-/// microseconds, each time.
+/// each other. If single accesses and slices on one page alternate, each change costs a barrier on all cores,
+/// which takes some microseconds.
 ///
 /// # Locks
 ///
@@ -200,15 +200,16 @@ unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
 unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
 
 impl<T: Element> VirtualArray<T> {
-    /// An array of `len` elements over the [devices of the machine](crate::devices), with default settings.
+    /// Creates an array of `len` elements on the [devices of the machine](crate::devices), with default
+    /// settings.
     ///
     /// # Errors
-    /// Not enough memory on the devices, or no page-table memory. See [`Builder::build`].
+    /// The errors of [`Builder::build`], for example if the devices have too little memory.
     pub fn new(len: usize) -> Result<Self> {
         Self::builder(len).build()
     }
 
-    /// Describes an array of `len` elements over devices of any kind.
+    /// Creates a builder for an array of `len` elements with other devices or settings.
     pub fn builder(len: usize) -> Builder<T, AnyDevice> {
         Builder::new(len, crate::setup::discovery::devices)
     }
@@ -597,10 +598,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(is_written)
     }
 
-    /// Writes `new` if the element's bytes equal the bytes of `current`, as one atomic step. Returns the old
-    /// value: in `Ok` if it was replaced, else in `Err`.
+    /// Writes `new` if the element equals `current`, as one atomic step. Returns the old value: in `Ok` if
+    /// the call wrote `new`, else in `Err`.
     ///
-    /// Bytes are compared, so a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
+    /// The call compares bytes: a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
     ///
     /// # Errors
     /// The errors of [`get`](Self::get), in the outer result.
@@ -626,8 +627,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Replaces an element by the result of `change`, as one atomic step; returns the old value.
     ///
-    /// `change` runs without any page held: it may use this and other arrays, and may panic. It runs again if
-    /// another thread changed the element meanwhile.
+    /// The thread holds no page while `change` runs, so `change` may use this and other arrays, and may
+    /// panic. If another thread changes the element meanwhile, `change` runs again.
     ///
     /// # Errors
     /// The errors of [`get`](Self::get).
@@ -658,12 +659,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Exchanges two elements. Each of the two writes is atomic; the pair is not: another thread may see only
-    /// one of them, and its own writes to the two elements may be undone.
+    /// Exchanges two elements. Each of the two writes is atomic, but not both together: another thread may
+    /// see only the first write, and the call may overwrite a write of another thread to these elements.
     ///
     /// # Errors
-    /// The errors of [`get`](Self::get). If a device fails at the second element, the first may hold a copy
-    /// of the second.
+    /// The errors of [`get`](Self::get). If a device fails at the second element, the first one may have the
+    /// value of the second.
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
         if Layout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }
@@ -723,7 +724,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if index < len { Ok(self.locate(index)) } else { Err(index_outside(index, len)) }
     }
 
-    /// Counters of accesses and copies since the array was built, or since
+    /// Returns the counters of accesses and copies since the creation of the array, or since
     /// [`reset_stats`](Self::reset_stats).
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -17,7 +17,7 @@ pub use vmarray_redundancy as redundancy;
 #[doc(hidden)]
 pub use vmarray_support as support;
 
-/// Crate whose derives make a type an [`Element`].
+/// Crate with the derive macros that make a type an [`Element`].
 pub use bytemuck;
 /// Crate of 16-bit floats, which can be elements with the feature `half`.
 #[cfg(feature = "half")]

@@ -15,10 +15,10 @@ use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
 impl<T: Element, D: Device> Builder<T, D> {
-    /// Builds an array over existing pages that the program's code reads and writes: chunks of a compressed
-    /// file, objects of a server, results of a function. Page `p` has the elements from `p * page_len` on, in
-    /// native byte order. The thread that needs a page reads it completely, on demand. Pages are cached in
-    /// RAM like pages of any device, and on GPUs with a [tier](Self::tier).
+    /// Builds an array whose pages the program's own code reads and writes, for example chunks of a
+    /// compressed file, objects of a server, or results of a function. Page `p` has the elements from `p *
+    /// page_len` on, in native byte order. A thread that needs a page calls the [`Backing`], and reads the
+    /// whole page. The array caches pages in RAM, and with a [tier](Self::tier) also on GPUs.
     ///
     /// The array writes changed pages when they leave the cache; in [`flush`]; in
     /// [`sync`](VirtualArray::sync), which also [syncs](Backing::sync) the [`Backing`]; and when it is

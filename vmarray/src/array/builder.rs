@@ -244,7 +244,7 @@ pub(crate) struct Homes {
     pub(crate) is_exclusive: bool,
 }
 
-/// Settings of a new array, each with a default.
+/// Settings of a new array. Each setting has a default.
 ///
 /// | setting | default |
 /// |---|---|
@@ -345,8 +345,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the devices of the pages. The call may change the type of device, so it comes before the other
-    /// settings.
+    /// Sets the devices of the pages. The call may change the type parameter `D`, so call it before the other
+    /// methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::Named(devices.into_iter().collect());
         let Self { len, max_len, settings, .. } = self;
@@ -385,21 +385,21 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Sets the distribution of pages over the devices. Placements by bandwidth measure devices without a
-    /// [profile](crate::profile::Profile), which takes a fraction of a second each.
+    /// [profile](crate::profile::Profile). The measurement of a device takes a fraction of a second.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.common.placement = placement;
         self
     }
 
-    /// Sets the number of elements of a page. Prefer a power of two: other lengths cost a division in each
-    /// access.
+    /// Sets the number of elements of a page. Prefer a power of two: with another length, each access needs a
+    /// division.
     ///
-    /// Long pages use the bus well if neighbours are used together; short ones waste less of it if they are
-    /// not.
+    /// Long pages use the bus well if the program uses neighbouring elements together. Short pages waste less
+    /// bandwidth if it does not.
     ///
-    /// The default is the power of two that gives a page of at most 64 KiB. For devices whose
-    /// [profile](crate::profile::Profile) is known in this process, their longest profiled page length
-    /// replaces 64 KiB, limited to 1/64 of the cache. A short array has shorter pages.
+    /// The default is the power of two that gives a page of at most 64 KiB. If this process knows the
+    /// [profiles](crate::profile::Profile) of the devices, the longest page length of the profiles replaces
+    /// 64 KiB, up to 1/64 of the cache. A short array has shorter pages.
     pub fn page_len(mut self, elements: usize) -> Self {
         self.settings.common.page_len = Some(elements);
         self
@@ -436,9 +436,9 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Makes [`build`](Self::build) fail if the system refuses page-locked memory for the cache. The whole
-    /// cache is page-locked when the array is built, not on demand, so its speed cannot change later. That
-    /// takes at least a quarter of a second for 2 GiB.
+    /// Makes [`build`](Self::build) fail if the system cannot page-lock the memory of the cache. `build`
+    /// allocates and page-locks the whole cache, so that its speed cannot change later. That takes at least a
+    /// quarter of a second for 2 GiB.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -459,17 +459,17 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Writes device memory once when the array is built, to prove that it exists, because many drivers
-    /// allocate at first use. Costs the time of the write.
+    /// Makes [`build`](Self::build) write all device memory once, to prove that it exists. Many drivers
+    /// allocate memory only at its first use. The call then takes the time of the write.
     pub fn commit(mut self, commit: Commit) -> Self {
         self.settings.commit = commit;
         self
     }
 
-    /// Gives each page a checksum, which is compared when the page comes from its device. A bit that flips on
-    /// the device or on the bus is an error of kind [`Corrupted`](crate::device::ErrorKind::Corrupted) that
-    /// names the page and the device. Writing the whole page repairs it. Off by default: GPUs with ECC memory
-    /// correct single bits.
+    /// Stores a checksum of each page, and compares it when the page is copied from its device. If a bit
+    /// flips on the device or on the bus, the access returns an error of kind
+    /// [`Corrupted`](crate::device::ErrorKind::Corrupted) that names the page and the device. A write of the
+    /// whole page repairs the page. Off by default: GPUs with ECC memory correct single bits.
     ///
     /// After a device has written a page itself (assignments, kernels, scatters, partial copies), the page
     /// gets a checksum at its next fetch or write-back. Reads within devices (searches, expressions, kernels,
@@ -478,8 +478,9 @@ impl<T: Element, D: Device> Builder<T, D> {
     ///
     /// A thread that fetches or writes back a page reads it once more; hits cost the same. Tables take 16
     /// bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
-    /// devices. If pages have replicas, only the replica that is read is compared; the other one is not used
-    /// instead. Arrays [in files](VirtualArray::create) have their own checksums only.
+    /// devices. If pages have replicas, an access compares only the replica that it reads, and does not try
+    /// the other one. Arrays [in files](VirtualArray::create) ignore this setting: files have checksums of
+    /// their own.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -493,14 +494,15 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Enables read-ahead (default: on): pages are fetched before a thread needs them, if it accesses the
-    /// array in order.
+    /// Enables or disables read-ahead; the default is on. If a thread accesses the array in order, the array
+    /// fetches pages before the thread needs them.
     pub fn read_ahead(mut self, on: bool) -> Self {
         self.settings.read_ahead = on;
         self
     }
 
-    /// Allows [moving the pages to other devices](VirtualArray::rebalance) while the array is in use.
+    /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) while the array is in
+    /// use.
     ///
     /// Hits cost the same. Each channel's device is then a [mirror](crate::redundancy::Mirrored) of one
     /// device. The mirror tracks submissions and shares no memory with other devices, so joins with other
@@ -523,16 +525,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Counts [`Stats::hits`](crate::Stats::hits). Off by default, because counting takes as long as the rest
-    /// of a hit. Misses are always counted.
+    /// Enables the counter [`Stats::hits`](crate::Stats::hits). Off by default, because the count takes as
+    /// long as the rest of a hit. The array always counts misses.
     pub fn count_hits(mut self, on: bool) -> Self {
         self.settings.counts_hits = on;
         self
     }
 
     /// Publishes statistics of the array under a name for other processes of this user, such as the program
-    /// `vmarray-monitor`; see [`monitor`](crate::monitor). Accesses cost the same. The environment variable
-    /// `VMARRAY_PUBLISH`, set to anything but `0`, publishes all arrays of a process.
+    /// `vmarray-monitor`; see [`monitor`](crate::monitor). The cost of accesses does not change. If the
+    /// environment variable `VMARRAY_PUBLISH` has another value than `0`, the process publishes all arrays.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -588,7 +590,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Allocates all device memory, and one piece of the cache of up to 16 MiB a channel. Copies nothing.
+    /// Allocates all device memory, and up to 16 MiB of the cache for each channel. Copies nothing.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),

@@ -10,8 +10,8 @@ use crate::base::error::{Error, ErrorKind};
 /// An array of bytes as a file, with the traits `Read`, `Write` and `Seek` of the standard library.
 ///
 /// Writes overwrite existing bytes, and extend the array at its end if it can [grow](VirtualArray#growth). A
-/// program may seek beyond the end: reads return nothing there, and a write fills the gap with zeroes. Each
-/// call holds one page at a time, or bypasses the cache if it is long. For calls of a few bytes, wrap it in a
+/// program may seek beyond the end: reads return nothing there, and a write fills the gap with zeroes. A call
+/// locks one page at a time; a long call bypasses the cache. For calls of a few bytes, wrap the stream in a
 /// [`BufReader`](io::BufReader) or a [`BufWriter`](io::BufWriter).
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub struct ByteStream<'a, D: Device> {
 }
 
 impl<D: Device> VirtualArray<u8, D> {
-    /// The array as a file, positioned at the first byte.
+    /// Returns the array as a file, positioned at the first byte.
     ///
     /// ```
     /// use vmarray::prelude::*;

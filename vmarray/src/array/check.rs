@@ -8,13 +8,13 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Fetches every page from its home. Returns the index of each page with a wrong checksum, with the error
-    /// that names the device. For arrays with [`checksums`](crate::Builder::checksums), and arrays in files;
-    /// other arrays have no checksums.
+    /// Reads all pages from their devices or files, and compares their checksums. Returns the index of each
+    /// damaged page, with an error that names the device. Only arrays with
+    /// [`checksums`](crate::Builder::checksums) and arrays in files have checksums.
     ///
-    /// Blocks while dirty pages are written back and all pages are fetched, one after the other; this
-    /// replaces the pages in the cache. Other threads may use the array meanwhile. Writing a whole damaged
-    /// page repairs it.
+    /// The call first writes back modified pages. It then reads all pages through the cache, one after the
+    /// other, and evicts other pages. Other threads may use the array meanwhile. A write of the whole page
+    /// repairs a damaged page.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -10,8 +10,9 @@ use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::setup::any::AnyDevice;
 
-/// Reads elements by index and holds the last used page, so that the next element of that page costs a
-/// comparison and a load. While it lives, other threads cannot write to that page.
+/// A cursor that reads elements by index. It holds the page of the last element, so that the next read from
+/// this page costs a comparison and a load. While the cursor lives, other threads cannot write to the held
+/// page.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -39,8 +40,9 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
     held: Box<Held<'a, T, D, PageRef<'a, T, D>>>,
 }
 
-/// Reads and writes elements by index and holds the last used page exclusively. While it lives, no other
-/// thread can use that page. Pages that were only read are not written back.
+/// A cursor that reads and writes elements by index. It holds the page of the last element exclusively. While
+/// the cursor lives, no other thread can use the held page. Pages that the cursor only reads are not written
+/// back.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -128,8 +130,8 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// The errors of [`PagedView::page`](crate::views::PagedView::page); the previous page is released in any
-    /// case.
+    /// The errors of [`PagedView::page`](crate::views::PagedView::page); the cursor releases the previous
+    /// page in any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let mut at = index.wrapping_sub(self.first);
@@ -159,8 +161,8 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// The errors of [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the previous page is
-    /// released in any case.
+    /// The errors of [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the cursor releases
+    /// the previous page in any case.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let mut at = index.wrapping_sub(self.first);

@@ -156,9 +156,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         &self.recipe
     }
 
-    /// An array of `len` zeroes on the same devices, with the same settings and the same page length. The
-    /// page of an index is on the same device in both, so kernels, copies and sessions with both as arguments
-    /// copy nothing through the host, unless the arrays are [movable](crate::Builder::movable) or have
+    /// Creates an array of `len` zeroes with the same devices, settings and page length. In both arrays the
+    /// page of an index is on the same device. So kernels, copies and sessions on both arrays copy nothing
+    /// through the host, unless the arrays are [movable](crate::Builder::movable) or have
     /// [checksums](crate::Builder::checksums).
     ///
     /// If this array can [grow](Self#growth), the new one can grow to the same length. Statistics are not

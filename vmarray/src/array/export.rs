@@ -11,8 +11,8 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::Pager;
 
-/// Elements of an array that other libraries read and write in place; [`export`](VirtualArray::export)
-/// returns them.
+/// Elements of an array that other libraries can read and write in place, from
+/// [`export`](VirtualArray::export).
 ///
 /// Pages are striped over channels. All elements of an array with one device and one channel are contiguous.
 /// In other arrays, only the elements of each page are.
@@ -50,7 +50,7 @@ pub struct ExportedElements<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportedSlice {
-    /// Device, and kind of address, that `address` belongs to.
+    /// The device of the memory, and the kind of address.
     pub space: AddressSpace,
     /// Address of the first element.
     pub address: u64,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for ExportedElements<'_> {
 }
 
 impl ExportedElements<'_> {
-    /// The longest run of contiguous elements that begins at an index of the array.
+    /// Returns the longest contiguous slice that begins at an index of the array.
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside) if the index is outside of the shared range.
@@ -104,9 +104,8 @@ impl ExportedElements<'_> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Shares elements with other libraries of the process, which read and write them in place without a
-    /// copy. Before it returns, cached elements are written back, and all work of the array on the range has
-    /// ended.
+    /// Shares elements with other libraries of the process, which can read and write them in place without a
+    /// copy. The call first writes back cached elements, and waits for all work of the array on the range.
     ///
     /// The addresses are valid until the next use of the array, including reads, or until it is dropped. If a
     /// library submits work on the elements to a device, such as kernels in a stream, wait for that work

@@ -102,7 +102,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`reserve`](Self::reserve) when the array has reached its [`capacity`](Self::capacity).
     ///
     /// # Errors
-    /// The errors of [`reserve`](Self::reserve) and [`set`](Self::set); nothing is added then.
+    /// The errors of [`reserve`](Self::reserve) and [`set`](Self::set); after an error the array is
+    /// unchanged.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -157,11 +158,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(pushed)
     }
 
-    /// Adds the elements of a slice at the end; long slices bypass the cache.
+    /// Adds the elements of a slice at the end. Long slices bypass the cache.
     ///
     /// # Errors
-    /// The errors of [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); nothing is added
-    /// then.
+    /// The errors of [`reserve`](Self::reserve) and [`write`](crate::views::ViewMut::write); after an error
+    /// the array is unchanged.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -205,7 +206,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Removes the last element and returns it; `None` for an empty array.
     ///
     /// # Errors
-    /// The errors of [`get`](Self::get); the element stays then.
+    /// The errors of [`get`](Self::get); after an error the array is unchanged.
     ///
     /// ```
     /// use vmarray::prelude::*;

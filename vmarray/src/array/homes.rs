@@ -10,7 +10,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::profile;
 
-/// Home of the pages of one channel, at the time of the call.
+/// The devices that store the pages of one channel, at the time of the call.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -38,8 +38,7 @@ use crate::setup::profile;
 pub struct ChannelHome {
     /// Number of pages of the channel.
     pub pages: u64,
-    /// Number of lost pages: their contents were only on a lost device, and not in the cache. All other pages
-    /// stay available.
+    /// Number of lost pages: their contents were only on a lost device, and not in the cache.
     pub lost_pages: u64,
     /// The devices that store the pages of the channel: one, or two in a mirrored array. With parity there is
     /// one; the devices of the other channels can together reconstruct its pages.
@@ -47,10 +46,10 @@ pub struct ChannelHome {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Home devices and lost pages of each channel.
+    /// Returns the devices and the number of lost pages of each channel.
     ///
-    /// Queries each device. For a lost device without redundancy, the call examines all pages of its
-    /// channels; these may change meanwhile.
+    /// Queries each device. For a lost device without redundancy, the call examines all pages of the
+    /// channels; other threads may change them meanwhile.
     ///
     /// ```
     /// use vmarray::prelude::*;

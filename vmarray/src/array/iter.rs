@@ -12,10 +12,10 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::setup::any::AnyDevice;
 
-/// An iterator over the elements of a range, by value, from both ends. It holds its current page.
+/// An iterator over the elements of a range, by value, from both ends. The iterator holds its current page.
 ///
-/// Each item is one element, or an error. After an error the iterator does not retry: each remaining element
-/// outside the held page is that error.
+/// Each item is one element, or an error. After an error the iterator does not retry: for each remaining
+/// element outside of the held page, it returns the same error.
 ///
 /// Alternating between both ends releases one page for the other each time.
 ///

@@ -10,7 +10,7 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
-/// Use of the contents of a mapped range.
+/// The accesses of the closure to a mapped range: it reads, writes, or overwrites the elements.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -46,7 +46,7 @@ impl MapMode {
     }
 }
 
-/// Memory of the slice of a mapped range.
+/// The location of the slice of a mapped range: in a page of the cache, or in a copy.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -16,10 +16,11 @@ use crate::engine::page::state::HOME;
 use crate::engine::pager::{Fetch, Stream};
 use crate::setup::any::AnyDevice;
 
-/// Shared elements of a page: a slice in the page's frame, limited to the section.
+/// A guard with shared access to the elements of a page, as a slice in the cache. In a section, the slice has
+/// only the elements of the section.
 ///
-/// While it lives, the page stays in RAM, other threads can read it, and threads that want to write to it
-/// wait. The guard belongs to its thread. Leaking it keeps the page in RAM and unwritable until the array is
+/// While the guard lives, the page stays in RAM. Other threads can read the page, and wait before they write
+/// to it. The guard belongs to its thread. Leaking it keeps the page in RAM and unwritable until the array is
 /// dropped.
 ///
 /// ```
@@ -35,10 +36,11 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
     place: HeldPart<'a, T, D>,
 }
 
-/// Exclusive elements of a page: a mutable slice in the page's frame.
+/// A guard with exclusive access to the elements of a page, as a mutable slice in the cache.
 ///
-/// While it lives, all other threads that want the page wait. A page borrowed mutably is written back later.
-/// The guard belongs to its thread. Leaking it locks the page until the array is dropped.
+/// While the guard lives, other threads wait before they access the page. The array writes the page back
+/// later if the program borrowed the slice mutably. The guard belongs to its thread. Leaking it locks the
+/// page until the array is dropped.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -55,8 +57,9 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
     written: bool,
 }
 
-/// True if the calling thread must not wait for threads that use arrays, because they may wait for it: while
-/// it holds page guards, cursors or iterators, or runs a progress function that the library called.
+/// Returns true if the calling thread must not wait for threads that use arrays, because they may wait for
+/// the calling thread. This is the case while it holds page guards, cursors or iterators, or runs a progress
+/// function for the library.
 ///
 /// Operations that normally use helper threads then run on the calling thread alone. Call this function
 /// before you start threads and wait for them.

@@ -164,9 +164,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
-    /// Caches pages of the array's files on GPUs, between the drive and the cache in RAM: frequently read
-    /// pages beyond RAM then arrive at the speed of the bus. It applies to arrays in files that this builder
-    /// creates or opens, also read-only; [`build`](Self::build) fails with
+    /// Caches pages of the array's files in the memory of GPUs, between the drive and the cache in RAM.
+    /// Frequently read pages that do not fit into RAM are then as fast as the bus. It applies to arrays in
+    /// files that this builder creates or opens, also read-only; [`build`](Self::build) fails with
     /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) takes a tier
     /// at its creation.
     ///
@@ -354,18 +354,18 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok(StoredRows { items, offsets, rows, kept, is_read_only: files.is_read_only })
     }
 
-    /// Opens the array of files, in any order, for reading and writing. No other program may have them open.
+    /// Opens the files of an array, in any order, for reading and writing. No other program may have the
+    /// files open.
     ///
-    /// The length is that of the last [`sync`](VirtualArray::sync) or later. Page length and placement come
-    /// from the files; the builder's are ignored, and its other settings apply. Opening reads 16 bytes a
-    /// page, and up to 16 MiB of pages if the array was not closed properly.
+    /// The array has the length of the last [`sync`](VirtualArray::sync), or a later length. The files
+    /// determine the page length and the placement; the builder determines the other settings. The call reads
+    /// 16 bytes for each page. If the array was not closed properly, it also reads up to 16 MiB of pages.
     ///
     /// # Errors
-    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) for elements of another type or byte order, and for
-    /// files that do not belong to one array; the error names both sides;
-    /// [`Device`](crate::ErrorKind::Device) of kind `InUse`, `WrongFormat` or `Corrupted`, also for a file
-    /// that is older or newer than the others, or with an error of the system; the other errors of
-    /// [`create`](Self::create).
+    /// [`FileMismatch`](crate::ErrorKind::FileMismatch) if the elements have another type or byte order, or
+    /// if the files do not belong to one array. [`Device`](crate::ErrorKind::Device) of kind `InUse`,
+    /// `WrongFormat` or `Corrupted`, for example if one file is older than the other files, or with an error
+    /// of the operating system. The other errors of [`create`](Self::create).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -11,7 +11,7 @@ use crate::base::stats::{ChannelStats, Stats};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// Observation of an array since the call of [`VirtualArray::watch`]. Accesses cost the same.
+/// Observation of an array since the call of [`VirtualArray::watch`]. The cost of accesses does not change.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -39,9 +39,8 @@ pub struct Watch<'a, T: Element, D: Device> {
 
 /// Report on the work of an array during a [watch](Watch).
 ///
-/// [Shares](ReportedDevice) refer to measured limits ([`Profile`]), so they exist only for devices whose
-/// profile is known in this process. They count the work of *this array* only; other work may have used the
-/// rest.
+/// The [shares](ReportedDevice) of a device are relative to the limits in its [`Profile`], so they exist only
+/// if this process knows the profile. They include only the work of *this array*.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -114,7 +113,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element, D: Device> Watch<'_, T, D> {
-    /// The report so far. Exact if no operation is running.
+    /// Returns the report since the start of the watch. The numbers are exact if no operation is running.
     #[must_use]
     pub fn report(&self) -> Report {
         self.report_after(self.began.elapsed())
@@ -157,9 +156,9 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
 }
 
 impl Report {
-    /// The greatest share of a device limit, and the limit; `None` without a known profile. Near 1, the array
-    /// can only become faster by doing less work. Far below 1, the time went into driver calls, waits, or the
-    /// program itself.
+    /// Returns the greatest share of a limit, and the limit; `None` without a known profile. If the share is
+    /// near 1, the limit determines the speed: only less work makes the program faster. If it is far below 1,
+    /// the time went into driver calls, waits, or the program itself.
     #[must_use]
     pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
         let shares = self.devices.iter().flat_map(|device| {

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 use backend_api::{Search, racy};
 use bytemuck::{NoUninit, Pod};
 
-/// A type of elements: plain data without padding, valid for any bit pattern, that any thread may use.
+/// A type of array elements: plain data without padding, valid for any bit pattern, and `Send + Sync`.
 ///
-/// Numbers are elements, and arrays of elements of any length: `u8`, `f64`, `[f32; 3]`, `[i32; 1000]`. For
-/// structures of them derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest.
-/// With the line `#[bytemuck(crate = …)]` the program needs no dependency on `bytemuck` of its own:
+/// Numbers and fixed-length arrays of elements are elements: `u8`, `f64`, `[f32; 3]`, `[i32; 1000]`. For your
+/// own structure, derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive macros check the
+/// requirements. With the line `#[bytemuck(crate = …)]` the program need not depend on `bytemuck` itself:
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -287,7 +287,7 @@ pub struct Field<T, F> {
 }
 
 impl<T: Element> Field<T, T> {
-    /// The whole element as its own field, for arrays of plain numbers.
+    /// Returns the whole element as a field, for arrays of plain numbers.
     #[must_use]
     pub const fn whole() -> Self {
         const { assert_searchable(size_of::<T>()) };
@@ -303,8 +303,8 @@ impl<T, F> Field<T, F> {
 }
 
 impl<T: Element, F: NoUninit> Field<T, F> {
-    /// Creates a field from its offset. [`field!`](crate::field) calls this after it has found offset and
-    /// type.
+    /// Creates a field from its offset. Use the macro [`field!`](crate::field), which determines the offset
+    /// and the type.
     #[doc(hidden)]
     pub const fn at(offset: usize, _: fn(&T) -> *const F) -> Self {
         const { assert_searchable(size_of::<F>()) };

@@ -22,7 +22,7 @@ use backend_api::readable_bytes;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kind of an error, with its values.
+/// The kind of an error, with the values that caused it.
 ///
 /// ```
 /// use vmarray::{ErrorKind, prelude::*};
@@ -224,7 +224,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the remedy in a few words. The text of an error ends with it.
+    /// Returns a short advice on how to avoid the error. The text of an error ends with this advice.
     #[must_use]
     pub fn advice(&self) -> String {
         self.texts().1
@@ -595,7 +595,7 @@ fn refused(what: &str, reason: &str, usual: &str) -> (String, String) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unmet {
-    /// The request in the user's words.
+    /// The filter, as the user wrote it.
     pub filter: String,
     /// The reason why no device satisfies it.
     pub reason: String,
@@ -631,7 +631,7 @@ impl fmt::Display for ErrorKind {
 
 impl std::error::Error for ErrorKind {}
 
-/// A failure of an array: one pointer in size, so that results of single accesses stay small.
+/// An error of this crate. It has the size of a pointer, so that the results of element accesses are small.
 ///
 /// ```
 /// use vmarray::{ErrorKind, prelude::*};
@@ -646,13 +646,13 @@ impl std::error::Error for ErrorKind {}
 pub struct Error(Box<ErrorKind>);
 
 impl Error {
-    /// The kind of the error.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// The device's own error, if a device failed.
+    /// Returns the error of the device, if a device failed.
     ///
     /// ```
     /// use vmarray::{host::SimulatedDevice, prelude::*};

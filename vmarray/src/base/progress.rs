@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{ErrorKind, Result};
 
-/// The progress of work: of saving a snapshot, or of a [sort](with_progress).
+/// The progress of a long operation: of saving or loading an array, or of a [sort](with_progress).
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -25,9 +25,9 @@ use crate::base::error::{ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes done so far; a byte that is moved several times counts as often.
+    /// Number of bytes processed so far. A byte that the operation moves several times counts each time.
     pub done_bytes: u64,
-    /// All bytes to do. Work that turns out to be unnecessary counts as done.
+    /// Number of bytes to process in all. Work that turns out to be unnecessary counts as processed.
     pub all_bytes: u64,
 }
 

@@ -23,8 +23,8 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The live counters of a channel. Threads write them on misses only; they are on other cache
-        /// lines than the data of hits.
+        /// The counters of a channel. Threads write them only on misses. The counters share no cache line
+        /// with the data that hits read.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
@@ -37,7 +37,8 @@ macro_rules! counters {
             }
         }
 
-        /// The activity of one channel since the array was built or its statistics were reset.
+        /// The activity of one channel since the creation of the array, or since the last reset of its
+        /// statistics.
         ///
         /// ```
         /// use vmarray::prelude::*;
@@ -126,12 +127,12 @@ counters! {
     waits,
 }
 
-/// The activity of an array since it was built or its statistics were reset.
+/// The activity of an array since its creation, or since the last reset of its statistics.
 ///
-/// Hits are counted if the [builder](crate::Builder::count_hits) enables it. They are counted by thread,
-/// not by channel, because a hit does not determine its page's channel. If more than 63 such arrays are
-/// alive at once, the excess ones share the last counter. All numbers are exact while no access is
-/// running.
+/// The array counts hits only if the [builder](crate::Builder::count_hits) enables it. The number of hits is
+/// for the whole array, because a hit does not determine the channel of its page. If more than 63 arrays
+/// count hits at the same time, the further arrays share one counter. All numbers are exact while no access
+/// is running.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -149,8 +150,8 @@ counters! {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// Accesses to pages that were cached; `None` if hits are not counted. A range counts once for each of
-    /// its pages.
+    /// Number of accesses to cached pages; `None` if the array does not count hits. An access to a range
+    /// counts once for each page.
     pub hits: Option<u64>,
     /// The counters of each channel.
     pub channels: Vec<ChannelStats>,

@@ -30,7 +30,7 @@ const FILES_MAX: usize = 256;
 /// processes.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// A running program with its published arrays.
+/// A running program that publishes statistics of its arrays.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -56,8 +56,8 @@ pub struct PublishedProgram {
     pub process: u32,
     /// The name of the program's file.
     pub name: String,
-    /// The time of publication, since the beginning of 1970. To compute a rate, divide the difference of two
-    /// counters by the difference of their times.
+    /// The time of publication, since the beginning of 1970. The rate of a counter is the difference of two
+    /// of its values, divided by the difference of their times.
     pub at: Duration,
     /// The arrays of the program, in the order in which they were built.
     pub arrays: Vec<PublishedArray>,
@@ -81,7 +81,7 @@ pub struct PublishedArray {
     pub name: String,
     /// The length in bytes.
     pub bytes: u64,
-    /// Hits since it was built, if they are counted.
+    /// Number of hits since the creation of the array; `None` if the array does not count hits.
     pub hits: Option<u64>,
     /// The channels of the array.
     pub channels: Vec<PublishedChannel>,
@@ -102,9 +102,9 @@ pub struct PublishedChannel {
     pub device: String,
     /// The counters since the array was built.
     pub stats: ChannelStats,
-    /// RAM of its frames, in bytes.
+    /// RAM of the channel's frames, in bytes.
     pub cache_bytes: u64,
-    /// Page-locked RAM of its frames and buffers, in bytes; 0 if frames are not page-locked.
+    /// Page-locked RAM of the channel's frames and buffers, in bytes; 0 if the frames are not page-locked.
     pub pinned_bytes: u64,
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
     /// known.

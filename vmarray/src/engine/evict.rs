@@ -13,11 +13,11 @@ mod lru;
 mod tests;
 mod two_queue;
 
-/// Policy that selects the page to evict when a frame is needed.
+/// Policy that selects the page to evict when the cache needs a free frame.
 ///
-/// Every policy keeps the array correct; they differ in the pages that stay and in the cost of a hit. All
-/// three search in the same bounded way: one search proposes each resident page at most twice, so it ends
-/// even if every page is in use.
+/// The choice affects only the speed: the policies differ in the pages that stay in the cache, and in the
+/// cost of a hit. Each search for a page to evict proposes each cached page at most twice, so it ends even if
+/// all pages are in use.
 ///
 /// # Examples
 ///

@@ -49,8 +49,8 @@ are_devices! {
 
 /// A device of any compiled-in backend, or of the program's own type.
 ///
-/// Each call to a device is dispatched by a comparison and a function table. Only misses call devices; hits
-/// do not. An array over devices of a single type can name that type instead, which saves the dispatch.
+/// Each call is dispatched by a comparison and a function table. Accesses to cached pages (hits) do not call
+/// devices. To avoid the dispatch, use the type of the device itself as the type parameter of the array.
 ///
 /// ```
 /// use vmarray::{AnyDevice, host::HostDevice, prelude::*};

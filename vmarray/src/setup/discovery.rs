@@ -13,13 +13,13 @@ use crate::setup::open_devices::{self, CardKey};
 /// The environment variable that overrides the choice of [`devices`].
 const VARIABLE: &str = "VMARRAY_DEVICES";
 
-/// The devices of the machine: every discrete GPU once; host RAM if there is no GPU; or the devices that the
-/// environment variable `VMARRAY_DEVICES` selects, in the syntax of [`Discovery::select`]. The program can
-/// [set other devices](crate::discovery::set_devices).
+/// Returns the devices of the machine: all discrete GPUs, each once, or host RAM if there is no GPU. If the
+/// environment variable `VMARRAY_DEVICES` is set, returns the devices that it selects, in the syntax of
+/// [`Discovery::select`]. The program can [set other devices](crate::discovery::set_devices).
 ///
-/// Arrays, sources and index sets that are created without a list of devices use them. Each card is open once
-/// in the process, so every call returns the same devices: see [`Discovery::open`]. The first call loads the
-/// drivers and opens the cards, which can take a second.
+/// Arrays, sources and index sets without a list of devices use these devices. The process opens each GPU
+/// once, so every call returns the same devices: see [`Discovery::open`]. The first call loads the drivers
+/// and opens the GPUs, which can take a second.
 ///
 /// # Errors
 /// The errors of [`Discovery::open`].
@@ -43,14 +43,15 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
     }
 }
 
-/// Discovery of devices, with a filter.
+/// Discovery of devices, with filters.
 ///
-/// The default is every discrete GPU once (through CUDA if both CUDA and OpenCL have it), and host RAM if
-/// there is no GPU. Integrated GPUs and CPUs share the RAM that the array should spare, so they are used only
-/// if a filter selects them.
+/// By default it chooses all discrete GPUs, each once, or host RAM if there is no GPU. If CUDA and OpenCL
+/// both support a GPU, it uses CUDA. Integrated GPUs and CPUs have no memory besides RAM, so discovery
+/// chooses them only if a filter selects them.
 ///
-/// A GPU whose [health](CardHealth) recommends replacement is used only if the filter names its number
-/// (`cuda:0`) or identity (`pci:0000:81:00.0`), also through other backends. The library warns about it.
+/// If the [health](CardHealth) of a GPU recommends replacement, discovery chooses the GPU only if a filter
+/// names its number (`cuda:0`) or its identity (`pci:0000:81:00.0`), and the library warns. This holds for
+/// all backends.
 ///
 /// The [report](Self::report) has a row for each device, and for each backend without one, with the reason.
 /// If host RAM is the default because an installed driver does not work, the library warns once: through
@@ -190,7 +191,7 @@ fn is_built(backend: &str) -> bool {
     drivers.into_iter().find(|(name, _)| *name == backend).map_or(cfg!(feature = "host"), |(_, is_in)| is_in)
 }
 
-/// Report on all devices of the machine, with the choice for each.
+/// Report on all devices of the machine, with the decision for each.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -203,14 +204,14 @@ fn is_built(backend: &str) -> bool {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveryReport {
-    /// All devices, and the choice for each.
+    /// All devices, with the decision for each.
     pub devices: Vec<(DeviceInfo, Choice)>,
     /// Memory health of each device, in the order of `devices`. Only NVIDIA GPUs report it, with the feature
     /// `cuda`; for other devices it is unknown.
     pub health: Vec<CardHealth>,
-    /// Reasons for missing devices, by backend. Each compiled-in backend without devices has one.
+    /// Reasons for missing devices: one for each compiled-in backend without devices.
     pub absences: Vec<Absence>,
-    /// Filters that match no device.
+    /// Filters that selected no device.
     pub unmet: Vec<Unmet>,
 }
 
@@ -338,11 +339,12 @@ impl Discovery {
         Self::default()
     }
 
-    /// Creates a discovery with the filters of the environment variable `VMARRAY_DEVICES`; the default choice
-    /// if it is unset or empty.
+    /// Creates a discovery with the filters of the environment variable `VMARRAY_DEVICES`, or with the
+    /// default choice if the variable is unset or empty.
     ///
     /// # Errors
-    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty filter, or is not UTF-8.
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if a filter in the variable is empty, or if the variable is
+    /// not UTF-8.
     ///
     /// ```
     /// use vmarray::{discovery::Choice, Discovery};
@@ -360,7 +362,8 @@ impl Discovery {
         }
     }
 
-    /// Adds a list of filters, separated by commas; a device is used if any filter selects it.
+    /// Adds a list of filters, separated by commas. Discovery chooses the devices that at least one filter
+    /// selects.
     ///
     /// If no filter selects a device, [`open`](Self::open) fails. If only some filters select no device, the
     /// library warns and lists them [in the report](DiscoveryReport::unmet).
@@ -384,7 +387,7 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Allows opening one GPU through several backends at once, as several devices that share its memory. For
+    /// Opens a GPU through all backends that support it, as several devices that share the GPU's memory. For
     /// tests.
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
@@ -392,13 +395,12 @@ impl Discovery {
         self
     }
 
-    /// Opens devices for the caller alone, instead of the devices that all arrays share. For programs that
-    /// lose a device, count its work or wipe its memory, without an effect on other arrays; above all for
-    /// tests. Kernels and copies between an array on a separate device and an array on the shared device go
-    /// directly from device to device.
+    /// Opens new devices for the caller instead of the shared devices of the process. Use it for tests that
+    /// lose a device, count its work or wipe its memory without an effect on other arrays. Copies and kernels
+    /// between an array on a separate device and an array on a shared device do not go through the host.
     ///
-    /// To open a device with other options (a memory limit, options of its driver), use the type of its
-    /// backend, such as [`HostDevice`](crate::host::HostDevice).
+    /// To open a device with other options, such as a memory limit, use the type of its backend, for example
+    /// [`HostDevice`](crate::host::HostDevice).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -416,8 +418,8 @@ impl Discovery {
         self
     }
 
-    /// Searches devices without opening them. Reports the choice for each device with its reason, and the
-    /// reasons why backends have no devices.
+    /// Searches for devices without opening them. Reports the decision and its reason for each device, and
+    /// the reasons why backends have no devices.
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
         let (candidates, absences) = candidates();
@@ -437,22 +439,22 @@ impl Discovery {
         DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), health, absences, unmet }
     }
 
-    /// Searches devices and opens the chosen ones. If the [profile](crate::profile::Profile) of a device is
-    /// known in this process, its copies use the routes of the profile.
+    /// Searches for devices and opens the chosen ones. If this process knows the
+    /// [profile](crate::profile::Profile) of a device, copies use the routes of the profile.
     ///
-    /// The process opens each card once, and host RAM once: all calls whose filters choose a card return the
-    /// same device. Arrays, sources and index sets without a list of devices share that device, its compiled
-    /// kernels, threads and page-locked memory; its free memory accounts for all of them. A device stays open
-    /// until the process ends, or until [`close_unused`](crate::discovery::close_unused). After the loss of a
-    /// device the next call opens its card again, as another device; arrays on the lost device keep their
-    /// errors. [`separate`](Self::separate) opens devices that are not shared.
+    /// The process opens each GPU once, and host RAM once: all calls that choose a GPU return the same
+    /// device. Arrays, sources and index sets without a list of devices share this device with its compiled
+    /// kernels, threads and page-locked memory. A device stays open until the process ends, or until
+    /// [`close_unused`](crate::discovery::close_unused). After the loss of a device the next call opens the
+    /// GPU again, as another device; operations on arrays of the lost device still fail.
+    /// [`separate`](Self::separate) opens devices that are not shared.
     ///
-    /// A call with the same filters as an earlier one does not search again.
+    /// A second call with the same filters does not search again.
     ///
     /// # Errors
-    /// [`NoneFound`](ErrorKind::NoneFound) if no device is found or chosen, with the filters and all devices;
-    /// [`Device`](ErrorKind::Device) if a requested device cannot be opened. Other devices that fail are left
-    /// out with a warning.
+    /// [`NoneFound`](ErrorKind::NoneFound) if there is no device, or if the filters choose none; the error
+    /// lists the filters and all devices. [`Device`](ErrorKind::Device) if a device that a filter selects
+    /// cannot be opened. The call omits other devices that cannot be opened, and warns.
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
         inherited::expect_own_process("open")?;
         let known = if self.separate { None } else { open_devices::chosen_before(self) };

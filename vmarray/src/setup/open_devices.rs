@@ -117,12 +117,12 @@ impl CardKey {
     }
 }
 
-/// Closes the unused shared devices, and returns their number. The next array without a list of devices opens
-/// them again.
+/// Closes all shared devices that are not in use, and returns their number. The next array without a list of
+/// devices opens them again.
 ///
-/// Without this call, shared devices stay open until the process ends: an open card keeps its driver's
-/// context, its compiled kernels and some threads. A device is in use while an array, a source or the program
-/// holds it.
+/// Without this call, shared devices stay open until the process ends: an open GPU keeps its driver context,
+/// its compiled kernels and some threads. A device is in use while an array, a source or the program holds a
+/// reference to it.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -147,12 +147,12 @@ pub fn close_unused() -> usize {
     unused.len()
 }
 
-/// Replaces the [devices of the machine](crate::devices) as the default, for all arrays, sources and index
-/// sets that this process creates later without a list of devices. An empty list restores the default.
-/// Existing arrays keep their devices.
+/// Sets the default devices of the process: for all arrays, sources and index sets that it creates later
+/// without a list of devices. An empty list restores the [devices of the machine](crate::devices). Existing
+/// arrays keep their devices.
 ///
-/// For programs that open devices with other options: a memory limit, options of a driver, or a context of
-/// another library. Set them once, before the first array.
+/// Use the call for devices with a memory limit, with driver options, or in the context of another library.
+/// Call it once, before the first array is created.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -16,20 +16,22 @@ use stripe_pattern::stripe_pattern;
 /// Distribution of the pages of an array over its devices.
 ///
 /// A device's share is a number of *channels*. With `K` channels over all devices, page `p` is on channel `p
-/// % K`. The channels of devices alternate, so a device with twice the channels has twice the pages, and any
-/// run of pages is spread evenly.
+/// % K`. The channels of different devices alternate. So a device with twice the channels has twice the
+/// pages, and consecutive pages are spread over the devices in this ratio.
 ///
-/// An array with fewer pages than channels has one channel for each page, the first in the sequence. Shares
-/// are then approximate, and a device without a channel gets no page.
+/// An array with fewer pages than channels uses only the first channels of the sequence, one for each page.
+/// The shares are then approximate, and a device without a channel gets no page.
 ///
 /// # Choosing a placement
 ///
-/// For device-side work, use [`Bandwidth(Direction::OnDevice)`](Direction::OnDevice): a call over the whole
-/// array ends at about the same time on each device, and a device that would get less than 1/32 of the work
-/// gets nothing. For traffic to the host, which the bus limits, use the other directions.
+/// For work on the devices, such as kernels and searches, use
+/// [`Bandwidth(Direction::OnDevice)`](Direction::OnDevice): a call over the whole array ends at about the
+/// same time on each device. A device that would get less than 1/32 of the work gets no page. For copies to
+/// and from the host, which the bus limits, use the other directions.
 ///
-/// A run of pages is as fast as the slowest device for its part. An array of 5 GB over a GPU of 11 GB behind
-/// one lane (0.8 GB/s) and GPUs of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
+/// A copy of many consecutive pages takes as long as the slowest device needs for its share. An example is an
+/// array of 5 GB on three GPUs: one of 11 GB behind a PCIe lane (0.8 GB/s), and two of 8 GB and 2 GB behind
+/// four lanes each (3.2 GB/s):
 ///
 /// | placement | channels | bytes by card | all together |
 /// |---|---|---|---|

@@ -17,7 +17,7 @@ use backend_api::{Device, DeviceInfo, Routing};
 
 use crate::base::error::Result;
 
-/// Direction of data, from the program's view: reading copies from the device.
+/// Direction of copies from the program's view: a read copies from the device to the host.
 ///
 /// ```
 /// use vmarray::{prelude::*, profile::Direction, Placement};
@@ -43,38 +43,40 @@ pub enum Direction {
 /// Measured bandwidth of a device, and its best settings.
 ///
 /// # Measurement
-/// The probe copies batches of scattered pages between page-locked RAM and the device, as an array does: 2
-/// MiB in a batch and two batches in flight; from the device, to the device, and both at once. If a backend
-/// has several [routes](crate::device::Route) for a batch, the probe compares them by direction, number and
-/// length of pieces with the backend's own choice. A route is chosen if it is faster by a tenth in two
-/// measurements. The table of routes is dropped if it slows down copies in both directions at once.
+/// The measurement copies batches of scattered pages between page-locked RAM and the device, as an array
+/// does: 2 MiB in a batch and two batches in flight; from the device, to the device, and in both directions
+/// at once. If a backend has several [routes](crate::device::Route) for a batch, the measurement compares
+/// each with the backend's default route, by direction, number and length of the copies. The profile contains
+/// a route if it was faster by a tenth in two measurements. It contains no routes if they slow down
+/// simultaneous copies in both directions.
 ///
-/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the
-/// fastest in both directions, and whose copy takes at least as long as the array's own work for a page.
-/// Pages longer than 64 KiB count only if a single copy, the cost of a random miss, takes at most a quarter
-/// longer than one of 64 KiB.
+/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that meets three conditions. Its
+/// bandwidth is within 10 % of the greatest in both directions. The copy of a page takes at least as long as
+/// the array's own work for a miss. The copy of a single page longer than 64 KiB takes at most a quarter
+/// longer than the copy of 64 KiB.
 ///
-/// The probe also times a copy and a search within the device's memory, and a copy within RAM by one thread.
-/// [`link`](Self::link) measures copies between devices.
+/// The measurement also includes a copy and a search within the device's memory, and a copy within RAM by one
+/// thread. [`link`](Self::link) measures copies between devices.
 ///
-/// For each device a measurement takes less than a second, up to 32 MiB of device memory and 64 MiB of RAM,
-/// and briefly 256 MiB more on discrete GPUs, because that exceeds their caches. Concurrent work on the GPU
-/// disturbs it. It uses the clock of the machine, so it is meaningless for simulated devices: tests
-/// [declare](Self::remember) a profile instead.
+/// The measurement of a device takes less than a second. It needs up to 32 MiB of device memory and 64 MiB of
+/// RAM. On discrete GPUs it briefly needs 256 MiB more, which exceed the caches of the GPU. Concurrent work
+/// on the GPU distorts the results. The clock of the machine measures the times, so the results are
+/// meaningless for simulated devices: tests [declare](Self::remember) a profile instead.
 ///
 /// # Use
-/// The library measures only on request, by [`Profile::of`] or by a [placement](crate::Placement) by
-/// bandwidth. From then on the profile is *known* in this process. Arrays over the device use its routes, and
-/// its page length if [none is given](crate::Builder::page_len). Sources use its routes. Without a profile,
-/// routes are the backend's defaults, and pages have 64 KiB.
+/// The library measures a device only for [`Profile::of`], or for a [placement](crate::Placement) by
+/// bandwidth. From then on the profile is *known* in this process. Arrays and sources on the device use the
+/// routes of the profile. Arrays also use its page length, unless the program [sets
+/// one](crate::Builder::page_len). Without a profile, the backend chooses the routes, and pages have 64 KiB.
 ///
 /// # Storage
 /// The process keeps profiles by the device's identity. For GPUs, later processes find them in a file in
 /// `$XDG_CACHE_HOME/vmarray/profiles` or `~/.cache/vmarray/profiles`, or in the folder of the environment
 /// variable `VMARRAY_PROFILES` (`off`: no file). On Unix the folder must belong to the user, and no other
-/// user may write to it; otherwise the library warns and does not use it. Another backend, driver or version
-/// of this crate causes a new measurement. [`forget`](Self::forget) deletes one profile, deleting the folder
-/// all of them. [`remember`](Self::remember) declares a profile without a measurement or file.
+/// user may write to it; otherwise the library warns and does not use it. A change of the backend, the driver
+/// or the version of this crate makes a stored profile invalid. [`forget`](Self::forget) deletes one profile.
+/// To delete all of them, delete the folder. [`remember`](Self::remember) declares a profile without a
+/// measurement or a file.
 ///
 /// ```
 /// use vmarray::{device::Device, host::HostDevice, prelude::*, profile::Profile};
@@ -106,21 +108,21 @@ pub struct Profile {
     pub both: u64,
     /// The best page length of the device, in bytes.
     pub page_bytes: usize,
-    /// The fixed time of a single copy, in addition to its bytes: the submission, and the wait for its end.
-    /// Zero if unknown.
+    /// Fixed time of a single copy, in addition to the transfer of its bytes: the time of the submission and
+    /// of the wait. Zero if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub call: Duration,
     /// Bytes per second that the device reads and writes in its own memory, as the sum of both; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
-    /// Bytes per second that the device reads in its own memory during a search; 0 if unknown. A slow
-    /// processor searches more slowly than it copies.
+    /// Bytes per second that the device reads from its own memory during a search; 0 if unknown. On a device
+    /// with slow processors this is less than [`device_memory`](Self::device_memory).
     #[cfg_attr(feature = "serde", serde(default))]
     pub search: u64,
     /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub host_memory: u64,
-    /// Copy routes that are faster than the backend's choice, for batches of each class.
+    /// Copy routes that are faster than the backend's default, for each class of batches.
     #[cfg_attr(feature = "serde", serde(default))]
     pub routing: Routing,
 }
@@ -150,11 +152,11 @@ fn key(info: &DeviceInfo) -> String {
 }
 
 impl Profile {
-    /// Returns the profile of a device: known in this process, read from a file, or else measured, which
-    /// blocks for less than a second. The device uses the profile's routes from now on.
+    /// Returns the profile of a device. If it is neither known in this process nor in a file, the call
+    /// measures it, and blocks for less than a second. From now on the device uses the routes of the profile.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
+    /// [`Device`](crate::ErrorKind::Device) if the device cannot allocate memory, or if a copy fails.
     pub fn of<D: Device>(device: &Arc<D>) -> Result<Self> {
         let info = device.info();
         if let Some(profile) = Self::known(info) {
@@ -191,8 +193,8 @@ impl Profile {
         known().declared.insert(identity.into(), self);
     }
 
-    /// Removes the profile of a device from this process and its file. The device then uses the default
-    /// routes again.
+    /// Removes the profile of a device from this process, and deletes its file. The device then uses the
+    /// default routes again.
     pub fn forget<D: Device>(device: &D) {
         let info = device.info();
         let key = key(info);
@@ -206,9 +208,9 @@ impl Profile {
         device.set_routing(Routing::new());
     }
 
-    /// Creates a profile from bytes per second from the device (`read`), to the device (`write`) and in both
-    /// directions at once (`both`), and a page length in bytes. Routes are the backend's defaults; all other
-    /// figures are unknown.
+    /// Creates a profile from three bandwidths in bytes per second and a page length in bytes. `read` is the
+    /// bandwidth from the device, `write` to the device, and `both` in both directions at once. The routes
+    /// are the backend's defaults, and all other numbers are unknown.
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
         let (call, device_memory, search, host_memory) = (Duration::ZERO, 0, 0, 0);

@@ -55,12 +55,13 @@ pub(crate) use geometry::Geometry;
 pub(crate) use pieces::Segment;
 pub(crate) use shape::{Positions, element_count, position_outside, strides, volume};
 
-/// An array of `N` dimensions, larger than RAM if needed, accessed by position from any number of threads.
+/// An array of `N` dimensions that may be larger than RAM. Any number of threads may access its elements by
+/// position.
 ///
-/// A [`VirtualArray`] holds its elements, in the order of its [layout](NdLayout): row-major, or tiled with
-/// one tile per page. Consistency, cost and locks are as in `VirtualArray`. Positions have the slowest
-/// axis first, as in `[row, column]`, and boxes are ranges of positions, `[top, left]..[bottom, right]`,
-/// half open along each axis.
+/// A [`VirtualArray`] stores the elements in the order of the [layout](NdLayout): row-major, or tiled with
+/// one tile per page. Consistency, cost and locks are as in `VirtualArray`. In a position such as `[row,
+/// column]`, the slowest axis is first. Boxes are ranges of positions, `[top, left]..[bottom, right]`, half
+/// open along each axis.
 ///
 /// # Access
 ///
@@ -102,8 +103,7 @@ pub struct NdArray<T: Element, const N: usize, D: Device = AnyDevice> {
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
-    /// Creates a row-major array over the [devices of the machine](crate::devices), with defaults that
-    /// suit them.
+    /// Creates a row-major array on the [devices of the machine](crate::devices), with default settings.
     ///
     /// # Errors
     /// The errors of [`NdBuilder::build`].
@@ -111,7 +111,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
         Self::builder(shape).build()
     }
 
-    /// Returns a builder of an array over devices of any kind.
+    /// Creates a builder for an array with other devices or settings.
     pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
         NdBuilder::new(shape)
     }
@@ -138,9 +138,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.layout()
     }
 
-    /// The one-dimensional array with the elements in order of storage, for operations without positions,
-    /// such as statistics, flushes and evictions. In a tiled array, `elements` may contain padding, which
-    /// must stay zero because counts on the devices rely on that. To write by index, use
+    /// Returns the one-dimensional array that stores the elements, for operations without positions, such as
+    /// statistics, flushes and evictions. In a tiled array it may contain padding. The padding must stay
+    /// zero, because counts on the devices rely on it. To write by index, use
     /// [`element_ranges`](Self::element_ranges).
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {

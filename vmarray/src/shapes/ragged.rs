@@ -36,7 +36,8 @@ type RowsKept = std::convert::Infallible;
 /// The number of offsets that are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
 
-/// The items of rows: the elements of an array, the rows of another [`Ragged`], or a type of the program.
+/// A store of the items of rows: an array of elements, another [`Ragged`] whose rows are the items, or a type
+/// of the program.
 ///
 /// ```
 /// use vmarray::ragged::{Items, RaggedRow};
@@ -99,9 +100,9 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// offsets may therefore exceed RAM as well. The lengths of rows are fixed; any number of threads may change
 /// their elements. In [files](RaggedArray::create) they outlive the program.
 ///
-/// Rows are made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), or
-/// [over existing items](Self::new). Many threads at once can add them with a [`RaggedWriter`], which can
-/// also [continue](RaggedArray::into_writer) an array.
+/// Create an array [from rows](RaggedBuilder::from_rows), [from lengths](RaggedBuilder::with_lengths), or
+/// [from existing items](Self::new). Several threads can add rows at the same time with a [`RaggedWriter`],
+/// which can also [extend](RaggedArray::into_writer) an existing array.
 ///
 /// ```
 /// use vmarray::{prelude::*, ragged::Ragged};
@@ -182,9 +183,9 @@ impl<S: Items, D: Device> Ragged<S, D> {
         self.total
     }
 
-    /// The items of all rows, and possibly unused items behind [the last row](Self::item_total). For a
-    /// [`RaggedArray`] these are its elements, for operations without rows: searches on the devices,
-    /// statistics, flushes.
+    /// Returns the store with the items of all rows, and possibly unused items behind [the last
+    /// row](Self::item_total). For a [`RaggedArray`] this is the array of elements; use it for operations
+    /// without rows, such as searches on the devices, statistics and flushes.
     #[must_use]
     pub fn items(&self) -> &S {
         &self.items
@@ -262,7 +263,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element> RaggedArray<T> {
-    /// Returns a builder of a ragged array over devices of any kind.
+    /// Creates a builder for a ragged array with other devices or settings.
     pub fn builder() -> RaggedBuilder<T, AnyDevice> {
         RaggedBuilder::new(VirtualArray::builder(0))
     }

@@ -29,7 +29,7 @@ pub(super) struct Files {
     devices: Vec<Arc<AnyDevice>>,
     paths: Vec<PathBuf>,
     pub description: Description,
-    /// Storage of the length.
+    /// The stored length, which `sync` updates.
     pub kept: Arc<PersistentLen>,
     /// Length: the number of elements, or of rows in a ragged array.
     pub len: usize,
@@ -204,7 +204,7 @@ impl Files {
         Self { devices, paths, description, kept, len, is_read_only }
     }
 
-    /// Returns the array in the files.
+    /// Creates the array over the opened files.
     pub fn array<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,

@@ -12,23 +12,24 @@ use parking_lot::Mutex;
 
 use super::{SubmittedWork, json};
 
-/// The most events of a recording, which take some 100 MB; later ones are only counted.
+/// Maximum number of stored events, which take about 100 MB. The recording only counts later events.
 const EVENTS_MAX: usize = 1 << 20;
 
 /// True if a recording is running.
 static RECORDS: AtomicBool = AtomicBool::new(false);
 static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 
-/// A recording of the engines' work of all arrays of the process, until it is written or dropped.
+/// A recording of the work of all arrays of the process. It ends when the program writes or drops it.
 ///
 /// The result is a Chrome trace: open it at <https://ui.perfetto.dev> (no data leaves the machine) or in
 /// `chrome://tracing`. The trace shows each device as a process, and each of its queues as a thread with the
 /// work of the queue: `fetch`, `write`, `question`, `change`, with bytes and pieces. It shows the program's
-/// own threads that missed or evicted pages. Devices are not queried: work begins at its submission, or at
-/// the end of earlier work in its queue, and ends when a thread of the program observes it. Not included is
-/// work of [sessions](crate::kernel::Session), of sources, and in queues of joins.
+/// own threads that missed or evicted pages. The times are not those of the device's clock: in the trace,
+/// work begins at its submission, or at the end of earlier work in its queue, and ends when a thread of the
+/// program observes its end. The trace does not include the work of [sessions](crate::kernel::Session), of
+/// sources, and of joins.
 ///
-/// A recording stores the first million events; the number of further events is under `otherData`.
+/// A recording stores the first million events; `otherData` has the number of further events.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -58,7 +59,7 @@ impl Recording {
         Some(Self(()))
     }
 
-    /// Ends the recording, and writes it as JSON. Unfinished work ends with it.
+    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends at the time of the call.
     ///
     /// # Errors
     /// The errors of the writer.

@@ -28,7 +28,7 @@ struct KnownPages {
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins a check of pages, and returns the pages to check.
+    /// Begins a check of the slots of pages, and returns the pages that still need the check.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Profile;
 
-/// Part of the machine that limits the speed of some work.
+/// The resource that limits the speed of an operation.
 ///
 /// ```
 /// use vmarray::explain::LimitedBy;

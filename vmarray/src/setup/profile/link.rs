@@ -22,14 +22,14 @@ const ROUNDS: usize = 3;
 static KNOWN: LazyLock<Mutex<HashMap<[String; 2], u64>>> = LazyLock::new(Mutex::default);
 
 impl Profile {
-    /// Measures the bytes per second of copies from one device to another without the host; 0 if `from` does
-    /// not [reach](Device::reaches) `to`, or if the link between them transfers wrong bytes.
+    /// Measures the bytes per second of direct copies from one device to another. Returns 0 if `from` cannot
+    /// [access](Device::reaches) the memory of `to`, or if the link between them transfers wrong bytes.
     ///
-    /// Blocks for some milliseconds the first time, and takes 64 MiB of each device meanwhile; the process
-    /// remembers the result. Other work of the devices disturbs the measurement.
+    /// The first call blocks for some milliseconds, and needs 64 MiB of memory on each device during this
+    /// time. The process remembers the result. Other work on the devices distorts the measurement.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
+    /// [`Device`](crate::ErrorKind::Device) if a device cannot allocate memory, or if a copy fails.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -44,7 +44,7 @@ fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
 }
 
 impl Kept<'_> {
-    /// The stored profile with this key, if any.
+    /// Returns the stored profile with this key, or `None`.
     pub fn load(&self, key: &str) -> Option<Profile> {
         read(&self.folder, key).unwrap_or_else(|error| {
             crate::base::trace::profile_not_kept(self.info, &error);
@@ -97,7 +97,7 @@ fn file(key: &str) -> String {
     format!("{:016x}.profile", hash(key))
 }
 
-/// Reads a profile with arbitrary contents.
+/// Parses arbitrary bytes as a profile file.
 #[cfg(fuzzing)]
 pub fn fuzz_profile(bytes: &[u8]) {
     // A random file is invalid after its first lines, so it gets valid ones.

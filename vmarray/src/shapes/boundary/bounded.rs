@@ -9,8 +9,8 @@ use crate::ops::view::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdShape, Segment};
 
-/// Shapes of views that can have a boundary mode: boxes, and ranges, which are boxes of one axis. The trait
-/// is sealed.
+/// A shape of views that can have a boundary mode: a box, or a range as a box of one axis. The trait is
+/// sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -121,7 +121,7 @@ impl BoxShape<1> for Linear {
     }
 }
 
-/// Views of arrays and sources of one and of several dimensions, which can have a boundary mode.
+/// A view that can have a boundary mode: views of arrays and sources with any number of dimensions.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};

@@ -1,4 +1,4 @@
-//! Windows of many boxes, in order or in parallel, for stencils.
+//! Stencils over many boxes: runs a closure on the window around each box, in order or in parallel.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ where
     V: View<'a, Shape: BoxShape<N>>,
     R: Boundary<V::Element, N>,
 {
-    /// Runs a closure on the window of each of some boxes, in order. The window is the box, grown by
-    /// `halo` in both directions of each axis. The closure receives the box, and the window in row-major
-    /// order. The next window is prefetched.
+    /// Runs a closure for each box, in order. The closure receives the box and its window, in row-major
+    /// order. The window is the box, enlarged by `halo` in both directions of each axis. The call prefetches
+    /// the next window.
     ///
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and the
@@ -54,8 +54,8 @@ where
         Ok(())
     }
 
-    /// Runs as [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order.
-    /// Each thread has one window, and prefetches the next one.
+    /// Does the same as [`for_each_window`](Self::for_each_window), in parallel on rayon's threads, and in no
+    /// particular order. Each thread has the memory of one window, and prefetches its next window.
     ///
     /// # Errors
     /// The errors of [`for_each_window`](Self::for_each_window). The iteration ends soon after the first

@@ -5,7 +5,7 @@ use vmarray_kernel::launch::Mode;
 use crate::base::element::Element;
 use crate::ops::view::sealed::{Internal, Sealed};
 
-/// Source of the value at a position that may be outside of the array.
+/// The source of a value: an element, a fixed value, or an error.
 ///
 /// ```
 /// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};
@@ -26,11 +26,11 @@ pub enum Place<T> {
     Outside,
 }
 
-/// A boundary mode: it defines the values of reads outside of a view with `N` axes.
+/// A boundary mode: it defines the results of reads at positions outside of a view with `N` axes.
 ///
-/// A tuple of `N` modes is a mode too, with one mode for each axis. So is a reference to a mode, including
-/// `&dyn Boundary`, for programs that choose a mode at run time. If a position is outside on several axes,
-/// the first axis that gives a value decides; an error has priority over all values.
+/// A tuple of `N` modes is a mode with a separate mode for each axis. A reference to a mode, such as `&dyn
+/// Boundary`, is a mode, so a program can choose a mode at run time. If a position is outside on several
+/// axes, the first axis that gives a value decides. An error on any axis has priority over all values.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -160,8 +160,8 @@ pub struct Clamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Circular;
 
-/// Boundary mode: mirrors at the edge elements, which are not repeated. Reads are errors if the view has no
-/// elements.
+/// Boundary mode: reflects at the edge elements, without a repetition of the edge (`3 2 | 1 2 3`). Reads are
+/// errors if the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Mirror, prelude::*};
@@ -172,8 +172,8 @@ pub struct Circular;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mirror;
 
-/// Boundary mode: mirrors beyond the edge elements, so they are repeated. Reads are errors if the view has no
-/// elements.
+/// Boundary mode: reflects behind the edge elements, with a repetition of the edge (`2 1 | 1 2 3`). Reads are
+/// errors if the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Symmetric, prelude::*};
@@ -201,7 +201,8 @@ impl Unchecked {
     /// Creates the mode that checks nothing.
     ///
     /// # Safety
-    /// All positions that are used with views of this mode, or passed to it, must be inside.
+    /// The program must pass only positions inside of the view to views with this mode, and to the mode
+    /// itself.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())

@@ -13,8 +13,8 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Shape, Store, View};
 use crate::shapes::nd::position_outside;
 
-/// For each position of a view, the element at a fixed distance from it; [`BoundaryView::shifted`] returns
-/// it.
+/// A view whose value at each position is the element at a fixed distance in another view, from
+/// [`BoundaryView::shifted`].
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};

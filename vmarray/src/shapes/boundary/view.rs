@@ -14,8 +14,8 @@ use crate::ops::launch::Windowed;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
 
-/// A view of `N`-dimensional elements whose positions are signed and may be outside. Its modes define reads
-/// and writes outside.
+/// A view of `N`-dimensional elements with signed positions, which may be outside of the view. Two modes
+/// define the results of reads and of writes outside.
 ///
 /// The method [`bounded`](crate::boundary::Bounded::bounded) of an array or a section creates it. Writes
 /// outside are errors ([`Checked`]) unless [`with_writes`](Self::with_writes) sets another mode. The view is
@@ -73,7 +73,8 @@ where
         self.view.parts().1.extents()
     }
 
-    /// Returns the elements around each element, up to a halo, for [kernels](crate::kernel::Windowed).
+    /// Returns a kernel argument with which each item reads the elements around its own, up to `halo` in each
+    /// direction.
     ///
     /// ```
     /// use vmarray::{boundary::Circular, kernel::{At, Own, Window}, prelude::*};
@@ -92,9 +93,9 @@ where
         Windowed { of: self, halo }
     }
 
-    /// Returns the view shifted by a distance: at each position, the value `by` further along each axis.
-    /// [Join](View::join) it to a view of the same shape to use it in expressions. The host reads them, some
-    /// MiB at a time; a [kernel](Self::window) reads neighbours in place.
+    /// Returns the view shifted by a distance: the value at a position is the element `by` further along each
+    /// axis. [Join](View::join) it to a view of the same shape to use it in expressions. The host then reads
+    /// the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours in place.
     ///
     /// ```
     /// use vmarray::boundary::Mirror;
@@ -178,8 +179,8 @@ where
     /// Copies the window that begins at `origin` and has the given extent into a slice, in row-major order.
     /// Any part of the window may be outside.
     ///
-    /// The call visits each page once, even if its elements are repeated in the window. A window that is
-    /// entirely inside costs as much as a box.
+    /// The call reads each page once, even if the window repeats its elements. A window that is entirely
+    /// inside costs as much as a box.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, before anything is read;

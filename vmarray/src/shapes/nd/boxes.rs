@@ -13,8 +13,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Returns the elements of a box as ranges of indices of [`elements`](Self::elements), ascending;
     /// adjacent ranges are merged.
     ///
-    /// With them, operations on ranges of a [`VirtualArray`](crate::VirtualArray), such as operations on the
-    /// devices, apply to boxes.
+    /// Use the ranges to apply operations on ranges of a [`VirtualArray`](crate::VirtualArray) to a box.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).

@@ -10,7 +10,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// The settings of an N-dimensional array; every setting has a usable default.
+/// Settings of a new N-dimensional array. Each setting has a default.
 ///
 /// | setting | default |
 /// |---|---|
@@ -50,8 +50,8 @@ impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
 }
 
 impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Sets the devices of the elements. The call may change the type of device, so it comes before the other
-    /// settings.
+    /// Sets the devices of the elements. The call may change the type parameter `D`, so call it before the
+    /// other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
         let elements = self.elements.devices(devices);
         NdBuilder { shape: self.shape, layout: self.layout, elements }
@@ -76,8 +76,9 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.tile(extent)
     }
 
-    /// Changes the settings of the elements: their cache, their placement, and so on. The shape sets the
-    /// length and, in a tiled array, the tile sets the page length; `change` cannot override them.
+    /// Changes the settings of the [`VirtualArray`](crate::VirtualArray) with the elements, such as its cache
+    /// or its placement. `change` cannot change the length, which the shape determines, and in a tiled array
+    /// the page length, which the tile determines.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
@@ -93,8 +94,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray::assemble(elements.build()?, geometry))
     }
 
-    /// Builds an array over pages that the program's code reads and writes, as [`Builder::build_over`] does;
-    /// each page is a tile or a run of rows. Tiles at the far edges are read and written with their padding.
+    /// Builds an array whose pages the program's own code reads and writes, as [`Builder::build_over`] does.
+    /// A page is a tile or several rows. Tiles at the far edges include their padding.
     ///
     /// # Errors
     /// The errors of [`Builder::build_over`] and [`build`](Self::build);

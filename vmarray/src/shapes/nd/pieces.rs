@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::geometry::{Geometry, Tiling};
 use super::shape::{self, Bounds};
 
-/// Neighbouring elements along one axis, and their place along the same axis in the other memory.
+/// Neighbouring elements along one axis of the array, and their position along the same axis in the program's
+/// memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub(crate) start: usize,

@@ -10,8 +10,8 @@ use crate::base::error::Result;
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
-/// A view of a box of several dimensions of an array or a source; if `WRITES` is true, also for writing. Some
-/// of the axes may be fixed: the view has `M` of the `N` axes of its store, which is the array or source.
+/// A view of a box of an array or a source. If `WRITES` is true, the view can write. Some of the axes may be
+/// fixed: the view has `M` of the `N` axes of its store, which is the array or source.
 ///
 /// Its positions count from the box's start. Any number of views may overlap, including writable ones; they
 /// are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
@@ -86,7 +86,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// Creates a view as [`over`](NdSection::over) does, also for writing.
+    /// Creates a writable view as [`over`](NdSection::over) creates a read-only one.
     ///
     /// # Errors
     /// The errors of [`over`](NdSection::over).

@@ -14,7 +14,7 @@ use crate::base::progress::Progress;
 use crate::ops::saved::{self, SaveOptions};
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Makes earlier writes to an array in files durable: [`VirtualArray::sync`].
+    /// Makes earlier writes to an array in files durable, as [`VirtualArray::sync`] does.
     ///
     /// # Errors
     /// The errors of [`VirtualArray::sync`].
@@ -34,7 +34,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 }
 
 impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Writes all elements to a file, with shape and layout: [`VirtualArray::save`].
+    /// Writes all elements to a file with their shape and layout, as [`VirtualArray::save`] does.
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
@@ -54,7 +54,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with options and progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with the options and progress reports of [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -136,8 +136,7 @@ impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
 }
 
 impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Creates an array in new files, which outlives the program:
-    /// [`Builder::create`](crate::Builder::create).
+    /// Creates a persistent array in new files, as [`Builder::create`](crate::Builder::create) does.
     ///
     /// # Errors
     /// The errors of [`Builder::create`](crate::Builder::create) and [`build`](Self::build).
@@ -227,7 +226,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
+    /// Loads as [`load`](Self::load), with progress reports as in
+    /// [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`](crate::Builder::load_with).

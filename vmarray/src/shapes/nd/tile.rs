@@ -60,9 +60,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// A guard of a tile in place. Dereferences to all places of its page, row-major, including padding. Values
-/// that were written to padding become zero when the guard is dropped. Otherwise it behaves like a
-/// [`PageRef`] or [`PageMut`].
+/// A guard of a tile in the cache. It dereferences to all places of the page in row-major order, including
+/// the padding. The drop of the guard sets the padding to zero. Otherwise it behaves like a [`PageRef`] or
+/// [`PageMut`].
 ///
 /// ```
 /// use vmarray::{nd::Tile, prelude::*};
@@ -162,7 +162,7 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         &self.page[self.places(at)]
     }
 
-    /// Returns a mutable row, as [`row`](Self::row) returns a shared one.
+    /// Returns a mutable row of the tile; see [`row`](Self::row).
     ///
     /// # Panics
     /// If `at` is outside of the tile.

@@ -114,8 +114,8 @@ impl<const N: usize> ExactSizeIterator for Tiles<N> {}
 impl<const N: usize> FusedIterator for Tiles<N> {}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Returns the boxes that are fastest for processing the array box by box: its tiles or, in a row-major
-    /// array, whole rows of about a page.
+    /// Returns boxes that cover the array, for processing box by box: its tiles or, in a row-major array,
+    /// whole rows of about a page.
     #[must_use]
     pub fn tiles(&self) -> Tiles<N> {
         let shape = self.geometry.shape;
@@ -135,11 +135,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
     }
 
-    /// Runs a closure on each of some boxes, in order: it receives the box, and a copy of its elements in
+    /// Runs a closure for each box, in order. The closure receives the box and a copy of its elements in
     /// row-major order.
     ///
-    /// The next boxes are prefetched. No lock is held while the closure runs. `mode` decides if the copy is
-    /// read before the closure runs, and written back afterwards; without the read it has zeroes at first.
+    /// The call prefetches the next boxes, and holds no lock while the closure runs. `mode` determines if the
+    /// call reads the elements before the closure runs, and if it writes them back afterwards. Without the
+    /// read the copy is zero at first.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes belong to a larger

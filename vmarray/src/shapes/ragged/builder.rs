@@ -9,7 +9,7 @@ use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::Result;
 
-/// The settings of a ragged array; every setting has a usable default.
+/// Settings of a new ragged array. Each setting has a default.
 ///
 /// ```
 /// use vmarray::{host::HostDevice, prelude::*};
@@ -40,8 +40,8 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         Self { elements, offsets: None, capacity: (0, 0) }
     }
 
-    /// Sets the devices of elements and offsets. The call may change the type of device, so it comes before
-    /// the other settings.
+    /// Sets the devices of elements and offsets. The call may change the type parameter `D`, so call it
+    /// before the other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
         let devices: Vec<Arc<E>> = devices.into_iter().collect();
         let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
@@ -54,8 +54,9 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// Changes the settings of the offsets' array. They begin with the present settings of the elements,
-    /// except for the page length; later changes of the elements' settings do not affect them.
+    /// Changes the settings of the array of offsets. The offsets start with the present settings of the
+    /// elements, except for the page length. Later changes of the elements' settings do not affect the
+    /// offsets.
     pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
         self.offsets = Some(change(self.describe_offsets()));
         self
@@ -65,8 +66,8 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// place until the devices are full. Some arrays cannot grow in place: on devices whose memory cannot
     /// grow, with parity, and with 65536 or more pages that are shorter than 4 KiB. The writer then copies
     /// its data to a longer array next to the current one, so it can fill at most half of the devices'
-    /// memory. It reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow), then, unless its capacity was
-    /// set.
+    /// memory. Beyond that, a push returns [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). To fill more of
+    /// the memory, set the capacity.
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self
@@ -76,7 +77,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self.offsets.as_ref().map_or_else(|| self.elements.twin(0), |offsets| offsets.resized(0))
     }
 
-    /// Builds a writer, to which any number of threads can push rows.
+    /// Builds a writer. Any number of threads can push rows to it.
     ///
     /// # Errors
     /// The errors of [`Builder::build`].
@@ -85,7 +86,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         RaggedWriter::new(self.elements, offsets, self.capacity)
     }
 
-    /// Builds zeroed rows of these lengths, to be written by any number of threads.
+    /// Builds an array whose rows have the given lengths, and whose elements are zero.
     ///
     /// # Errors
     /// [`TooLong`](crate::ErrorKind::TooLong), and the errors of [`Builder::build`].

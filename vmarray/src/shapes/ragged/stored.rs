@@ -215,7 +215,7 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with options and progress: [`VirtualArray::save_with`].
+    /// Saves as [`save`](Self::save), with the options and progress reports of [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -377,7 +377,8 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), with progress: [`Builder::load_with`](crate::Builder::load_with).
+    /// Loads as [`load`](Self::load), with progress reports as in
+    /// [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`](crate::Builder::load_with).
