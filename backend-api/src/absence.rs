@@ -16,7 +16,7 @@ pub struct Absence {
     pub backend: String,
     /// Category of the reason.
     pub kind: AbsenceKind,
-    /// Text for users: the reason, and a remedy.
+    /// Text for users: the reason, and advice.
     pub reason: String,
 }
 
@@ -39,7 +39,7 @@ pub enum AbsenceKind {
 }
 
 impl Absence {
-    /// Creates the reason for a backend.
+    /// Creates the report that a backend has no devices, or fewer than expected, for this reason.
     #[must_use]
     pub fn new(backend: &str, kind: AbsenceKind, reason: impl Into<String>) -> Self {
         Self { backend: backend.to_owned(), kind, reason: reason.into() }

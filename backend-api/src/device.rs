@@ -180,7 +180,7 @@ pub trait Addresses: Send + Sync {
 ///
 /// - Any thread may call any method at any time. `dyn Device` is a type.
 /// - No method panics because of a caller's argument, a driver or a full device.
-/// - **Never blocks* means that a method does not wait for work of a queue, or for another thread's call into
+/// - *Never blocks* means that a method does not wait for work of a queue, or for another thread's call into
 ///   a driver. It may take locks that are held only for moments, and query facts that the driver returns at
 ///   once. The term promises no maximum time.
 ///
@@ -191,15 +191,15 @@ pub trait Addresses: Send + Sync {
 /// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) is zeroed, and keeps the
 ///   promises of [`HostAllocation::new`]. It does so until it is [released](Self::release_host) or the
 ///   device is dropped.
-/// - ***Nothing else is touched.** Work accesses only the ranges that the submitting call names, writes only
+/// - **Nothing else is touched.** Work accesses only the ranges that the submitting call names, writes only
 ///   to its targets, and only after the call has begun. Other calls start no work.
-/// - ***Done is over.** When a ticket is done or has failed, none of its work reads or writes memory any
+/// - **Done is over.** When a ticket is done or has failed, none of its work reads or writes memory any
 ///   more. The same holds for the work of a call that has returned an error.
-/// - ***Memory outlives work.** Releasing host memory, device memory or a queue blocks until all work that
+/// - **Memory outlives work.** Releasing host memory, device memory or a queue blocks until all work that
 ///   uses it is over, and so does dropping the device. This includes work of other devices that
 ///   [reach](Self::reaches) the memory. None of these calls waits for a waker to return, because the waker
 ///   could wait for a lock that the caller holds.
-/// - ***Devices do not mix.** A device refuses handles, places and tickets of other devices; a release
+/// - **Devices do not mix.** A device refuses handles, places and tickets of other devices; a release
 ///   ignores them. The exception are places and tickets of a device that this device
 ///   [reaches](Self::reaches), in calls that accept them.
 /// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the processor

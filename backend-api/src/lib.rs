@@ -14,7 +14,7 @@
 //!
 //! # The contract
 //!
-//! ***Handles and ids.** A device issues owned handles: [`BufferHandle`] for device memory,
+//! **Handles and ids.** A device issues owned handles: [`BufferHandle`] for device memory,
 //! [`HostAllocation`] for host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing an
 //! object consumes its handle. A submission borrows the queue's handle, and places in memory ([`DeviceSpan`],
 //! [`HostSpan`]: an object and an offset), which borrow the memory's handle. The ids of objects
@@ -67,20 +67,20 @@
 //! Safe code cannot make a device access memory that the code has no right to use, and no device can make the
 //! program do so:
 //!
-//! - ***Submitting work on memory** needs a place ([`DeviceSpan`], [`HostSpan`]), which borrows the memory's
+//! - **Submitting work on memory** needs a place ([`DeviceSpan`], [`HostSpan`]), which borrows the memory's
 //!   owner. Code that only has an id, such as a wrapper that remembers ids, cannot submit work on the memory.
 //!   Keeping a place longer than its borrow is [`unsafe`](HostSpan::detach).
 //! - **Releasing memory** needs its handle. Handles cannot be copied, and [`Queue`], [`DeviceBuffer`] and
 //!   [`HostBuffer`] never give theirs away, so memory in use is not released. If a handle or an owner is
 //!   forgotten (`mem::forget`), its memory stays allocated until the device is dropped.
-//! - ***Work may outlive the borrow** of its places. Releasing memory waits for the work. Until then the
+//! - **Work may outlive the borrow** of its places. Releasing memory waits for the work. Until then the
 //!   memory's owner reads and writes the memory only by [`racy`], which tolerates races. Any other access
 //!   needs the memory's address and unsafe code.
-//! - ***Devices do not mix.** Ids are unique in the process. A device therefore refuses a place or a queue of
+//! - **Devices do not mix.** Ids are unique in the process. A device therefore refuses a place or a queue of
 //!   another device, even after `mem::swap` of two owners or two devices. Owners keep their device alive;
 //!   handles do not.
-//! - ***Threads** may share and send all of these types; methods lock as needed.
-//! - ***Promises of a device.** Unsafe code relies on the behaviour of devices. [`Device`] is therefore an
+//! - **Threads** may share and send all of these types; methods lock as needed.
+//! - **Promises of a device.** Unsafe code relies on the behaviour of devices. [`Device`] is therefore an
 //!   `unsafe trait`, and only [`unsafe` code](HostAllocation::new) can create a handle of host memory.
 //!
 //! # Example

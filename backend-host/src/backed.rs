@@ -24,12 +24,12 @@ use crate::tier::{Cards, Tier, Tiered};
 const RECENT_BYTES: usize = 64 << 20;
 const RECENT_MAX: usize = 256;
 
-/// Pages that code of the program reads and writes, one page a call: chunks of a compressed file, objects of
-/// a server, rows of a database, computed values.
+/// A store of pages that the program implements: its methods read and write one page in each call. Examples
+/// are chunks of a compressed file, objects of a server, rows of a database, and computed values.
 ///
-/// Several threads call the methods at once. For each page, either one thread writes, or any number of
-/// threads read. Methods may block. They must not use the array over these pages, nor wait for a thread pool
-/// whose threads use it. If a method panics, the access fails with an error.
+/// Several threads call the methods at the same time. For each page, either one thread writes, or any number
+/// of threads read. The methods may block. They must not use the array over these pages, nor wait for a
+/// thread pool whose threads use the array. If a method panics, the access returns an error.
 ///
 /// ```
 /// use std::{io, sync::{Arc, Mutex}};
@@ -117,11 +117,11 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Pages of a [`Backing`] as a device. An array over the device reads and writes the pages on demand. It
-/// caches them in RAM and, with [`with_tier`](Self::with_tier), on GPUs.
+/// A device whose memory consists of the pages of a [`Backing`]. An array over the device reads and writes
+/// the pages on demand. It caches the pages in RAM and, with [`with_tier`](Self::with_tier), on GPUs.
 ///
-/// Allocating a buffer assigns to it the lowest pages that no other buffer has, with their contents. After
-/// [`serve_work`](Self::serve_work), buffers are scratch memory instead.
+/// A new buffer gets the lowest pages that no other buffer has, with their contents. After
+/// [`serve_work`](Self::serve_work), new buffers are scratch memory instead.
 ///
 /// # Cost
 ///
@@ -189,8 +189,8 @@ impl BackedDevice {
         })
     }
 
-    /// Caches pages on the GPUs of a tier, and allocates the GPU memory now. A GPU with too little memory is
-    /// not used; [`Tier::status`] reports the reason.
+    /// Caches pages on the GPUs of a tier, and allocates the GPU memory now. The tier does not use a GPU with
+    /// too little memory; [`Tier::status`] reports the reason.
     ///
     /// ```
     /// # use std::{io, sync::Arc};
@@ -215,8 +215,8 @@ impl BackedDevice {
         self
     }
 
-    /// Makes buffers that are allocated from now on scratch memory in RAM for temporary data, at most 1 GiB
-    /// in all. Call it when all pages in use have a buffer.
+    /// From now on, new buffers are scratch memory in RAM for temporary data, at most 1 GiB in all. Call it
+    /// after the buffers for all pages are allocated.
     ///
     /// ```
     /// # use std::{io, sync::Arc};

@@ -55,7 +55,7 @@ impl<M: Storage> Checked<M> {
         Self { sums: has_sums.then(|| Sums { groups: groups(), end }), below }
     }
 
-    /// The memory below the checksums.
+    /// Returns the memory whose pages the checksums verify.
     pub fn below(&self) -> &M {
         &self.below
     }

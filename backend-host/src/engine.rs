@@ -59,7 +59,7 @@ impl<M: Storage> Engine<M> {
         Self { pool, registry, peers }
     }
 
-    /// Makes each job hold `gate` shared while it runs.
+    /// Makes each job hold the shared lock of `gate` while it runs.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         self.pool.pass_through(gate);
     }
@@ -68,7 +68,7 @@ impl<M: Storage> Engine<M> {
         self.registry.info()
     }
 
-    /// Switch and counter of memory wiping.
+    /// Returns the switch and the counter of memory wiping.
     pub fn wiping(&self) -> &Arc<Wiping> {
         self.registry.wiping()
     }

@@ -101,7 +101,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Claims the lowest of `pages` pages that no buffer has, for `bytes` bytes.
+    /// Allocates the lowest of `pages` pages that no buffer has, for a buffer of `bytes` bytes.
     pub fn take(
         claims: &Arc<Mutex<ExtentAllocator>>,
         pages: u64,

@@ -27,10 +27,11 @@ use space::Space;
 /// Least number of threads with a tier, because they wait for GPUs and use little processor time.
 const TIERED_THREADS_LEAST: usize = 16;
 
-/// A file as device memory: slow and large.
+/// A device whose memory is a file: slow and large.
 ///
 /// The device creates its own file, and never opens an existing one, so it cannot overwrite data. The file
-/// has the length of the device. Its blocks are reserved at creation, so a full disk shows at once.
+/// has the length of the device. The creation reserves the blocks of the file, so it fails at once if the
+/// disk is full.
 ///
 /// # Contents do not persist
 ///
@@ -130,10 +131,10 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Verifies pages with checksums (XXH3, 64 bits) on every read; off by default. If the drive returns
-    /// other bytes than were written, the read fails with an error of kind
-    /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names page and device. Other pages remain
-    /// usable. A write of the whole page repairs it.
+    /// Verifies each read by checksums (XXH3, 64 bits); off by default. If the drive returns other bytes than
+    /// the device wrote, the read fails with an error of kind
+    /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names the page and the device. Other pages
+    /// remain usable. A write of the whole page repairs it.
     ///
     /// Checksums take 8 bytes of RAM for each 16 KiB. The device reads whole pages, and reads a page before
     /// it writes a part of it.
@@ -163,8 +164,8 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Caches pages of the file on the GPUs of a tier, whose memory is allocated when the device is created.
-    /// A GPU with too little memory is not used; [`Tier::status`] reports the reason.
+    /// Caches pages of the file on the GPUs of a tier. The creation of the device allocates the GPU memory.
+    /// The tier does not use a GPU with too little memory; [`Tier::status`] reports the reason.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -260,14 +261,14 @@ impl FileDevice {
         self.engine.threads()
     }
 
-    /// Path of the file. A temporary file may have no name any more; this is then its former path.
+    /// Returns the path of the file. If a temporary file has no name any more, returns its former path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Byte ranges of the file that store a buffer: one, or several if the free space was fragmented at
-    /// allocation.
+    /// Returns the byte ranges of the file that store a buffer: one range, or several if the free space was
+    /// fragmented at the allocation.
     ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).

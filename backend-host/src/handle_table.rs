@@ -58,13 +58,14 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         }
     }
 
-    /// Records that another device uses memory of this device. The caller holds the lock of the memory.
+    /// Records that work of another device uses memory of this device. The caller holds the lock of the
+    /// memory.
     pub fn note_visit(&self) {
         self.is_visited.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if work of other devices may use memory whose name was removed. The memory's lock orders
-    /// the flag.
+    /// Returns true if work of other devices may still use memory that was removed from the table. The caller
+    /// holds the lock of the memory, which orders accesses to the flag.
     pub fn is_visited(&self) -> bool {
         self.is_visited.load(Ordering::Relaxed)
     }
@@ -156,22 +157,22 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.queues.add(id, queue);
     }
 
-    /// Removes a queue, which accepts no more work, from the table.
+    /// Removes a queue from the table. The queue already accepts no further work.
     pub fn end_queue(&self, id: QueueId, queue: &Q) {
         self.queues.end(id, (self.newest)(queue));
     }
 
-    /// Returns a queue that has not ended.
+    /// Returns the queue with this handle, unless it was released.
     pub fn queue(&self, operation: &'static str, queue: &QueueHandle) -> Result<Arc<Q>> {
         self.named(self.queues.get(operation, queue.id()))
     }
 
-    /// Returns the queue of a ticket; `None` if the queue has ended, because the ticket is then done.
+    /// Returns the queue of a ticket. `None` if the queue was released; the ticket is then done.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Q>>> {
         self.named(self.queues.of(operation, ticket, self.newest))
     }
 
-    /// All queues that have not ended.
+    /// Returns all queues that were not released.
     pub fn live_queues(&self) -> Vec<Arc<Q>> {
         self.queues.live()
     }

@@ -15,12 +15,12 @@ use crate::memory;
 use crate::ram::{Capacity, Ram};
 use crate::storage::Storage;
 
-/// Host RAM as a device, in place of a GPU.
+/// A device whose memory is host RAM, in place of a GPU.
 ///
 /// It offers the features of a GPU: memory of a fixed size with an account of free bytes, asynchronous
-/// queues, page-locked host memory, kernels. Its threads sleep when they have no work. A thread that waits
-/// for a ticket does the work itself if no other thread has begun it. So a submitted copy with an immediate
-/// wait costs little more than a plain copy.
+/// queues, page-locked host memory, kernels. The threads of the device sleep when they have no work. A thread
+/// that waits for a ticket executes the work itself if no other thread has begun it. So a copy with an
+/// immediate wait costs little more than a plain copy.
 ///
 /// All devices of this kind in a process [reach](Device::reaches) each other.
 ///

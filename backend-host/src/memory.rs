@@ -42,8 +42,8 @@ impl Map {
         Self::with(bytes, false, MmapOptions::new().no_reserve_swap())
     }
 
-    /// Requests huge pages for the first `bytes` bytes. Only the used part gets them, because the first
-    /// access to a huge page clears all of it.
+    /// Requests huge pages for the first `bytes` bytes, the used part. The first access to a huge page clears
+    /// the whole page, so the unused part gets none.
     pub fn use_up_to(&self, bytes: usize) {
         self.ask_for_huge_pages(bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
     }
@@ -88,7 +88,8 @@ impl Map {
         NonNull::new(first).unwrap_or(none)
     }
 
-    /// Commits all unused pages of a part, so that lack of memory shows now.
+    /// Commits all unused pages of a part, so that a lack of memory is an error now and not at the first
+    /// access.
     pub fn populate(&self, part: Range<usize>) -> io::Result<()> {
         assert!(part.end <= self.bytes, "{part:?} is outside of {} bytes", self.bytes);
         // The first page is partial, so other data may use the rest of it.
@@ -354,7 +355,7 @@ mod lock {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        /// Always unknown.
+        /// Always returns `None`, because the limit is unknown on this system.
         pub fn available_bytes() -> Option<u64> {
             None
         }

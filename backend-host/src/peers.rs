@@ -107,12 +107,12 @@ pub(crate) fn names_others<M: Storage>(own: &Memory<M, Piece>, request: &Request
 pub(crate) struct Known<'a, M, Q> {
     /// Memory of the device that runs the request.
     pub own: &'a Memory<M, Piece>,
-    /// Memory of all devices in the list if the request may use them, else empty.
+    /// Memory of all devices in the list if the request may use other devices' memory, else empty.
     pub others: &'a [Locked<'a, M, Q>],
 }
 
 impl<'a, M: Storage, Q> Known<'a, M, Q> {
-    /// Returns the memory that requests of one device can use.
+    /// Returns the memory that a request of one device may use.
     pub fn among(registry: &HandleTable<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })

@@ -118,7 +118,7 @@ impl<J: Job> Lane<J> {
         })
     }
 
-    /// Timeline of completed tickets, for queries only.
+    /// Returns the timeline of completed tickets. Callers may only query it.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
@@ -141,7 +141,7 @@ impl<J: Job> Lane<J> {
         Ok(ticket)
     }
 
-    /// Makes later jobs start after a ticket of another queue.
+    /// Makes later jobs wait for a ticket of another queue.
     pub fn order_after(&self, lane: &Arc<Self>, value: u64) {
         if !lane.reached(value) && lane.timeline.queue() != self.timeline.queue() {
             self.state.lock().items.push_back(Item::After { lane: Arc::clone(lane), value });

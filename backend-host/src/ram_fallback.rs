@@ -19,12 +19,13 @@ pub(crate) struct Scratch {
 impl Scratch {
     const BYTES: u64 = 1 << 30;
 
-    /// Creates an account of 1 GiB of scratch memory; allocations do not use it before [`lend`](Self::lend).
+    /// Creates an allocator of up to 1 GiB of scratch memory. New buffers do not use it before
+    /// [`lend`](Self::lend).
     pub fn new(wiping: &Arc<Wiping>) -> Self {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
     }
 
-    /// Makes allocations from now on use RAM.
+    /// From now on, new buffers use scratch memory in RAM.
     pub fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
@@ -38,7 +39,7 @@ impl Scratch {
         Ram::new(&self.capacity, bytes, commit)
     }
 
-    /// Total and free bytes of the account.
+    /// Returns the total and the free bytes of scratch memory.
     pub fn status(&self) -> (u64, u64) {
         (self.capacity.total_bytes(), self.capacity.free_bytes())
     }

@@ -34,8 +34,8 @@ use schedule::{Passage, Schedule};
 /// A simulated device for tests: it delays, reorders and fails work at random, by a seed. A
 /// [`builder`](Self::builder) configures it.
 ///
-/// It implements the [device contract](backend_api) and gives no guarantee beyond that. The same seed and the
-/// same calls give the same behaviour, to the byte and to the nanosecond.
+/// The device follows the [rules of devices](backend_api), and gives no guarantees beyond them. The same seed
+/// and the same calls cause the same behaviour, to the byte and to the nanosecond.
 ///
 /// **Time** is virtual. It advances when the program [waits](Device::wait) (to the end of the work),
 /// [polls](Device::poll) (a little each time, so a loop of polls ends), or calls [`advance`](Self::advance)

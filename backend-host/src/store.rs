@@ -158,8 +158,8 @@ impl std::ops::Deref for Member {
     }
 }
 
-/// A store file that is locked and read, before it is [opened together](StoreDevice::open_together) with
-/// others. Reading it changes nothing in the file.
+/// A locked store file whose contents were read, as input of [`open_together`](StoreDevice::open_together).
+/// The read does not change the file.
 ///
 /// ```
 /// use backend_host::{StoreDevice, StoreFile};
@@ -295,8 +295,8 @@ impl StoreDevice {
         })
     }
 
-    /// Prevents that a path is opened as a store, while the program replaces the file. If there is no file at
-    /// the path, nothing is locked.
+    /// Locks a path, so that no program can open it as a store. Use it while the program replaces the file.
+    /// If there is no file at the path, the call locks nothing.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) if a store at that path is open, in this process or another.
@@ -395,10 +395,10 @@ impl StoreDevice {
         Ok(stores)
     }
 
-    /// Makes stores commit together: [`sync`](Device::sync) of one of them, and its drop, store the changes
-    /// of all as one commit, with one [note](Self::set_note). The files are unlocked when all of these stores
-    /// are dropped. Call it before the first commit, with stores that are new or were [opened
-    /// together](Self::open_together).
+    /// Joins stores, so that they commit together: [`sync`](Device::sync) of one store, or its drop, stores
+    /// the changes of all of them as one commit, with one [note](Self::set_note). The files stay locked until
+    /// all of these stores are dropped. Call it before the first commit, with new stores or with stores that
+    /// were [opened together](Self::open_together).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -548,8 +548,8 @@ impl StoreDevice {
         *self.next_share.lock() = Some(Share { number: 0, shares });
     }
 
-    /// Zeroes all pages of a [share](Self::share_out) except its first `kept_pages`, so that no stale
-    /// contents appear later. Does nothing to a read-only store.
+    /// Zeroes all pages of a [share](Self::share_out) except for the first `kept_pages` pages, so that a
+    /// longer buffer does not show old contents. Has no effect on a read-only store.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -576,7 +576,7 @@ impl StoreDevice {
     }
 
     /// Zeroes a page and frees its place in the file: at once if no [`sync`](Device::sync) has stored the
-    /// page, else with the next `sync`. Does nothing to a page without contents.
+    /// page, else with the next `sync`. Has no effect on a page without contents.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -629,8 +629,8 @@ impl StoreDevice {
         self.volume.is_read_only()
     }
 
-    /// Makes buffers that are allocated from now on scratch memory in RAM for temporary data, at most 1 GiB
-    /// in all. Call it when all persistent pages have a buffer.
+    /// From now on, new buffers are scratch memory in RAM for temporary data, at most 1 GiB in all. Call it
+    /// after the buffers for all persistent pages are allocated.
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};
@@ -708,7 +708,8 @@ impl Drop for StoreDevice {
     }
 }
 
-/// Lock that prevents opening a path as a store: see [`StoreDevice::lock_path`]. The drop unlocks it.
+/// A lock that prevents programs from opening a path as a store: see [`StoreDevice::lock_path`]. The drop
+/// unlocks the path.
 ///
 /// ```
 /// use backend_host::{PathLock, StoreDevice};

@@ -26,14 +26,14 @@ const REMEMBERED_SHARE: u32 = 2;
 /// Misses within 1/64 of the number of slots count as one use of a page that is read in parts.
 const APART_SHARE: u32 = 64;
 
-/// GPUs as a cache of pages of a file: repeated reads come from GPU memory, at the speed of the bus instead
-/// of the drive.
+/// A cache of a file's pages in the memory of GPUs: repeated reads are as fast as the bus instead of the
+/// drive.
 ///
-/// Any device can be used as a GPU here: GPUs of all backends, host RAM, simulated devices. A
+/// A tier can use any device: GPUs of all backends, host RAM, simulated devices. A
 /// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier) takes a
 /// tier. The first file device with the tier allocates all its GPU memory; the drop of the last one releases
-/// it. File devices with the same page length share the memory; each other page length allocates as much
-/// again. Clones are the same tier.
+/// it. File devices with the same page length share the memory. For another page length the tier allocates
+/// the same amount again. Clones refer to the same tier.
 ///
 /// # Admission and replacement
 ///

@@ -128,13 +128,13 @@ impl Pool {
         Arc::new(Self { threads, width: width.max(1), gate, shared: Some(owner) })
     }
 
-    /// Makes each later job hold `gate` shared while it runs. A thread that holds it exclusively finds no job
-    /// half done.
+    /// Makes each later job hold the shared lock of `gate` while it runs. While a thread holds the exclusive
+    /// lock, no job is half done.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         let _ = self.gate.set(gate);
     }
 
-    /// Enters the gate, if it is set.
+    /// Takes the shared lock of the gate, if a gate is set.
     pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.get().map(|gate| gate.read())
     }
@@ -159,7 +159,7 @@ impl Pool {
         self.threads.push(task, urgency);
     }
 
-    /// Makes short work urgent.
+    /// Starts queued short work at once, because a thread waits for it.
     pub fn hurry(&self) {
         self.threads.hurry();
     }
@@ -304,7 +304,7 @@ pub(crate) enum Crew<'a> {
 }
 
 impl Crew<'_> {
-    /// Maximum of participating threads.
+    /// Returns the maximum number of threads that share the work.
     pub fn width(&self) -> usize {
         match self {
             Self::Alone => 1,
@@ -312,8 +312,8 @@ impl Crew<'_> {
         }
     }
 
-    /// Calls `body` once with each number below `parts`, in parallel. Threads take the numbers in ascending
-    /// order. Returns after all calls have returned.
+    /// Calls `body` once for each number below `parts`, on several threads, in ascending order of their
+    /// start. Returns after all calls have returned.
     pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         match self {
             Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),

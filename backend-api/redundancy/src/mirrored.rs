@@ -27,13 +27,13 @@ use state::{Length, State};
 /// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
 /// long as one of them works.
 ///
-/// - ***Writes** go to all devices, and are done when all devices have done them. **Reads** go to the least
+/// - **Writes** go to all devices, and are done when all devices have done them. **Reads** go to the least
 ///   busy device.
-/// - ***Computations and launches that write** run on all devices if all devices compute the same bytes. This
+/// - **Computations and launches that write** run on all devices if all devices compute the same bytes. This
 ///   is so for devices of one model, unless the kernel uses atomics or memory of a group, whose results
 ///   depend on the order of items. Otherwise one device runs them; the call waits, and copies the written
 ///   bytes to the other devices.
-/// - ***A lost device** is no longer used. Another device repeats its unfinished reads; writes are on the
+/// - **A lost device** is no longer used. Another device repeats its unfinished reads; writes are on the
 ///   other devices anyway. No call or ticket fails because of the loss, with one exception: work that ran on
 ///   one device fails if this device is lost before its results are copied to the other devices. When the
 ///   last device is lost, every call fails with [`Lost`](ErrorKind::Lost).

@@ -44,17 +44,17 @@ use worker::MemberWorker;
 /// its own device in its full length; its parity is distributed over the other devices.
 ///
 /// - **Reads** go to the member's own device, as if there were no group.
-/// - ***Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
+/// - **Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
 ///   the old data, lets the device write, and adds the difference to the parities. A ticket is done when the
 ///   parities are up to date. A written byte therefore costs about four copies: a read and a write of the
 ///   data, and of the parity. The results of launches and computations are read once more. The thread needs
 ///   as much host memory as the request writes, or 2 MiB if it can split the request.
-/// - ***A lost device** is no longer used. Its member's thread executes pending and later requests with
+/// - **A lost device** is no longer used. Its member's thread executes pending and later requests with
 ///   reconstructed data. Searches, sums and launches run on another device, over reconstructed memory there.
 ///   No call or ticket fails because of the loss, with one exception: the other device may have too little
 ///   memory, or may not support the request.
-/// - ***[`rebuild`](Self::rebuild)** replaces a lost device by a spare, while the group is in use.
-/// - ***If two devices are lost**, their data is lost. The other devices continue without parity.
+/// - **[`rebuild`](Self::rebuild)** replaces a lost device by a spare, while the group is in use.
+/// - **If two devices are lost**, their data is lost. The other devices continue without parity.
 ///
 /// Data of finished tickets survives the loss of one device at any moment.
 ///

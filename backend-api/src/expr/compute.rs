@@ -4,8 +4,8 @@ use super::{Program, Value};
 use crate::{Elements, HostSpan, Search};
 
 /// The mapping from an element's number in a request to its index in the program's array. The array is stored
-/// in pages of `page_len` elements, dealt in turn over `channels` channels, such as devices: page `p` is in
-/// channel `p % channels`. A request covers elements of one channel: element 0 of the request is element
+/// in pages of `page_len` elements, which are striped over `channels` channels, such as devices: page `p` is
+/// in channel `p % channels`. A request covers elements of one channel: element 0 of the request is element
 /// `first` of channel `channel`.
 ///
 /// ```
@@ -213,7 +213,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Returns the size of the place for the answer, in bytes.
+    /// Returns the size in bytes of the memory that the request needs for its answer.
     #[must_use]
     pub fn answer_bytes(&self) -> u64 {
         match self.action {
@@ -224,7 +224,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Returns the size in bytes of the place for an answer of [`Partial`]s.
+    /// Returns the maximum size in bytes of an answer that consists of [`Partial`]s.
     #[must_use]
     pub const fn partials_bytes() -> u64 {
         8 + Self::PARTIALS_MAX * Partial::BYTES

@@ -189,7 +189,7 @@ impl Hash for Code {
 pub struct NativeLaunch<'a> {
     /// Queue for the launch.
     pub queue: NativeQueue,
-    /// The views.
+    /// The views of the launch, in the order of the kernel's declarations.
     pub views: &'a [NativeView],
     /// The number of items.
     pub items: u64,

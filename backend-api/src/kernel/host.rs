@@ -28,10 +28,11 @@ use crate::racy;
 /// ```
 pub type HostForm = fn(&HostItems<'_>) -> Report;
 
-/// Some items of a launch, with the launch's arguments, for a [native kernel](HostForm). The kernel can read
-/// all existing elements, and write its own items' elements; in views with [`Access::Atomic`](super::Access)
-/// and [`Access::Append`](super::Access) it can write any element. If the kernel has groups, the items form
-/// whole groups. Other threads and queues may use the memory at the same time, as for [`racy`].
+/// A range of items of a launch with the launch's arguments, as the argument of a [native kernel](HostForm).
+/// The kernel can read all existing elements, and write its own items' elements; in views with
+/// [`Access::Atomic`](super::Access) and [`Access::Append`](super::Access) it can write any element. If the
+/// kernel has groups, the items form whole groups. Other threads and queues may use the memory at the same
+/// time, as for [`racy`].
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -223,8 +224,8 @@ impl<'a> HostItems<'a> {
         self.private_heap_bytes
     }
 
-    /// Interprets the body for one item on the current memory, without writing, and returns its report.
-    /// For a native kernel that finds a failed item, but does not know its [site](Report::site).
+    /// Interprets the body for one item on the current memory, without writes, and returns the item's report.
+    /// A native kernel calls it to find the [site](Report::site) of an item's failure.
     ///
     /// ```
     /// use backend_api::kernel::{HostItems, Kernel, Report};

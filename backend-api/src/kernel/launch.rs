@@ -49,7 +49,7 @@ impl<'a> From<Elements<'a>> for View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Maximum number of places over which a view's pages are dealt.
+    /// Maximum number of places over which a view's pages are striped.
     pub const BASES_MAX: usize = 64;
 
     /// The number of elements.

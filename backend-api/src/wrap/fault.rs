@@ -7,7 +7,7 @@ use super::random::SplitMix64;
 /// Defines the enum of operations and their names.
 macro_rules! operations {
     ($($(#[$doc:meta])* $Operation:ident $name:literal,)*) => {
-        /// The calls of a [`Device`](crate::Device) that can be made to fail.
+        /// A method of [`Device`](crate::Device) whose calls fault injection can make fail.
         ///
         /// ```
         /// use backend_api::wrap::Operation;
@@ -77,8 +77,8 @@ impl Operation {
     }
 }
 
-/// A rule of fault injection: which calls fail, and with which error. Without further conditions, it refuses
-/// every call of its operation.
+/// A rule of fault injection: it selects the calls that fail, and the kind of their error. Without further
+/// conditions, it refuses every call of its operation.
 ///
 /// A rule with [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for
 /// [`Faulty`](super::Faulty), and for devices that inject faults themselves, such as a simulation.
@@ -185,8 +185,8 @@ impl Fault {
         self
     }
 
-    /// Makes matching calls return a ticket, and fails the ticket instead of the call. The device that
-    /// injects the fault defines how much of the work it still does. Calls that return no ticket are refused.
+    /// Makes the ticket of a matching call fail instead of the call. The device that injects the fault
+    /// defines the part of the work that it still does. Calls that return no ticket fail at once.
     #[must_use]
     pub fn reported_later(mut self) -> Self {
         self.later = true;

@@ -18,9 +18,9 @@ use crate::forward;
 /// A device that forwards all calls to an inner device, but fails the calls that [rules](Fault) select. It
 /// can also behave as a lost device.
 ///
-/// - A refused call has no effect. A failure that is [reported later](Fault::reported_later) fails only the
-///   ticket of that call. Of a batch of copies the first half is then carried out; of other work, nothing.
-///   The device does not check the arguments of the other half.
+/// - A call that fails has no effect. A failure that is [reported later](Fault::reported_later) fails only
+///   the ticket of the call. In this case the device executes the first half of a batch of copies, and
+///   nothing of other work. It does not check the arguments of the other half.
 /// - A lost device fails every call at once, and fails its pending tickets with [`ErrorKind::Lost`]. The
 ///   program can still release memory. Work in flight continues in the inner device, so a release still waits
 ///   for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device has

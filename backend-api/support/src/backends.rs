@@ -58,7 +58,7 @@ impl<B, H> Memory<B, H> {
         self.hosts.remove(&handle.id()).map(|(_, piece)| piece)
     }
 
-    /// Returns a buffer.
+    /// Returns the buffer with this id.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the buffer is not in the table.
@@ -70,7 +70,7 @@ impl<B, H> Memory<B, H> {
         self.buffers.get(&id).map(|(_, buffer)| buffer).ok_or_else(unknown)
     }
 
-    /// Returns a host allocation.
+    /// Returns the host allocation with this id.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the allocation is not in the table.
@@ -112,7 +112,8 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
         .with_detail(format!("the initial length exceeds the limit of {most} bytes")))
 }
 
-/// Returns whether memory of `now` bytes must be extended to hold `bytes` bytes, of at most `most`.
+/// Returns true if memory of `now` bytes must be extended to hold `bytes` bytes. `most` is the greatest
+/// possible length.
 ///
 /// # Errors
 /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes.
@@ -123,7 +124,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
     Ok(bytes > now)
 }
 
-/// The count of a device's allocated bytes.
+/// A counter of the allocated bytes of a device.
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 

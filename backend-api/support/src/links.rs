@@ -29,9 +29,9 @@ pub fn has_twice(devices: &[Arc<dyn Device>]) -> bool {
     devices.iter().enumerate().any(is_twice)
 }
 
-/// Returns the access of a device to the memory of another device; no access if the link between them is
-/// broken. Calls `report` if the test finds a broken link, or with the error if the test fails. The link is
-/// then not used.
+/// Returns the access of a device to the memory of another device. The first call tests the link between
+/// them. If the link is broken, or if the test fails, it calls `report` with the reason; the result is then
+/// no access.
 ///
 /// The first call for a link copies a pattern to the other device and back, which takes about 0.1 ms. Each
 /// link is tested once in a process. The caller must hold no lock that a waker takes.

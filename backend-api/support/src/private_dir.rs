@@ -132,7 +132,7 @@ impl PrivateDir {
     /// Opens an existing folder.
     ///
     /// # Errors
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and a remedy, if other users can
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and advice, if other users can
     /// write to the folder; otherwise the system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A slash at the end would make the system follow a link.
@@ -276,7 +276,7 @@ mod os {
             }
         }
 
-        /// Opens a file for reading. Does not block, because a pipe could stay open without data forever.
+        /// Opens a file for reading in non-blocking mode: a blocking open of a named pipe could wait forever.
         pub fn open_file(&self, name: &str) -> io::Result<File> {
             self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map_err(|error| {
                 let is_link = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK));

@@ -79,7 +79,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Starts asynchronous readahead of a range into the page cache.
+    /// Asks the kernel to read a range into its page cache in advance, without a wait.
     pub fn announce(&self, offset: u64, bytes: usize) {
         #[cfg(target_os = "linux")]
         announce(&self.file.0, offset, bytes);
@@ -122,7 +122,7 @@ impl OpenFile {
         self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(self.bytes)
     }
 
-    /// Makes all later reads fail.
+    /// Makes all later reads fail, for tests.
     #[cfg(all(test, unix, not(miri)))]
     pub fn write_only(&mut self) {
         self.file = Positioned::new(OpenOptions::new().write(true).open(&self.path).unwrap());
@@ -154,7 +154,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// Starts asynchronous readahead of a range into the page cache.
+/// Asks the kernel to read a range into its page cache in advance, without a wait.
 #[cfg(target_os = "linux")]
 pub(crate) fn announce(file: &File, offset: u64, bytes: usize) {
     use std::os::fd::AsRawFd;

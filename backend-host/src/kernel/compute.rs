@@ -35,7 +35,7 @@ pub(crate) struct ComputeJob<M> {
 }
 
 impl<M: Storage> ComputeJob<M> {
-    /// Returns a computation with resolved names.
+    /// Creates a computation from a request and the places of its sources and its answer.
     pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
         // SAFETY: the job accesses memory through `sources` and `answer`, which keep it alive, and never
         // through the places of the request.

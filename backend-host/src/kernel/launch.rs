@@ -80,7 +80,7 @@ impl<M: Storage> Placed<M> {
 }
 
 impl<M: Storage> LaunchJob<M> {
-    /// Returns a launch with resolved names.
+    /// Creates a launch from a request and the places of its views and its report.
     pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Self {
         Self {
             views,

@@ -29,7 +29,7 @@ pub(crate) struct SearchJob<M> {
 }
 
 impl<M: Storage> SearchJob<M> {
-    /// Returns a search with resolved names.
+    /// Creates a search from a request and the places of its elements and its answer.
     pub fn new(search: &Search<'_>, from: Place<M>, answer: Place<Piece>) -> Self {
         Self {
             from,

@@ -120,8 +120,8 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Returns true if the result of this part still matters. If not, the thread stops, and its result is
-    /// ignored.
+    /// Returns true if the search still needs the result of this part. If not, the thread stops, and the
+    /// search ignores its result.
     pub fn is_needed(&self) -> bool {
         self.number < self.needed.load(Ordering::Relaxed)
     }

@@ -65,7 +65,8 @@ impl Chance {
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
-    /// Writes garbage where successful work may do so: a gather returns values for skipped entries.
+    /// Writes garbage to bytes that the rules leave unspecified after successful work: the values of a
+    /// gather's skipped entries.
     pub fn litter_left_out(&mut self, work: &Work<Ram>) {
         if let Work::Indexed(indexed) = work
             && indexed.is_gather()
@@ -84,7 +85,7 @@ impl Chance {
         }
     }
 
-    /// Does some of the work, and writes garbage to some of the rest of its target.
+    /// Executes a part of failed work, and writes garbage to a part of the rest of its target.
     pub fn spoil(&mut self, work: &Work<Ram>) {
         match work {
             Work::Copies(copies) => {

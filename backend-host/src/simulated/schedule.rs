@@ -288,7 +288,7 @@ impl Schedule {
         self.run_until(self.now_ns.saturating_add(self.settings.poll_step_ns));
     }
 
-    /// Advances the time until no work uses this memory any more.
+    /// Advances the time until no pending work uses this memory.
     pub fn leave(&mut self, memory: *const ()) {
         let last = self.pending.iter().rev().find(|(_, pending)| pending.work.touches(memory));
         if let Some((&(finish_ns, _), _)) = last {
@@ -339,7 +339,7 @@ impl Schedule {
         self.pending.clear();
     }
 
-    /// Loses the device, and leaves its current work half done.
+    /// Makes the device lost, and leaves its current work half done.
     pub fn lose(&mut self) {
         if std::mem::replace(&mut self.lost, true) {
             return;

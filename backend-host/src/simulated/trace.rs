@@ -20,7 +20,7 @@ use backend_api::{ErrorKind, Ticket};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimulatedOperation {
-    /// Method of the device contract that submitted it, such as `submit` or `search`.
+    /// Name of the method of `Device` that submitted the work, such as `submit` or `search`.
     pub operation: &'static str,
     /// Ticket of the submission.
     pub ticket: Ticket,

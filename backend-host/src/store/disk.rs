@@ -112,7 +112,8 @@ impl FileDisk {
     /// Opens an existing file: for one writer, or for any number of readers.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if a conflicting user has it open.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has the file open for writing, or for
+    /// reading while this call opens it for writing.
     pub fn open(path: &Path, is_read_only: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(!is_read_only);

@@ -172,7 +172,7 @@ pub(super) struct Superblock {
     pub epoch: u64,
     /// The commit that wrote the map.
     pub commit: CommitId,
-    /// Present while no writer has the store open.
+    /// The closing mark, while no writer has the store open.
     pub closing: Option<Closing>,
     pub note: CommitMetadata,
     /// True if pages have checksums.
@@ -293,7 +293,7 @@ impl Superblock {
         if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
 
-    /// Offset of the superblock of this generation, and of the second copy.
+    /// Returns the offsets of the two copies of the superblock: first the one that this generation writes.
     pub fn offsets(&self) -> [u64; 2] {
         let offsets = [0, SUPERBLOCK_BYTES as u64];
         if self.generation % 2 == 1 { offsets } else { [offsets[1], offsets[0]] }
@@ -313,7 +313,7 @@ pub(super) struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
-    /// The commit of all files of the group.
+    /// The commit that wrote this record. The files of joined stores have equal commit ids.
     pub commit: CommitId,
     /// Checksum of the previous record in the log, or 0.
     pub before: u64,
@@ -355,8 +355,8 @@ impl Record {
         (bytes, sum)
     }
 
-    /// Returns number and length in bytes of the record that begins with these bytes; `None` if they are no
-    /// complete head.
+    /// Returns the number and the length in bytes of the record that begins with these bytes. `None` if they
+    /// are not a complete head of a record.
     pub fn head(head: &[u8; RECORD_HEAD_BYTES], seed: u64, version: u32) -> Option<(u64, usize)> {
         let (body, sum) = head.split_at(RECORD_HEAD_BYTES - 8);
         if version > 2 && sum != checksum(seed, body).to_le_bytes() {

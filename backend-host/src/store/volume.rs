@@ -76,8 +76,8 @@ pub(crate) struct Volume {
     /// The user's note for the next commit.
     note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
-    /// A thread that changes several pages, or one page in several steps, holds this shared. A commit holds
-    /// it exclusively at its moment.
+    /// A thread that changes several pages, or one page in several steps, holds the shared lock. A commit
+    /// takes the exclusive lock at the moment that it stores.
     pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
     commit: Mutex<Commit>,
@@ -388,7 +388,8 @@ impl Volume {
 
     /// Writes a range of bytes, which a closure provides in parts, each by its offset in the range. After an
     /// error some pages are written, and the others are unchanged. A caller that can run concurrently with a
-    /// commit holds the gate: no commit begins between the write of a page and the update of its place.
+    /// commit holds the [gate](Self::gate), so that no commit begins between the write of a page and the
+    /// update of its place.
     ///
     /// Several threads write whole pages of a group at a time, each to its own places. One thread at a time
     /// merges parts of pages with the rest of the page.

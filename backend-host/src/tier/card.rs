@@ -162,7 +162,7 @@ impl Card {
         self.reason.lock().clone()
     }
 
-    /// Stops the use of this GPU; its pages are in the file.
+    /// Stops the use of this GPU. No data is lost, because the file has all pages.
     #[cold]
     pub fn lose(&self, error: &Error) {
         let mut reason = self.reason.lock();
@@ -187,8 +187,8 @@ impl Card {
         Reading { card: self, at }
     }
 
-    /// Takes over a slot whose page was removed from the table. Returns `None` if readers still use the slot;
-    /// the last reader then releases it. The caller holds the lock of the page.
+    /// Takes a slot whose page was removed from the table. Returns `None` if threads still read the slot; the
+    /// last of them then releases it. The caller holds the lock of the page.
     pub fn take_left(&self, at: u32) -> Option<Taken<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
@@ -315,12 +315,12 @@ impl<'a> Taken<'a> {
         Slot { card: self.card.number, at: self.at }
     }
 
-    /// Sets the checksum of the slot's page.
+    /// Stores the checksum of the slot's page.
     pub fn expect(&self, bytes: &[u8]) {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Ends the hold of the slot: the page in the table owns it now.
+    /// Hands the slot over to the page in the table.
     pub fn settle(mut self) {
         self.is_settled = true;
     }

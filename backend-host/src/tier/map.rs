@@ -139,7 +139,7 @@ impl Entry {
         }
     }
 
-    /// Takes the page out of a slot; returns true if it was there.
+    /// Removes the page from a slot. Returns true if the page was in this slot.
     pub fn leave(&mut self, slot: Slot) -> bool {
         let was_there = self.state == State::Held(slot);
         if was_there {
@@ -159,7 +159,7 @@ impl PageMap {
         Arc::new(Self((0..STRIPES).map(|_| Mutex::default()).collect()))
     }
 
-    /// Runs one step on the state of a page.
+    /// Calls `step` with the state of a page, under the lock of the page.
     pub fn with<T>(&self, page: u64, step: impl FnOnce(&mut Entry) -> T) -> T {
         let group = page / STRIPE_PAGES;
         let at = (group / STRIPES * STRIPE_PAGES + page % STRIPE_PAGES) as usize;

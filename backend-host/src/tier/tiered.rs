@@ -209,7 +209,7 @@ impl<M: Storage> Tiered<M> {
         Self { below, above }
     }
 
-    /// The memory in the file.
+    /// Returns the memory in the file.
     pub fn below(&self) -> &M {
         &self.below
     }

@@ -14,7 +14,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the arguments of an attribute without arguments.
+    /// Returns the default arguments.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
     }

@@ -9,19 +9,19 @@ use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 
 /// A function during the translation of its body.
 pub struct Body<'a> {
-    /// The module path in generated code.
+    /// The path of the library's module in generated code.
     pub k: TokenStream,
     /// The name of the function.
     pub name: &'a syn::Ident,
     /// True if the function may run in groups: it has groups, or a kernel with groups calls it.
     pub is_grouped: bool,
-    /// The first operation across lanes.
+    /// Name of the first subgroup operation, if the body has any.
     pub lanes: Option<syn::Ident>,
     /// The functions that the body calls.
     pub callees: Vec<Callee>,
     /// The variables and loops in scope.
     pub scope: Scope,
-    /// The types of the slots.
+    /// The types of the *slots*: generated variables whose types the compiler infers.
     pub slots: Vec<TokenStream>,
     /// The types that the tree refers to.
     pub types: Vec<TokenStream>,
@@ -31,17 +31,17 @@ pub struct Body<'a> {
     pub errors: Option<syn::Error>,
 }
 
-/// A function that is called.
+/// A function that the body calls.
 pub struct Callee {
     /// The path of the callee, without generic arguments at its end.
     pub path: syn::Path,
-    /// Name of the type of the function in generated code.
+    /// Name of the generated type parameter for the callee.
     pub name: syn::Ident,
-    /// Number of arguments of the first call.
+    /// Number of arguments in the first call of the function.
     pub arguments: usize,
 }
 
-/// The name of a slot.
+/// Returns the name of a slot.
 pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 
-/// A path with the span of another place for errors, and unchanged name resolution.
+/// Returns a path with another span for error messages, and with unchanged name resolution.
 pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     let located = path.clone().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(at));
@@ -42,7 +42,7 @@ impl Code {
         }
     }
 
-    /// Returns a list of parts: with commas in both forms, as a slice in the tree.
+    /// Returns a list of parts, which is separated by commas in both forms, and a slice in the tree.
     pub fn list(parts: &[Self]) -> Self {
         let rust = |form: fn(&Self) -> &TokenStream| {
             let parts = parts.iter().map(form);

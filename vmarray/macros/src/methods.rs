@@ -213,7 +213,7 @@ pub fn count(arguments: usize) -> String {
     }
 }
 
-/// Returns true for a method of iterators, slices or collections.
+/// Returns true if `name` is a method of iterators, slices or collections.
 pub fn is_iterator(name: &str) -> bool {
     ITERATORS.contains(&name)
 }

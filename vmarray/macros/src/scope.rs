@@ -41,7 +41,7 @@ impl Scope {
         local
     }
 
-    /// Sets the view of the last variable.
+    /// Sets the kind of view of the variable that was declared last.
     pub fn is_view(&mut self, view: Option<View>) {
         if let Some((_, local)) = self.names.last_mut() {
             local.view = view;
@@ -63,7 +63,7 @@ impl Scope {
         self.names.truncate(names);
     }
 
-    /// The number of all variables.
+    /// Returns the number of all variables of the function.
     pub fn locals(&self) -> u16 {
         self.locals
     }

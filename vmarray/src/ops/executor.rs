@@ -156,7 +156,8 @@ impl Kernel<'_> {
     }
 }
 
-/// A question to devices about elements, with the rule that combines the answers about several runs.
+/// A question to devices about elements, such as a search or a sum. It also combines the answers about
+/// several runs.
 pub trait Question: Sync {
     /// The combined answers about one channel's runs, taken in ascending order of their elements.
     type Part: Default + Send;
@@ -207,7 +208,7 @@ pub trait Question: Sync {
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
 }
 
-/// A kernel that does not change the elements of the runs, in the form of a question. It has no answer.
+/// A kernel that does not change elements, in the form of a question without an answer.
 pub struct Examination<'a>(pub(crate) &'a dyn Change);
 
 impl std::fmt::Debug for Examination<'_> {
@@ -257,7 +258,8 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// Result of taking an answer: more answers are needed or not, or the question must be repeated.
+/// Result of the use of an answer: the question needs further answers, needs no further answers, or must be
+/// repeated.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,
@@ -366,8 +368,8 @@ impl AskedRun {
         Ok(Self { ticket, memory, room })
     }
 
-    /// Lets the device translate the kernels of such questions in advance. The questions then do not wait for
-    /// a translation while they hold pages.
+    /// Asks the device to translate the kernels of such a question in advance, so that the question does not
+    /// wait for the translation while it holds pages.
     pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());

@@ -81,7 +81,7 @@ impl fmt::Display for PlannedRoute {
 ///
 /// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the work and a
 /// flush, except for the short answers of devices to queries. The time is a lower bound from the devices'
-/// [profiles](crate::profile::Profile): if the work takes longer, it also waited for something else.
+/// [profiles](crate::profile::Profile). Work that takes longer has also waited, for example for other work.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -108,7 +108,8 @@ pub struct Explained {
     pub bytes_in_ram: u64,
     /// The work of each device.
     pub devices: Vec<PlannedDevice>,
-    /// The least duration; `None` if a device with work has no profile, or one without the needed figures.
+    /// The least duration; `None` if a device with work has no profile, or a profile without a necessary
+    /// number.
     pub time: Option<Duration>,
     /// The resource that takes the largest part of [`time`](Self::time).
     pub bound: Option<LimitedBy>,
@@ -133,7 +134,8 @@ pub struct PlannedDevice {
     pub bytes_to_device: u64,
     /// Bytes copied from the device.
     pub bytes_from_device: u64,
-    /// Bytes that the device reads or writes in its own memory; changed bytes count twice.
+    /// Bytes that the device reads or writes in its own memory. Changed bytes count twice, as a read and a
+    /// write.
     pub bytes_in_place: u64,
 }
 

@@ -140,8 +140,8 @@ pub use scalar::{Bits, FieldType, Scalar, Signed, Summed};
 /// A value of type `F` that a device computes from an element of type `T`. For [joined
 /// views](crate::compute::Joined), the device computes it from one element of each view.
 ///
-/// An expression is a short list of instructions, cheap to make and to clone. An operation refuses an
-/// expression of more than 256 instructions.
+/// An expression is a short list of instructions, and is cheap to create and to clone. An operation returns
+/// an error for an expression of more than 256 instructions.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -178,8 +178,8 @@ impl<T, F> fmt::Debug for Expr<T, F> {
     }
 }
 
-/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in
-/// the section.
+/// Returns the index of the element in its array or [`Source`](crate::Source). In operations of a section,
+/// the index counts from the start of the section.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -243,7 +243,7 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F: Scalar> Expr<T, F> {
-    /// A constant. An operator or a method that takes an expression also takes the number itself.
+    /// Creates a constant. Operators and methods that take an expression also take a plain number.
     pub fn constant(value: F) -> Self {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
@@ -304,7 +304,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok(Self { list, value, marker: PhantomData })
     }
 
-    /// Returns the instructions that compute the expression, and its value among their results.
+    /// Returns a program that computes the expression, and the value of the program that is the result.
     /// [`from_program`](Self::from_program) takes both.
     ///
     /// # Errors
@@ -351,7 +351,7 @@ impl<T, F: Scalar> Expr<T, F> {
 }
 
 impl<T> Expr<T, bool> {
-    /// One value if this condition is true, and another one if it is false.
+    /// Returns an expression with the value `yes` if this condition is true, and `no` if it is false.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -437,7 +437,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     }
 }
 
-/// A value, restricted to the elements that meet a condition.
+/// A value that a reduction computes only for the elements that meet a condition.
 ///
 /// ```
 /// use vmarray::prelude::*;

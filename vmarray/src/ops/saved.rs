@@ -65,16 +65,16 @@ impl SaveOptions {
     }
 
     /// Saves all elements, and the length, at one instant between call and return, while other threads write.
-    /// Without this option, each page is saved at an instant of its own.
+    /// Without this option, the call saves different pages at different instants.
     ///
-    /// First the call waits for all threads that are changing elements, including
-    /// [`PageMut`](crate::access::PageMut) guards; until then new changes wait. This takes two checks of each
-    /// page's state and one barrier on all cores, and as long as the longest of these changes. From then on,
-    /// the first thread that changes a page saves it first: it reads the page, and writes it to the file. A
-    /// [task](crate::views::PagedView#for-tasks) waits until one of the saving threads has saved the page,
-    /// after its present piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels) save page
-    /// by page, ahead of the saving threads. Reads never wait. A saved page has no further cost, and after
-    /// the return the array has none. The call needs one more bit of RAM for each page.
+    /// First the call waits for all threads that are changing elements, including holders of
+    /// [`PageMut`](crate::access::PageMut) guards; new changes wait during this time. It checks the state of
+    /// each page twice, needs one barrier on all cores, and takes as long as the longest of these changes.
+    /// From then on, the first thread that changes a page saves it first: it reads the page, and writes it to
+    /// the file. A [task](crate::views::PagedView#for-tasks) waits until one of the saving threads has saved
+    /// the page, after its present piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels)
+    /// save page by page, ahead of the saving threads. Reads never wait. A saved page has no further cost,
+    /// and after the return the array has none. The call needs one more bit of RAM for each page.
     ///
     /// Only one such call runs at a time: another one waits for it. A call from inside the progress function
     /// of such a call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) for the same array; for an older
@@ -93,13 +93,14 @@ impl SaveOptions {
 }
 
 impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
-    /// Writes all elements to a file for [`VirtualArray::open`] and [`Builder::load`]: a snapshot, complete
-    /// and durable when this returns. An existing file is replaced atomically at the end. After an error it
-    /// is unchanged, and no new file is left.
+    /// Writes all elements to a file for [`VirtualArray::open`] and [`Builder::load`]. The file is complete
+    /// and durable when the call returns. At its end the call atomically replaces an existing file. After an
+    /// error the existing file is unchanged, and there is no new file.
     ///
-    /// Other threads may write meanwhile. Each page is then from one instant, but pages are from different
-    /// instants, unless [`save_with`](Self::save_with) has [`point_in_time`](SaveOptions::point_in_time) set.
-    /// With `&mut` access there are no other writers.
+    /// Other threads may write to the array during the call. The file then has the contents of each page at
+    /// one instant, but different pages at different instants. The option
+    /// [`point_in_time`](SaveOptions::point_in_time) of [`save_with`](Self::save_with) saves all pages at one
+    /// instant.
     ///
     /// Four threads copy pieces of 4 MiB, at the speed of the drive or the bus. The file takes space for all
     /// nonzero pages, in addition to the replaced file. With pages of up to 1 MiB, the call needs less than
@@ -123,8 +124,8 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals, on any of its
-    /// threads, one call at a time, and stops when it returns [`Break`](ControlFlow::Break).
+    /// Saves as [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals, from any of
+    /// the saving threads, one call at a time. Stops if `progress` returns [`Break`](ControlFlow::Break).
     ///
     /// # Errors
     /// The errors of [`save`](Self::save), and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
@@ -214,7 +215,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`load`](Self::load), and calls `progress` as [`save_with`](VirtualArray::save_with) does.
+    /// Loads as [`load`](Self::load), and calls `progress` as [`save_with`](VirtualArray::save_with) does.
     ///
     /// # Errors
     /// The errors of [`load`](Self::load), and [`Cancelled`](ErrorKind::Cancelled).

@@ -110,8 +110,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Appends the elements of another view, which keeps them. They are copied as by
-    /// [`copy_from`](crate::views::ViewMut::copy_from), from device to device if the devices can access
+    /// Appends copies of the elements of another view. Copies them as
+    /// [`copy_from`](crate::views::ViewMut::copy_from) does: from device to device if the devices can access
     /// each other.
     ///
     /// # Errors

@@ -73,8 +73,8 @@ macro_rules! bits {
 }
 bits! { u8: i8; u16: i16; u32: i32; u64: i64; }
 
-/// Order-preserving map from the bits of a number to an unsigned number: an XOR with one mask, and with a
-/// second one if the sign is set.
+/// Order-preserving map from the bits of a number to an unsigned number: an XOR with one mask, or with
+/// another mask if the sign bit is set.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyOrder {
     pub(crate) flip: u64,

@@ -50,7 +50,7 @@ pub(crate) const INTERNAL: Internal = Internal(());
 
 impl<S: Store> sealed::Sealed for &S {}
 
-/// Readable elements: all of an array or a source, a range of one, or a box of several dimensions.
+/// A view of readable elements: a whole array or source, a range of it, or a box of several dimensions.
 ///
 /// `&VirtualArray`, `&Source`, `&NdArray`, [`Section`], [`NdSection`](crate::nd::NdSection) and
 /// [`RaggedRow`](crate::ragged::RaggedRow) implement it; all of them are small values that are copied.

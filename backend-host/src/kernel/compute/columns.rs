@@ -215,7 +215,8 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
 pub(super) struct Late {
     /// Index of the instruction.
     pub at: usize,
-    /// The report that names lane and loop, if a call in this evaluation was the first to exceed its limit.
+    /// The report about the first call that exceeded its limit, if it was in this evaluation: the lane and
+    /// the loop.
     pub report: Report,
 }
 

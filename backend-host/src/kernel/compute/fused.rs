@@ -51,7 +51,7 @@ unsafe fn load(from: *const u8) -> __m256i {
 }
 
 impl Numbers {
-    /// Returns the numbers that an instruction loads, if this module can process them.
+    /// Returns the source numbers of an instruction that loads a field, if this module can process them.
     pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
         let Instruction::Field { source, offset: 0, of } = compute.program.instructions()[value.at()] else {
             return None;

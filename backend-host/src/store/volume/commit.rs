@@ -31,19 +31,19 @@ pub(super) struct Commit {
     pub next_record: u64,
     /// The checksum of the last record in the log, or 0.
     pub last_checksum: u64,
-    /// True if the last record may be followed by another one, of which it is unknown if it was stored.
+    /// True if another record may follow the last one, because the write of that record failed.
     pub has_tail: bool,
     /// Note of the last stored commit.
     pub noted: CommitMetadata,
     /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,
-    /// Number of pages, and note, at the time of `changes`.
+    /// Number of pages and note at the moment at which `changes` were collected.
     pub moment: (u64, CommitMetadata),
-    /// Places that become free with the next commit.
+    /// Places that the next commit frees.
     pub left: Vec<Range<u64>>,
     /// New metadata of the store's user, if it was set since the last commit.
     pub metadata: Option<Vec<u8>>,
-    /// True after a failed sync: pages of the changes may be lost, and are written again.
+    /// True after a failed sync: the drive may have lost changed pages, so the next commit writes them again.
     pub is_suspect: bool,
     /// True if the next commit must write a superblock: either the previous write of a superblock failed, or
     /// the stored part of the log is unknown.
@@ -127,8 +127,8 @@ impl Volume {
         self.set_closing_mark(commit)
     }
 
-    /// Sets the closing mark, which pins the end of the log. All changes are committed. The store accepts no
-    /// later write.
+    /// Sets the closing mark, which records the end of the log. All changes must be committed. The store
+    /// accepts no later write.
     pub fn mark_closed(&self) -> Result<()> {
         self.set_closing_mark(&mut self.commit.lock())
     }

@@ -188,14 +188,15 @@ pub struct StoreReport {
     pub free_bytes: u64,
     /// Index of each damaged page, with a description of the damage.
     pub damaged_pages: Vec<(u64, String)>,
-    /// Number of damaged superblocks, 0 to 2. If one is damaged, nothing is lost.
+    /// Number of damaged superblocks, 0 to 2. If a single one is damaged, no data is lost.
     pub damaged_superblocks: u32,
     /// True if the last writer closed the store. If not, the process was killed, or the power failed; the
     /// store has the state of the last complete commit.
     pub is_closed: bool,
     /// Version of the file's layout: 3, or 2, which can be read but not written.
     pub version: u32,
-    /// Number of pages of an unfinished commit, which is ignored: these pages have their earlier contents.
+    /// Number of pages of an unfinished commit. The store ignores this commit: these pages have their earlier
+    /// contents.
     pub unfinished_pages: usize,
     /// Metadata of the store's user.
     pub metadata: Vec<u8>,
@@ -224,7 +225,7 @@ fn wrong(detail: impl Into<String>) -> Error {
 }
 
 impl Volume {
-    /// Creates a volume on an empty disk; it is durable when this returns.
+    /// Creates a volume on an empty disk. The volume is durable when the call returns.
     pub fn create(disk: Box<dyn Disk>, plan: VolumePlan) -> Result<Self> {
         const OPERATION: &str = "create";
         let page_bytes = plan.page_bytes as u64;

@@ -90,10 +90,10 @@ def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any,
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of any shape and dtype, whose items lie on devices and are cached in RAM.
+    """An array of any shape and dtype. Devices store the items, and RAM caches them.
 
-    Index, compute and reduce it like a NumPy array. Expressions are computed on the devices when their items are
-    needed; later changes to their operands do not affect them. Views share memory.
+    Index, compute and reduce it like a NumPy array. Devices compute an expression when its items are needed. Later
+    changes to its operands do not affect the result. Views share memory.
 
     Arrays are made by `zeros`, `ones`, `full`, `empty`, `arange`, `asarray`, `array`, `create` and `open`.
 
@@ -197,17 +197,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def devices(self) -> list[Device]:
-        """Devices for results of expressions on this array. Its own items lie there too, unless it is in a file."""
+        """Devices for the results of expressions on this array. They also store the items of the array, unless it is in
+        a file.
+        """
         return self._core.devices
 
     @property
     def is_pending(self) -> bool:
-        """True if it is an expression that is not yet computed."""
+        """True if the array is an expression that is not yet computed."""
         return self._core.is_pending
 
     @property
     def closed(self) -> bool:
-        """True if it was closed."""
+        """True if the program has closed the array."""
         return self._core.is_closed
 
     def __len__(self) -> int:
@@ -568,14 +570,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return (1, 0)
 
     def device_memory(self) -> DeviceMemory:
-        """Exports the items in place: other packages read and write them in device memory, without a copy.
+        """Exports the items in place: other packages can read and write them in device memory without a copy.
 
-        Dirty pages are written to the device first. The program can use the array and its views again after the
-        returned object is closed and everything made of it is gone; the array then has the other package's changes.
+        The method first writes modified pages to the device. The program can use the array and its views again after it
+        has closed the returned object and freed all objects made from it. The array then has the changes of the other
+        package.
 
-        All items must lie in one piece of memory: all items of an array on one device, or one page of an array on
-        several devices (``memory()["page_bytes"]`` bytes). Arrays in files, arrays with checksums, and arrays of
-        OpenCL have no such memory.
+        All items must be in one piece of memory: all items of an array on one device, or one page of an array on
+        several devices (``memory()["page_bytes"]`` bytes). Arrays in files, arrays with checksums, and arrays of OpenCL
+        have no such memory.
 
         Returns
         -------
@@ -748,7 +751,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     async def compute_async(self) -> Array:
-        """Computes it on a thread, while other tasks of ``asyncio`` go on; returns itself.
+        """Computes a pending expression on another thread, while other tasks of ``asyncio`` run. Returns the array
+        itself.
 
         Examples
         --------
@@ -766,10 +770,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Copies the items into an array of NumPy, and returns it.
-
-        For the program's own memory. ``numpy.asarray`` is as fast from the second time on, because it reuses the
-        memory of an earlier result: see `release_memory`.
+        """Copies the items into the NumPy array ``out``, and returns it. ``numpy.asarray`` is as fast from the second
+        time on, because it reuses the memory of an earlier result: see `release_memory`.
 
         Parameters
         ----------
@@ -793,7 +795,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return out
 
     async def read_async(self) -> np.ndarray[Any, Any]:
-        """The items as an array of NumPy, copied by a thread, while other tasks of ``asyncio`` go on."""
+        """The items as a NumPy array. Another thread copies them, while other tasks of ``asyncio`` run."""
         import asyncio
 
         return await asyncio.to_thread(self._core.read)
@@ -821,7 +823,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         initial: Any = np._NoValue,
         where: Any = True,
     ) -> Any:
-        """The product of the items, or the products along axes: by NumPy, a piece at a time."""
+        """The product of the items, or the products along axes. NumPy computes them, piece by piece."""
         return _numpy.prod(self, axis, dtype, out, keepdims, initial, where)
 
     def mean(
@@ -897,7 +899,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.argmax(self, axis, out, keepdims=keepdims)
 
     def nonzero(self) -> tuple[np.ndarray, ...]:
-        """The indices of the items that are not zero, an array for each axis."""
+        """The indices of the items that are not zero, as one array for each axis."""
         return _numpy.nonzero(self)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Array:
@@ -905,11 +907,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.repeat(self, repeats, axis)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-        """The sum of the items up to each one along an axis: by NumPy, a piece at a time."""
+        """The cumulative sums of the items along an axis. NumPy computes them, piece by piece."""
         return _numpy.cumsum(self, axis, dtype, out)
 
     def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-        """The product of the items up to each one along an axis: by NumPy, a piece at a time."""
+        """The cumulative products of the items along an axis. NumPy computes them, piece by piece."""
         return _numpy.cumprod(self, axis, dtype, out)
 
     @property
@@ -923,7 +925,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return np.imag(self)
 
     def find(self, limit: int | None = None) -> np.ndarray[Any, Any]:
-        """The indices of the first `limit` items that are not zero, in order: found on the devices.
+        """The indices of the first `limit` items that are not zero, in ascending order. The devices find them.
 
         Examples
         --------
@@ -940,7 +942,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.clip(self, min, max, out, **given)
 
     def round(self, decimals: int = 0, out: Any = None) -> Array:
-        """The items rounded to the nearest whole number, halves to the even one."""
+        """The items rounded to the nearest whole number. Halves are rounded to the even number."""
         return _numpy.round(self, decimals, out)
 
     def fill(self, value: Any) -> None:
@@ -963,11 +965,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.argsort(self, axis, kind, order, stable=stable)
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
-        """The indices at which values belong among the items, which must be sorted."""
+        """The indices at which to insert values so that the items stay sorted. The items must be sorted."""
         return _numpy.searchsorted(self, v, side, sorter)
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
-        """The items at indices, on the devices."""
+        """Takes the items at indices, on the devices."""
         return _numpy.take(self, indices, axis, out, mode)
 
     # Growth and files.
@@ -975,8 +977,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def append(self, values: Any) -> None:
         """Adds an item or items at the end of an array of one axis, in place.
 
-        The array must show all of its elements, as arrays of `zeros` and `open` do. The option ``max_len`` reserves
-        room; arrays in files grow without it.
+        The array must not be a view of a part of another array. The option ``max_len`` sets the greatest length. Arrays
+        in files can grow without it.
         """
         if self.ndim != 1:
             raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
@@ -994,9 +996,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core.sync()
 
     def close(self) -> None:
-        """Frees memory and closes files. The program cannot use the array and its views afterwards.
+        """Computes pending expressions on the array, frees its memory, and closes its files. The program cannot use the
+        array and its views afterwards.
 
-        Computes pending expressions on the array before. Writes to a file since the last `sync` may be lost.
+        The call may lose writes to a file since the last `sync`.
         """
         self._core.close()
 
@@ -1045,7 +1048,7 @@ def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
-    """An array to be written to; its items are zero, at no cost.
+    """A new array whose items are zero. The zeroes take no time.
 
     Parameters
     ----------
@@ -1057,11 +1060,11 @@ def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
         Devices of the items. A text is a list of filters: ``"cuda"``, ``"cuda:0"``, ``"opencl:radeon"``, ``"host"``.
         By default: all discrete GPUs, else RAM.
     cache_bytes : int, optional
-        Most RAM for the cache; 256 MiB by default.
+        Maximum RAM of the cache; 256 MiB by default.
     page_len : int, optional
-        Items in a page, which is copied at once.
+        Number of items in a page, the unit of copies.
     max_len : int, optional
-        Most items of an array that grows.
+        Maximum number of items of an array that grows.
     checksums : bool, optional
         True to compare items read back from devices with the checksums of the written items.
 
@@ -1192,7 +1195,8 @@ def _listed(devices: Any) -> list[Any]:
 
 
 def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
-    """Values as an array: the values themselves if they are an `Array` of the dtype, else a copy; see `empty`.
+    """Values as an array. If the values are an `Array` of this dtype, returns them, else a copy. See `empty` for the
+    options.
 
     Parameters
     ----------
@@ -1338,7 +1342,7 @@ def release_memory() -> int:
 
 
 def where(condition: Any, *values: Any) -> Any:
-    """Items of one array if a condition holds, else of another one: as ``numpy.where``."""
+    """Items of one array if a condition is true, else items of another array, as ``numpy.where``."""
     from ._functions import where_of
 
     return where_of(condition, *values)

@@ -34,12 +34,14 @@ def is_plain(array: Array) -> bool:
 
 
 def is_small(*arrays: Array) -> bool:
-    """True if NumPy sorts and searches arrays sooner than devices, and the program asks for no reports of progress."""
+    """True if NumPy sorts and searches the arrays faster than devices, and the program does not request progress
+    reports.
+    """
     return CALLBACK.get() is None and sum(one.nbytes for one in arrays) <= SMALL_BYTES
 
 
 def arrays_in(values: Any) -> list[Array]:
-    """The arrays of the package among arguments, which may be in lists."""
+    """The arrays of this package among arguments, including arrays in lists."""
     if isinstance(values, Array):
         return [values]
     if isinstance(values, dict):
@@ -66,7 +68,9 @@ def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
 
 
 def wrapped(result: Any, options: dict[str, Any], copies: list[tuple[Any, Array]]) -> Any:
-    """Results of NumPy as arrays of the package; an operand that it returns as the operand."""
+    """Converts NumPy's results to arrays of this package. If NumPy returns an operand, the result is the operand
+    itself.
+    """
     if isinstance(result, np.ndarray):
         operand = next((array for copy, array in copies if copy is result), None)
         return asarray(result, **options) if operand is None else operand
@@ -86,7 +90,7 @@ def name_of(function: Any) -> str:
 
 
 def refused(function: Any, why: str) -> TypeError:
-    """The error for arguments that neither devices nor copies in RAM are for."""
+    """The error for arguments that neither devices nor NumPy on copies in RAM support."""
     name = name_of(function)
     return TypeError(
         f"{name} of vmarray.Array {why}; where there is room, {name} of numpy.asarray(array) works on a copy in RAM"
@@ -94,7 +98,7 @@ def refused(function: Any, why: str) -> TypeError:
 
 
 def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The result of a function of NumPy's for copies in RAM, as an array on the devices of the operands."""
+    """Calls a NumPy function on copies in RAM. Returns the result as an array on the devices of the operands."""
     arrays = arrays_in([args, given])
     count = sum(one.nbytes for one in arrays)
     if count > RAM_BYTES_MAX:
@@ -153,7 +157,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def is_accepted(implementation: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> bool:
-    """True if a function of the package has parameters for all arguments."""
+    """True if the package's implementation has parameters for all arguments."""
     signature = _signature(implementation)
     try:
         if signature is not None:
@@ -172,7 +176,7 @@ def called(
     args: tuple[Any, ...],
     given: dict[str, Any],
 ) -> Any:
-    """The result of a function of NumPy's for arrays of the package.
+    """The result of a NumPy function for arrays of this package.
 
     A function that makes views, or asks about shapes and dtypes, is always the package's. Any other is computed by
     the package for numbers that devices know, by keywords that it has, and else by NumPy on copies in RAM. One that
@@ -206,5 +210,5 @@ def called(
 
 
 def is_computed_as(dtype: Any) -> bool:
-    """True if devices have sums of the dtype that a program asked for."""
+    """True if devices support sums of the requested dtype."""
     return dtype is None or (np.dtype(dtype).kind in "iuf" and np.dtype(dtype).isnative)

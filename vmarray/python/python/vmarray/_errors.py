@@ -22,7 +22,7 @@ _PATH = re.compile(r"\b(?:[A-Za-z_]\w*::)+(\w+)")
 
 
 def in_python(text: str) -> str:
-    """A text of the library's with the names that Python has."""
+    """Replaces the names of Rust in a message of the library by the names of Python."""
     for rust, own in _NAMES.items():
         text = text.replace(rust, own)
     return _PATH.sub(r"\1", text)
@@ -50,7 +50,7 @@ class Error(Exception):
 
 
 class InvalidError(Error, ValueError):
-    """A request that cannot be carried out on any device."""
+    """An invalid or unsupported request."""
 
 
 class OutsideError(Error, IndexError):
@@ -58,7 +58,7 @@ class OutsideError(Error, IndexError):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Neither RAM nor devices have the memory that is asked for."""
+    """RAM or devices have less memory than the request needs."""
 
     def __new__(cls, *args: Any) -> "OutOfMemoryError":
         # `MemoryError.__new__` refuses classes with another base, so workers of dask could not send the error.
@@ -70,7 +70,7 @@ class DeviceError(Error, RuntimeError):
 
 
 class NoDeviceError(Error, RuntimeError):
-    """No device was found that was asked for."""
+    """No requested device exists."""
 
 
 class FileError(Error, OSError):
@@ -82,12 +82,12 @@ class ClosedError(Error, ValueError):
 
 
 class ExportError(Error, BufferError):
-    """The items of the array are exported to another package, or cannot be exported at the moment."""
+    """The items of the array are exported to another package, or cannot be exported now."""
 
 
 class KernelError(Error, SyntaxError):
-    """A kernel contains something that kernels do not support; the error is at its line."""
+    """A kernel contains unsupported code. The error has its line."""
 
 
 class ForkedError(Error, RuntimeError):
-    """The array was made before this process was forked off."""
+    """The array belongs to the parent process, which created it before the fork."""

@@ -19,15 +19,16 @@ _CUDA, _CUDA_MANAGED = 2, 13
 
 
 class DeviceMemory:
-    """The items of an array, exported to other packages: of `Array.device_memory`.
+    """The items of an array in device memory for other packages, from `Array.device_memory`.
 
-    Functions that know DLPack take it (``torch.from_dlpack``, ``cupy.from_dlpack``, ``numpy.from_dlpack`` where
-    items lie in RAM) or ``__cuda_array_interface__`` (``numba.cuda.as_cuda_array``, ``torch.as_tensor``).
+    Functions that support DLPack accept the object (``torch.from_dlpack``, ``cupy.from_dlpack``, or
+    ``numpy.from_dlpack`` if the items are in RAM). So do functions that support ``__cuda_array_interface__``
+    (``numba.cuda.as_cuda_array``, ``torch.as_tensor``).
 
     Attributes
     ----------
     address : int
-        Where the first item begins: in the memory of a card, as CUDA has it, or in RAM.
+        Address of the first item: a CUDA address in the memory of a GPU, or an address in RAM.
     shape, dtype : tuple of int, data type
         Shape and data type of the array.
     strides : tuple of int
@@ -93,10 +94,11 @@ class DeviceMemory:
         }
 
     def close(self) -> None:
-        """Ends it, as the end of a ``with`` block does.
+        """Ends the export, as the end of a ``with`` block does.
 
-        The array can be used again when everything made of this object is gone: tensors of DLPack, and, if
-        ``__cuda_array_interface__`` was used, this object itself, because the importing package refers to it.
+        The program can use the array again when it has freed all tensors that were made from this object by DLPack. If
+        a package used ``__cuda_array_interface__``, it refers to this object, so the program must free this object as
+        well.
         """
         self._exported = None
 
@@ -114,12 +116,14 @@ class DeviceMemory:
 
 
 def is_on_card(values: Any) -> bool:
-    """True if an object with DLPack has its items in the memory of an NVIDIA GPU."""
+    """True if the items of an object that supports DLPack are in the memory of an NVIDIA GPU."""
     return values.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
 
 
 def copied_on_card(values: Any, options: dict[str, Any]) -> Array:
-    """A copy of a tensor that is on a card, by the package that it is of, which knows its streams and types."""
+    """Copies a tensor on a GPU. The tensor's own package makes the copy, because it knows the tensor's streams and
+    types.
+    """
     from ._array import empty
 
     package = sys.modules[type(values).__module__.partition(".")[0]]

@@ -43,14 +43,14 @@ def _in_parallel(work: Any, pieces: Iterable[Any], total: int, progress: Any) ->
 def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> None:
     """Writes an array to a new file in NumPy's format, which ``numpy.load`` and `load` read.
 
-    The file has its name when it is whole; until then ``.unfinished`` is added to it.
+    Until the file is complete, its name ends in ``.unfinished``.
 
     Parameters
     ----------
     path : path
-        The file, which is replaced if it is there.
+        The file. The call replaces an existing file.
     array : array
-        Of any dtype of items of a fixed number of bytes.
+        An array of any dtype with a fixed number of bytes for each item.
     progress : optional
         A bar like ``tqdm``, which receives the number of written bytes.
 
@@ -91,7 +91,7 @@ def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> N
 
 
 def load(path: str | os.PathLike[str], *, progress: Any = None, **options: Any) -> Array:
-    """Reads a file of NumPy's into a new array; see `empty` for the options, and `save`.
+    """Reads a file in NumPy's format into a new array; see `empty` for the options, and `save`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def load(path: str | os.PathLike[str], *, progress: Any = None, **options: Any) 
 
 
 def zarr_array(store: Any) -> Any:
-    """An array of the package ``zarr``: itself, or that of a path or store."""
+    """Returns an array of the package ``zarr``, or opens the array of a path or store."""
     if hasattr(store, "chunks") and hasattr(store, "shape"):
         return store
     return _zarr().open_array(store, mode="r")
@@ -133,7 +133,7 @@ def _zarr() -> Any:
 
 
 def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
-    """A function that creates an array of ``zarr``; the arguments are parameters of ``zarr.create_array``."""
+    """Returns a function that creates a ``zarr`` array; the arguments are parameters of ``zarr.create_array``."""
     for name in ("shape", "dtype", "data"):
         if name in given:
             raise TypeError(f"the array that is written has its own {name}; leave `{name}` out")
@@ -147,7 +147,7 @@ def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
 
 
 def chunk_of(array: Any) -> tuple[int, ...]:
-    """The part of an array of ``zarr`` that is read and written at once: a shard, or else a chunk."""
+    """The unit of reads and writes of a ``zarr`` array: a shard, or a chunk if there are no shards."""
     return tuple(getattr(array, "shards", None) or array.chunks)
 
 
@@ -192,7 +192,7 @@ _HOMES: list[Any] = []
 
 
 def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any = None, **options: Any) -> Array:
-    """Reads a Zarr array into a new array, chunk by chunk, some at once; see `empty` for the options.
+    """Reads a Zarr array into a new array, several chunks at a time; see `empty` for the options.
 
     Needs the package ``zarr``, which supports all compressors and storage: folders, archives, servers.
 
@@ -201,8 +201,8 @@ def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any
     store : str, path, store or zarr.Array
         An argument of ``zarr.open_array``, or an array of ``zarr``.
     home : bool, optional
-        True if the array works in the store, which may be larger than RAM and GPU memory. Items are read when they
-        are needed. Changed chunks are written when they leave the cache, and by ``flush``, ``sync`` and ``close``.
+        True to leave the items in the store, which may be larger than RAM and GPU memory. The array reads items when
+        they are needed. It writes changed chunks when they leave the cache, and in ``flush``, ``sync`` and ``close``.
         Chunks (or shards) with the same place along the first axis are read and written together; the cache holds at
         least four such rows. No other program may write to the store meanwhile.
     mode : {"r+", "r"}
@@ -246,7 +246,7 @@ def to_zarr(
     progress: Any = None,
     **given: Any,
 ) -> None:
-    """Writes an array to a new Zarr array, chunk by chunk, some at once; see `open_zarr`.
+    """Writes an array to a new Zarr array, several chunks at a time; see `open_zarr`.
 
     Parameters
     ----------

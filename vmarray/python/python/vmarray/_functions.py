@@ -93,7 +93,9 @@ def _types(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None
 def _raised_by_numpy(
     ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any, outs: tuple[Any, ...] | None
 ) -> None:
-    """Calls a function without items, so that NumPy raises its error for the types of operands and results."""
+    """Calls a NumPy function on empty arrays, so that NumPy raises its error for unsupported types of operands and
+    results.
+    """
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
     if outs is not None:
         options["out"] = tuple(None if one is None else np.empty(0, one.dtype) for one in outs)
@@ -210,7 +212,7 @@ def _given(value: Any, dtype: Any, array: Array, out: Any, keepdims: bool) -> An
 
 
 def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any = None) -> Any:
-    """A reduction by NumPy, a piece at a time. RAM must hold all items along the axes that stay."""
+    """Reduces an array with NumPy, piece by piece. RAM must have room for the result."""
     axes = _axes(array, axis)
     axes = tuple(range(array.ndim)) if axes is None else axes
     empty = np.empty((0,) * array.ndim if array.ndim else (), array.dtype)
@@ -240,8 +242,9 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
 
 
 def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Sum. Devices add all items, GPUs add along one axis; NumPy adds along several axes, or items that are no
-    numbers."""
+    """Computes sums. Devices compute the sum of all items, and GPUs also along one axis. NumPy computes sums along
+    several axes, and of items that are not numbers.
+    """
     axes = _axes(array, axis)
     is_number = array.dtype.kind in "biuf" and array.dtype.isnative
     kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype if is_number else array.dtype
@@ -316,7 +319,7 @@ def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, kee
 def variance(
     array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False
 ) -> Any:
-    """The mean of the squares of differences from the mean, in 64 bits."""
+    """Computes the variance in 64 bits: the mean of the squared differences from the mean."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
     if kind.kind != "f":
         raise _dispatch.NotOnDevices
@@ -334,8 +337,9 @@ def variance(
 
 
 def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Extreme. Devices search all items, GPUs along one axis; NumPy along several axes, or items that are no
-    numbers."""
+    """Computes the least or greatest items. Devices search all items, and GPUs also along one axis. NumPy searches
+    along several axes, and items that are not numbers.
+    """
     axes = _axes(array, axis)
     if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         if axes is not None and len(axes) == 1 and array.ndim > 1:
@@ -371,7 +375,9 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
 
 
 def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along an axis by NumPy, whose lines have room in RAM."""
+    """Computes the index of an extreme item. The devices search all items; NumPy searches along an axis, and needs RAM
+    for a line.
+    """
     array._core.compute()
     function = np.argmin if which == "min" else np.argmax
     if array.size == 0 or not array.ndim:
@@ -384,8 +390,9 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
 
 
 def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = True, out: Any = None) -> Any:
-    """Applies a function of NumPy to each line along an axis. The function returns a line of the same length, or a
-    single item, whose axis is left out unless `keepdims`. RAM must hold a line."""
+    """Applies a NumPy function to each line along an axis. The function returns a line of the same length, or a single
+    item. The result of single items lacks the axis unless `keepdims` is true. RAM must have room for a line.
+    """
     own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     result = None
@@ -488,7 +495,9 @@ _CLIP: Any = np._core.umath.clip
 
 
 def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
-    """Along one axis by the devices, else by NumPy, whose lines have room in RAM. Equal items stay in their order."""
+    """Sorts along an axis. Devices sort an array of one axis; otherwise NumPy sorts, and needs RAM for a line. The sort
+    is stable.
+    """
     if not array.ndim:
         raise np.exceptions.AxisError(axis, 0)
     own = axis_of(axis, array.ndim)
@@ -576,7 +585,7 @@ def array_equal(one: Any, other: Any) -> bool:
 
 
 def compared(one: Any, other: Any, is_equal: bool) -> Any:
-    """Result of ``==`` or ``!=`` for each item, also of types without ``numpy.equal``, such as structures."""
+    """Compares items by ``==`` or ``!=``, also items of types without ``numpy.equal``, such as structures."""
     try:
         return (np.equal if is_equal else np.not_equal)(one, other)
     except TypeError:

@@ -17,7 +17,7 @@ def is_basic(key: tuple[Any, ...]) -> bool:
 
 
 def plain(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A basic key with integers of Python in the place of others."""
+    """Converts the integers of a basic key to Python integers."""
     return tuple(
         one if one is None or one is Ellipsis or isinstance(one, slice) else operator.index(one) for one in key
     )

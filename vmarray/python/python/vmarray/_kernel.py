@@ -79,7 +79,7 @@ class _Neighbours:
 
 
 class _Run:
-    """A kernel that is carried out once."""
+    """The state of one run of a kernel."""
 
     def __init__(self, kernel: Kernel, known: dict[str, Any]) -> None:
         self.kernel, self.known = kernel, known
@@ -88,7 +88,7 @@ class _Run:
         raise self.kernel.error(node, text)
 
     def block(self, statements: list[Any], scope: dict[str, Any]) -> Any:
-        """Runs statements; gives the returned value, if one of them returns."""
+        """Runs statements. Returns the value of a ``return`` statement, if one is reached."""
         for number, one in enumerate(statements):
             if isinstance(one, ast.Return):
                 return (
@@ -320,7 +320,7 @@ def _loaded(target: Any) -> Any:
 
 
 class Kernel:
-    """A function of items that is computed for all items of arrays at once: see `kernel`."""
+    """A function of items that devices compute for all items of arrays; see `kernel`."""
 
     def __init__(self, function: Any) -> None:
         functools.update_wrapper(self, function)
@@ -468,7 +468,7 @@ class Kernel:
         borders: list[tuple[int, int]],
         beyond: tuple[str, Any],
     ) -> Any:
-        """Of the items of a box."""
+        """Computes the items of a box."""
         mode, fill = beyond
         wide = _wide(box, borders)
         # The devices pad an array whose every item is near an edge.
@@ -510,17 +510,18 @@ def _spread_out(value: Any, shape: tuple[Any, ...], arrays: list[Any]) -> Array:
 
 
 def kernel(function: Any) -> Kernel:
-    """Makes a function of numbers one of arrays, which devices compute for all items at once.
+    """Converts a function of numbers to a function of arrays, which devices compute for all items.
 
-    The function is read from its source, not run. It has assignments to names, ``if``, ``for`` over ``range`` of
-    known integers, ``return`` of a value or several; arithmetic, comparisons, ``and``, ``or``, ``not``; functions of
-    NumPy and ``math`` for one item, ``abs``, ``min``, ``max``, ``int``, ``float``, ``bool``; other kernels; numbers
-    from outside. Anything else is a `KernelError` at its line.
+    The decorator translates the source of the function, and does not run it. The function may use assignments to names,
+    ``if``, ``for`` over ``range`` of known integers, ``return`` of a value or several; arithmetic, comparisons,
+    ``and``, ``or``, ``not``; functions of NumPy and ``math`` for one item, ``abs``, ``min``, ``max``, ``int``,
+    ``float``, ``bool``; other kernels; numbers from outside. Anything else is a `KernelError` at its line.
 
-    A parameter that is given an array stands for an item of it, and with integers in brackets, one for each axis, for
-    the item that is so far away: ``x[-1, 0]`` is the one above. Types are NumPy's; both ways of an ``if`` are computed.
+    If an argument is an array, the parameter stands for an item of it. With integers in brackets, one for each axis, it
+    stands for the item at this distance: ``x[-1, 0]`` is the item above. Types follow NumPy's rules. Both branches of
+    an ``if`` are computed.
 
-    Call the result with arrays, which are broadcast, and numbers. ``boundary`` gives the values beyond the edges: a
+    Call the result with arrays, which are broadcast, or with numbers. ``boundary`` gives the values beyond the edges: a
     mode of ``numpy.pad`` that repeats items, or ``"constant"``, with the value ``fill``.
 
     Examples

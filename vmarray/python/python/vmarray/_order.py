@@ -235,7 +235,7 @@ def unique(
 
 
 class Groups:
-    """Items with the same key, in groups, in ascending order of keys: made by `group_by`.
+    """Items grouped by their key, from `group_by`. The groups are in ascending order of the keys.
 
     Examples
     --------
@@ -304,24 +304,24 @@ class Groups:
         return result
 
     def sum(self, values: Any) -> Array:
-        """The sums of values that belong to the keys: integers with 64 bits, wrapping; floats in 64 bits."""
+        """The sum of the values of each group. Integers have 64 bits and wrap; floats are added in 64 bits."""
         return self._reduced(values, "sum", np.add)
 
     def min(self, values: Any) -> Array:
-        """The least of the values of each group; NaN if one of them is."""
+        """The least value of each group; NaN if a value of the group is NaN."""
         return self._reduced(values, "min", np.minimum)
 
     def max(self, values: Any) -> Array:
-        """The greatest of the values of each group; NaN if one of them is."""
+        """The greatest value of each group; NaN if a value of the group is NaN."""
         return self._reduced(values, "max", np.maximum)
 
     def mean(self, values: Any) -> Array:
-        """The means of the values of each group."""
+        """The mean of the values of each group."""
         return self.sum(values) / self.counts
 
 
 def group_by(keys: Any) -> Groups:
-    """Puts items with the same key in groups, by one sort on the devices; see `Groups`.
+    """Groups items by their keys, with one sort on the devices; see `Groups`.
 
     Examples
     --------
@@ -374,9 +374,10 @@ def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
 def histogram(
     array: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, ...]:
-    """Number of items between edges, and the edges: as ``numpy.histogram``, both as arrays of NumPy.
+    """Histogram of an array, as ``numpy.histogram``: the number of items in each bin, and the edges of the bins, as
+    NumPy arrays.
 
-    Up to 4096 bins of one width are counted by the devices, in one pass; else NumPy does, a piece at a time.
+    The devices count up to 4096 bins of equal width, in one pass. NumPy counts all other histograms, piece by piece.
 
     Examples
     --------
@@ -435,9 +436,8 @@ _KEEPS_SHARES = bool(np.quantile(np.arange(11, dtype="f4"), 0.3 - 1e-9, method="
 def quantile(
     array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Any:
-    """The items below which shares of all are: as ``numpy.quantile``.
-
-    Of all items the devices find them without a sort, each in three to six passes.
+    """Quantiles, as ``numpy.quantile``. The devices find quantiles of all items without a sort, each in three to six
+    passes.
 
     Examples
     --------
@@ -507,7 +507,7 @@ def percentile(
 
 
 def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """The middle item, or the mean of both: as ``numpy.median``.
+    """The middle item, or the mean of the two middle items, as ``numpy.median``.
 
     Examples
     --------
@@ -532,7 +532,7 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
 
 
 def partition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
-    """A copy in an order that NumPy's partition may give: that of a sort."""
+    """A sorted copy, which is a valid result of ``numpy.partition``."""
     if order is not None or kind != "introselect":
         raise NotOnDevices
     _check_places(array, kth, axis)
@@ -540,7 +540,7 @@ def partition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect",
 
 
 def argpartition(array: Array, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
-    """Indices in an order that NumPy's argpartition may give: that of a sort."""
+    """The indices that sort the array, which are a valid result of ``numpy.argpartition``."""
     if order is not None or kind != "introselect":
         raise NotOnDevices
     _check_places(array, kth, axis)
@@ -557,7 +557,7 @@ def _check_places(array: Array, kth: Any, axis: Any) -> None:
 
 
 def top_k(array: Array, count: int) -> np.ndarray[Any, Any]:
-    """The greatest items, in descending order; all if there are less. A NaN is the greatest.
+    """The `count` greatest items in descending order, or all items if there are fewer. A NaN counts as the greatest.
 
     Examples
     --------
@@ -581,14 +581,14 @@ def top_k(array: Array, count: int) -> np.ndarray[Any, Any]:
 
 
 class UniqueCounts(NamedTuple):
-    """As of ``numpy.unique_counts``."""
+    """Result of `unique_counts`, as in NumPy."""
 
     values: Any
     counts: Any
 
 
 class UniqueInverse(NamedTuple):
-    """As of ``numpy.unique_inverse``."""
+    """Result of `unique_inverse`, as in NumPy."""
 
     values: Any
     inverse_indices: Any

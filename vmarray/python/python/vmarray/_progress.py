@@ -13,16 +13,16 @@ CALLBACK: contextvars.ContextVar[Callable[[int, int], Any] | None] = contextvars
 
 @contextlib.contextmanager
 def progress(callback: Any) -> Iterator[None]:
-    """Within its block, sorts report progress: `sort`, `argsort`, `unique`, `group_by`, ...
+    """Context in which sorts report progress: `sort`, `argsort`, `unique`, `group_by`, ...
 
     Parameters
     ----------
     callback : callable or bar
-        A function of two numbers: the bytes done and the bytes to do, both counted once for each move; or a bar like
-        ``tqdm``. Any thread may call it, one at a time: before each step of a few GiB or less, and from time to time
-        within a step. Each of several sorts reports its own numbers. An exception that it raises stops the sort, and
-        the sort raises it; the array then has all of its items, in some order. Ctrl-C stops the sort too, with or
-        without this.
+        A function of two numbers, the processed bytes and the bytes to process in all; or a bar like ``tqdm``. A byte
+        that the sort moves several times counts each time. Any thread may call it, one at a time: before each step of a
+        few GiB or less, and from time to time within a step. Each of several sorts reports its own numbers. An
+        exception that it raises stops the sort, and the sort raises it; the array then has all of its items, in some
+        order. Ctrl-C stops the sort too, with or without this.
 
     Examples
     --------

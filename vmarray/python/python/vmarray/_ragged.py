@@ -35,18 +35,18 @@ def _growing(dtype: DTypeLike, options: dict[str, Any]) -> Array:
 class Ragged:
     """Rows of different lengths, one after the other in one array.
 
-    Where rows end is kept in an array as well, so that there may be more rows than fit into RAM. The lengths of rows
-    are fixed; their items can be changed, and rows added behind the last one.
+    A second array stores the end of each row, so there may be more rows than fit into RAM. The lengths of rows are
+    fixed. The program can change items, and add rows behind the last one.
 
     Parameters
     ----------
     rows : iterable of arrays
         The rows, each of one axis.
     dtype : data type, optional
-        That of the items; of the first row by default.
+        Dtype of the items; the dtype of the first row by default.
     **options
-        As of `empty`, for both arrays. ``max_len`` is for how many items there may be; by default, for as many as the
-        devices have room for. OpenCL needs it for rows to be added later.
+        Options of `empty`, for both arrays. ``max_len`` is the maximum number of items; by default the capacity of the
+        devices. OpenCL devices need it if the program adds rows later.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Ragged:
 
     @classmethod
     def from_lengths(cls, values: ArrayLike | Array, lengths: ArrayLike, **options: Any) -> Ragged:
-        """Rows of these lengths of items that follow one another; see `Ragged` for the options.
+        """Divides consecutive items into rows of these lengths; see `Ragged` for the options.
 
         Examples
         --------
@@ -114,7 +114,8 @@ class Ragged:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], dtype: DTypeLike = float, **options: Any) -> Ragged:
-        """Rows in two new files in a new folder, there again when the program has ended; see `create`.
+        """Creates persistent rows in two new files in a new folder; see `vmarray.create`. `open` reads them after a
+        restart.
 
         Examples
         --------
@@ -131,7 +132,7 @@ class Ragged:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dtype: DTypeLike = float, mode: str = "r+", **options: Any) -> Ragged:
-        """Opens rows that `create` has made, of the same type; see `open`."""
+        """Opens rows of the same dtype that `create` has created; see `vmarray.open`."""
         values = _array.open(os.path.join(path, "values"), dtype, mode=mode, **options)
         return cls._of(values, _array.open(os.path.join(path, "ends"), np.int64, mode=mode, **options))
 
@@ -165,7 +166,9 @@ class Ragged:
     @overload
     def __getitem__(self, key: slice | ArrayLike) -> Ragged: ...
     def __getitem__(self, key: Any) -> Any:
-        """A row, as a view that shares memory; of a slice, these rows, which do; of integers, a copy of rows."""
+        """An integer returns a row as a view, which shares memory. A slice returns rows that share memory. Integers
+        return copies of rows.
+        """
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step == 1:
@@ -209,7 +212,7 @@ class Ragged:
                 row = stop
 
     def row_of(self, items: ArrayLike) -> Any:
-        """The rows that have these items, which are numbered as in `values`.
+        """The numbers of the rows that contain these items. Items are numbered as in `values`.
 
         Examples
         --------
@@ -267,13 +270,13 @@ class Ragged:
         self.ends.append(last + np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     def sync(self) -> None:
-        """Has all rows stay that were written to files, though the power fails. Blocks until they do."""
+        """Makes all written rows in files durable, even if the power fails. Blocks until they are durable."""
         # Write the items first, so that no row exists without its items.
         self.values.sync()
         self.ends.sync()
 
     def close(self) -> None:
-        """Gives memory and files back."""
+        """Frees memory and closes files."""
         self.values.close()
         self.ends.close()
 

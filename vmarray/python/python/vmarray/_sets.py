@@ -26,15 +26,15 @@ def _indices(values: ArrayLike) -> NDArray[np.uint64]:
 
 
 class IndexSet:
-    """A multiset of tuples of indices, all of one width, each column labelled with a dimension.
+    """A multiset of tuples of indices, all of one length, with a dimension as the label of each column.
 
-    Tuples keep their order, and duplicates are kept. Labels are integers from 0 to 2**32 - 1, none of them twice.
-    Sets lie in RAM and do not change; their files have the format of Rust's ``vmarray::IndexSet``.
+    Tuples keep their order, and duplicates are kept. Labels are distinct integers from 0 to 2**32 - 1. Sets are in RAM
+    and do not change; their files have the format of Rust's ``vmarray::IndexSet``.
 
     Parameters
     ----------
     columns : mapping of int to arrays of integers
-        The indices of each dimension; the first ones of all make up the first tuple.
+        The indices of each dimension. The first index of each dimension belongs to the first tuple.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class IndexSet:
 
     @classmethod
     def from_rows(cls, dimensions: Iterable[int], rows: ArrayLike) -> IndexSet:
-        """A set of the rows of an array of two axes, whose columns are these dimensions.
+        """Creates a set from the rows of an array of two axes. Its columns have these dimensions.
 
         Examples
         --------
@@ -78,14 +78,14 @@ class IndexSet:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> IndexSet:
-        """Reads a file that `save` has written, or a program in Rust."""
+        """Reads a file that `save`, or a Rust program with ``vmarray::IndexSet``, has written."""
         path = os.fspath(path)
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
         return cls._of(_core.Set.load(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the set to a file, which has its name when it is whole.
+        """Writes the set to a file. The file gets its name when it is complete.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class IndexSet:
             yield from map(tuple, rows.tolist())
 
     def rows(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint64]:
-        """A copy of the tuples from one number to another, as the rows of an array."""
+        """A copy of the tuples ``start`` to ``stop``, as the rows of an array."""
         start, stop, _ = slice(start, stop).indices(len(self))
         return self._set.rows(start, max(start, stop))
 
@@ -152,11 +152,11 @@ class IndexSet:
         return dict(zip(self.dimensions, self._set.columns()))
 
     def project(self, dimensions: Iterable[int]) -> IndexSet:
-        """A set of some of the columns, in this order. It has as many tuples as before."""
+        """A set of the given columns, in this order, with the same number of tuples."""
         return self._of(self._set.project(list(dimensions)))
 
     def relabel(self, dimensions: Iterable[int]) -> IndexSet:
-        """A set of the same tuples, whose columns are these dimensions."""
+        """A set of the same tuples with other dimensions as labels of the columns."""
         return self._of(self._set.relabel(list(dimensions)))
 
     def sorted(self) -> IndexSet:
@@ -164,7 +164,7 @@ class IndexSet:
         return self._of(self._set.sorted(False))
 
     def unique(self) -> IndexSet:
-        """A set of the tuples in ascending order, each of them once.
+        """A set of the distinct tuples in ascending order.
 
         Examples
         --------
@@ -192,15 +192,16 @@ class IndexSet:
         return IndexSet.from_rows(ordered.dimensions, rows[starts]), np.diff(starts, append=len(rows))
 
     def combine(self, other: IndexSet) -> IndexSet:
-        """Merges each pair of tuples that agree on the dimensions that both sets have: their natural join.
+        """Computes the natural join: merges each pair of tuples with equal indices in the common dimensions.
 
-        The dimensions are all of this set, then the others of the other one. Results are in the order of nested
-        loops over both sets. The other set is grouped in RAM: take the smaller one for it.
+        The result has all dimensions of this set, followed by the dimensions that only `other` has. Results are in the
+        order of two nested loops, over this set and over `other`. The method groups `other` in RAM, so pass the smaller
+        set as `other`.
         """
         return self._of(self._set.combine(other._set, False))
 
     def product(self, other: IndexSet) -> IndexSet:
-        """All pairs of tuples of two sets that have no dimension in common.
+        """Computes the product of two sets without a common dimension: all pairs of tuples.
 
         Examples
         --------
@@ -215,7 +216,8 @@ class IndexSet:
         return self._set.count(other._set, False)
 
     def combine_pieces(self, other: IndexSet, tuples: int = 1 << 20) -> Iterator[IndexSet]:
-        """The results of `combine`, at most `tuples` at once: one piece is in RAM while a thread makes the next.
+        """Iterates over the results of `combine` in pieces of at most `tuples` tuples. While the program uses a piece,
+        a thread computes the next one.
 
         Examples
         --------

@@ -21,7 +21,7 @@ _axes_of = np.lib.array_utils.normalize_axis_tuple
 
 
 def expand_dims(array: Array, axis: Any) -> Array:
-    """A view with axes of one item more: as ``numpy.expand_dims``."""
+    """A view with additional axes of length 1, as ``numpy.expand_dims``."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     own = _axes_of(tuple(axes), array.ndim + len(axes))
     return array[tuple(None if number in own else slice(None) for number in range(array.ndim + len(axes))) + (...,)]
@@ -58,7 +58,7 @@ def _flipped(axis: int) -> Any:
 
 
 def rot90(array: Array, k: int = 1, axes: Any = (0, 1)) -> Array:
-    """A view turned by right angles: as ``numpy.rot90``."""
+    """A view rotated by multiples of 90 degrees, as ``numpy.rot90``."""
     if any(not -array.ndim <= axis < array.ndim for axis in axes):
         raise ValueError(f"Axes={tuple(axes)} out of range for array of ndim={array.ndim}.")
     one, other = (axis % array.ndim for axis in axes)
@@ -96,7 +96,7 @@ def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Any, ...]:
 
 
 def array_split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
-    """Views one after the other: as ``numpy.array_split``."""
+    """Consecutive parts of an array as views, as ``numpy.array_split``."""
     own = axis_of(axis, array.ndim)
     extent = array.shape[own]
     if np.ndim(sections) == 0:
@@ -113,7 +113,7 @@ def array_split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
 
 
 def split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
-    """Views of the same length: as ``numpy.split``."""
+    """Consecutive parts of equal length as views, as ``numpy.split``."""
     if np.ndim(sections) == 0 and array.shape[axis] % operator.index(sections):
         raise ValueError("array split does not result in an equal division")
     return array_split(array, sections, axis)
@@ -179,7 +179,7 @@ def tile(array: Array, reps: Any) -> Array:
 
 
 def roll(array: Array, shift: Any, axis: Any = None) -> Array:
-    """Items moved along axes, the last ones to the beginning: as ``numpy.roll``."""
+    """Items shifted along axes; the last items move to the beginning, as ``numpy.roll``."""
     if axis is None:
         return roll(array.reshape(-1), shift, 0).reshape(array.shape)
     shifts, axes = np.broadcast_arrays(shift, np.asarray(_axes_of(axis, array.ndim, allow_duplicate=True)))
@@ -193,7 +193,7 @@ def roll(array: Array, shift: Any, axis: Any = None) -> Array:
 
 
 def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> Array:
-    """An array with more items around it: as ``numpy.pad``, by the modes that repeat items, or one value."""
+    """A padded array, as ``numpy.pad``, with the modes that repeat items, or with one value."""
     if mode not in ("constant", "edge", "reflect", "symmetric", "wrap") or set(given) - {"constant_values"}:
         raise NotOnDevices
     if mode != "constant" and given:
@@ -239,8 +239,10 @@ _ROW_BYTES = 1 << 20
 
 
 def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array, is_anywhere: bool = False) -> bool:
-    """Sums and products that go on along an axis, written to a result: along the last axis the sums of the library,
-    along the first, where rows are long, each row from the one before it. False if that is not for cards."""
+    """Writes cumulative sums or products along an axis to a result. Along the last axis it uses the prefix sums of the
+    library. Along the first axis it computes each long row from the previous one. Returns False, and writes nothing, if
+    GPUs should not compute the result.
+    """
     kinds = (array.dtype, result.dtype)
     if not (is_anywhere or result._core.is_on_cards) or 0 in array.shape:
         return False
@@ -332,7 +334,7 @@ def allclose(one: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equ
 
 
 def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Array:
-    """True for each item that is in another array: as ``numpy.isin``, by a search in that array on the devices.
+    """True for each item that occurs in another array, as ``numpy.isin``. The devices search the other array.
 
     Examples
     --------
@@ -358,7 +360,7 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
 
 
 def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """Numbers in the place of NaNs and infinities: as ``numpy.nan_to_num``."""
+    """Replaces NaNs and infinities by numbers, as ``numpy.nan_to_num``."""
     if np.ndim(nan) or np.ndim(posinf) or np.ndim(neginf):
         raise NotOnDevices
     if array.dtype.kind != "f":
@@ -387,7 +389,7 @@ def ptp(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False)
 def average(
     array: Array, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
 ) -> Any:
-    """The mean, or that of items with weights: as ``numpy.average``."""
+    """The mean or the weighted mean, as ``numpy.average``."""
     array = _array.asarray(array, **_array._options_like(weights))
     if weights is not None and not isinstance(weights, Array):
         weights = np.asarray(weights)
@@ -487,7 +489,7 @@ def nanvar(
 def nanstd(
     array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
 ) -> Any:
-    """The deviation without NaNs: as ``numpy.nanstd``."""
+    """The standard deviation without NaNs, as ``numpy.nanstd``."""
     return np.sqrt(nanvar(array, axis, dtype, out, ddof, keepdims))
 
 

@@ -19,7 +19,7 @@ PIECE = 1 << 20
 def resolved(
     ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
 ) -> tuple[Any, ...]:
-    """The types that a function converts its operands to, and gives: by NumPy's own rules, in native byte order."""
+    """The dtypes of a function's operands and results by NumPy's promotion rules, in native byte order."""
     if casting != "same_kind" or dtype is not None:
         # Let NumPy raise its own error for a forbidden cast. Some rules with Python's numbers crash the call below.
         options = {} if dtype is None else {"dtype": dtype}
@@ -42,7 +42,7 @@ def kind(operand: object) -> object:
 
 
 def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...]]:
-    """Parts of a shape, as keys, of at most `most` items, in order."""
+    """Divides a shape into parts of at most `most` items, in order. Each part is an index key."""
     if 0 in shape:
         return
     size = 1
@@ -74,7 +74,7 @@ def _few(operand: Any) -> Any:
 def by_pieces(
     function: Callable[..., Any], inputs: list[Any], shape: tuple[Any, ...], dtypes: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Result of a function of NumPy for each item of a shape, as new arrays."""
+    """Results of a NumPy function for each item of a shape, as new arrays."""
     from . import _array
 
     options = _array._options_like(*inputs)

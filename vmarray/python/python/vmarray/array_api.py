@@ -47,7 +47,7 @@ __array_api_version__ = "2024.12"
 
 
 def __getattr__(name: str) -> Any:
-    """NumPy's object of that name."""
+    """Returns NumPy's object with this name."""
     if name.startswith("_") or name in ("linalg", "fft", "random"):
         raise AttributeError(f"the namespace of vmarray has no {name}")
     return getattr(np, name)
@@ -94,7 +94,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Array:
-    """Numbers that follow one another."""
+    """Equally spaced numbers between two limits."""
     limits = (0, start, step) if stop is None else (start, stop, step)
     return asarray(np.arange(*limits, dtype=dtype), device=device)
 
@@ -102,7 +102,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
 def linspace(
     start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: Any = True
 ) -> Array:
-    """Numbers at the same distance."""
+    """A given number of equally spaced numbers between two limits."""
     return asarray(np.linspace(start, stop, num, dtype=dtype, endpoint=endpoint), device=device)
 
 
@@ -112,7 +112,7 @@ def eye(rows: int, cols: Any = None, /, *, k: int = 0, dtype: Any = None, device
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
-    """An array that is to be written to."""
+    """A new array; its items are zero."""
     return _array.empty(shape, dtype or float64, **_options(device))
 
 
@@ -139,7 +139,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
-    """Views of rows along each axis."""
+    """Coordinate arrays of a grid, as views."""
     arrays = [one.reshape(-1) for one in arrays]
     count = len(arrays)
     order = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
@@ -179,12 +179,12 @@ def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> 
 
 
 def can_cast(from_: Any, to: Any, /) -> Any:
-    """True if every value of one type is a value of another."""
+    """True if a dtype can be cast to another one by NumPy's rules."""
     return np.can_cast(from_.dtype if isinstance(from_, Array) else from_, to)
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    """The type that results have."""
+    """The dtype of an operation's result for these operands, by NumPy's promotion rules."""
     return np.result_type(*(one.dtype if isinstance(one, Array) else one for one in arrays_and_dtypes))
 
 
@@ -196,7 +196,7 @@ def reshape(x: Array, /, shape: Any, *, copy: Any = None) -> Array:
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """Views without an axis."""
+    """Divides an array along an axis into views without this axis."""
     own = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
     return tuple(x[(*(slice(None),) * own, number, ...)] for number in range(x.shape[own]))
 
@@ -256,7 +256,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append
 
 
 def unique_all(x: Array, /) -> Any:
-    """Different items, where each is first, which one each item is, and how many there are."""
+    """The distinct items, the index of each one's first occurrence, the inverse indices, and the counts."""
     return _order.UniqueResult(*_order._uniques(x, True, True, True))
 
 
@@ -281,7 +281,7 @@ def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: 
 
 
 def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
-    """The deviation."""
+    """The standard deviation."""
     return x.std(axis, ddof=correction, keepdims=keepdims)
 
 
@@ -291,7 +291,7 @@ def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """Items at indices in each line."""
+    """Takes items at indices along an axis, line by line."""
     own = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
     shape = indices.shape
     key = [

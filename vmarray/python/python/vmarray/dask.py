@@ -77,7 +77,7 @@ _register_messages()
 
 
 class _Reference:
-    """An array in a file, which each process opens when it reads of it first."""
+    """A reference to an array in a file. Each process opens the file at its first read."""
 
     def __init__(self, array: Array) -> None:
         array.sync()
@@ -98,17 +98,17 @@ def _opened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Array:
 
 
 def to_dask(array: Array, chunks: Any = "auto") -> da.Array:
-    """A ``dask.array`` of the items of an array of this process, read when they are needed, by any threads.
+    """A ``dask.array`` of the items of an array. Threads of this process read the items when they are needed.
 
-    Of an array that is in a file, as it is there now, processes read by themselves: it is pickled by its name, and
-    must not be open for writing meanwhile.
+    If the array is in a file, other processes read the file themselves, in its present state: dask pickles only the
+    path. No program may have the file open for writing meanwhile.
 
     Parameters
     ----------
     array : Array
-        Where items come from. It is not copied; do not write to it until all is computed.
+        The array with the items. It is not copied, so do not write to it until dask has computed all results.
     chunks : optional
-        As of ``dask.array.from_array``.
+        Chunks, as in ``dask.array.from_array``.
 
     Examples
     --------
@@ -144,11 +144,13 @@ def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
     Parameters
     ----------
     store : str, path or zarr.Array
-        Where it is; all workers have to reach it.
+        The store, which all workers must be able to access.
     chunks : optional
-        As of ``dask.array``; by default the shards of the store, or else its chunks, so that each is read once.
+        Chunks, as in ``dask.array``. By default the shards of the store, or its chunks if it has no shards, so that
+        each is read once.
     **options
-        Of the arrays of workers; see `vmarray.empty`. Which devices a worker has by default, its environment says.
+        Options of the arrays of workers; see `vmarray.empty`. The environment of a worker determines its default
+        devices.
     """
     _array._checked(options)
     source = _files.zarr_array(store)
@@ -167,7 +169,7 @@ def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
 
 
 def from_dask(x: da.Array, **options: Any) -> da.Array:
-    """The chunks of a ``dask.array`` as arrays on the devices of the workers that have them."""
+    """Copies each chunk of a ``dask.array`` to the devices of its worker."""
     work = functools.partial(_array.asarray, **_array._checked(options))
     return x.map_blocks(work, dtype=x.dtype, meta=_meta(x.ndim, x.dtype))
 
@@ -205,10 +207,11 @@ def to_zarr(
     compute: bool = True,
     **given: Any,
 ) -> Any:
-    """Writes a ``dask.array`` to a Zarr array, each chunk by the worker that has it.
+    """Writes a ``dask.array`` to a Zarr array. Each worker writes its chunks.
 
-    Each stored chunk, or shard, is written by one task, as a whole: chunks of the ``dask.array`` that end elsewhere are
-    put together before, which moves items between workers. Chunks that are multiples of the stored ones move nothing.
+    One task writes each stored chunk or shard as a whole. If chunks of the ``dask.array`` have other boundaries, dask
+    first rechunks the array, which moves items between workers. If its chunks are multiples of the stored chunks, no
+    items move.
 
     Parameters
     ----------
@@ -224,11 +227,11 @@ def to_zarr(
     component : str, optional
         The name of the array in the store.
     region : tuple of slice, optional
-        Where in an array that is there the items are written to, by steps of 1.
+        The part of an existing array to which the items are written, with steps of 1.
     compute : bool, optional
-        False for a ``dask.delayed.Delayed`` that writes when it is computed.
+        False to return a ``dask.delayed.Delayed``, which writes the items when the program computes it.
     **given
-        More that ``zarr.create_array`` takes: ``compressors``, ``overwrite``, ``attributes``, ...
+        Further arguments of ``zarr.create_array``: ``compressors``, ``overwrite``, ``attributes``, ...
     """
     if any(np.isnan(extent) for extent in x.shape):
         raise ValueError("the length of some chunks is not known; call `x.compute_chunk_sizes()` before")

@@ -40,12 +40,12 @@ def _mixed(state: int) -> int:
 
 
 def default_rng(seed: int | None = None, **options: Any) -> Generator:
-    """A generator of random numbers; the same seed gives the same ones, on all devices.
+    """Creates a generator of random numbers. A seed results in the same numbers on all devices.
 
     Parameters
     ----------
     seed : int, optional
-        A number that is not negative; by default a random one.
+        A non-negative number; by default a random number.
     devices, cache_bytes, ... :
         Options of the arrays that it makes; see `vmarray.empty`.
     """
@@ -53,10 +53,9 @@ def default_rng(seed: int | None = None, **options: Any) -> Generator:
 
 
 class Generator:
-    """Makes arrays of random numbers, on the devices that these lie on.
-
-    Each number is a hash (SplitMix64) of its place in a row of 2^64 numbers, where the seed says which row begins:
-    so devices compute all at once. Not for secrets.
+    """A generator of arrays of random numbers. Each number is a hash (SplitMix64) of its index in a sequence of 2^64
+    numbers; the seed determines the start of the sequence. So devices compute all numbers of an array in parallel. Do
+    not use it for cryptography.
     """
 
     def __init__(self, seed: int | None = None, **options: Any) -> None:
@@ -108,7 +107,8 @@ class Generator:
     def integers(
         self, low: int, high: int | None = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
     ) -> Any:
-        """Integers from one number to below another, or up to it; each as probable as any other but for 2^-32.
+        """Integers from one number to below another, or up to it. Their probabilities are equal, with an error of at
+        most 2^-32.
 
         Examples
         --------
@@ -159,13 +159,13 @@ class Generator:
         return self._made(size, kind, 2, make)
 
     def exponential(self, scale: float = 1.0, size: Any = None) -> Any:
-        """Floats of the exponential distribution with a mean."""
+        """Floats of the exponential distribution with the mean ``scale``."""
         if scale < 0:
             raise ValueError("scale < 0")
         return self._made(size, np.dtype(float), 1, lambda bits: np.log(1.0 - _unit(bits)) * -float(scale))
 
     def shuffle(self, array: Array, axis: int = 0) -> None:
-        """Puts the items of an array, along its first axis, in a random order, in place."""
+        """Shuffles the items of an array along its first axis, in place."""
         if not isinstance(array, Array):
             raise TypeError("shuffle takes a vmarray.Array; use numpy.random for other sequences")
         seed = self._next()
@@ -174,7 +174,7 @@ class Generator:
         array[...] = self._ordered(array, seed, axis)
 
     def permutation(self, x: Any, axis: int = 0) -> Array:
-        """The numbers below one, or the items of an array, in a random order.
+        """The numbers below ``x``, or the items of the array ``x``, in a random order.
 
         Examples
         --------
@@ -197,7 +197,7 @@ class Generator:
         return array.take(order, axis)
 
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
-        """Items of an array, or numbers below one, chosen at random: with probabilities, or each as any other.
+        """Random items of an array, or random numbers below ``a``, with given or equal probabilities.
 
         Examples
         --------

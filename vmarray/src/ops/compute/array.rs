@@ -61,7 +61,7 @@ impl Colocated<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// The pages of the other array with the elements that correspond to a range.
+    /// Returns the pages of the other array with the elements that correspond to a range.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -74,7 +74,8 @@ impl<'a> ArrayLane<'a> {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Lets runs also read the home slots of whole arrays, on all channels that the run's device can access.
+    /// Allows each run to read the home slots of whole arrays, on all channels whose memory the run's device
+    /// can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());

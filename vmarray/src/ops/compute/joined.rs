@@ -12,9 +12,9 @@ use crate::ops::launch::{Broadcast, Reordered, Shown, StoredBox};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as _, View, ViewMut};
 
-/// A view joined with others of the same shape, element by element, wherever their elements are stored.
-/// See [`View::join`]. All operations of [`Query`] can read all views, and the operations of [`QueryMut`]
-/// write to the first.
+/// A view joined with other views of the same shape, element by element. The elements may be stored in
+/// different places. See [`View::join`]. All operations of [`Query`] can read all views, and the operations
+/// of [`QueryMut`] write to the first.
 ///
 /// Devices work on the elements in place if all views are ranges of arrays with the same devices, channels
 /// and page length, and begin at the same index. The same holds for boxes that are stored in the same
@@ -97,15 +97,15 @@ impl<S, T, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
-    /// The value of a field of this view's element. See [`Row`].
+    /// Returns the value of a field of this view's element, as an expression. See [`Row`].
     pub fn get<F: FieldType>(self, field: Field<T, F>) -> Expr<S, F::Value> {
         Expr::field::<F>(N, field.offset())
     }
 }
 
 impl<S, T: Element> Row<(T, S), T, 0> {
-    /// The assignment of a value to a field of this view. Only the first of the joined views can be assigned.
-    /// See [`Row`].
+    /// Returns the assignment of a value to a field of this view. Only the first of the joined views can be
+    /// assigned. See [`Row`].
     ///
     /// The other views are read only. An assignment to one of them does not compile, for any element types:
     ///

@@ -57,8 +57,8 @@ enum StagedFrom {
 }
 
 impl<'a> ReadOperand<'a> {
-    /// Prepares the elements that correspond to a part of a range, which begins at `first`: reads them into
-    /// host memory, or copies them to devices.
+    /// Prepares the operand's elements for a part of a range, which begins at `first`: reads them into host
+    /// memory, or copies them to devices.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -114,7 +114,7 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Copies the elements of a run that a device has changed from the staging memory back to the operand.
+    /// Copies the elements of a run, which a device has changed, from the staging memory back to the operand.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();
@@ -124,7 +124,7 @@ impl<'a> ReadOperand<'a> {
         }
     }
 
-    /// True if the change writes to the elements.
+    /// Returns true if the operation writes to the operand.
     pub fn is_changed(&self) -> bool {
         self.operand.target.is_some()
     }
@@ -157,7 +157,7 @@ impl StagedOperand {
         }
     }
 
-    /// Copies the elements of a run to the device, unless they are there.
+    /// Copies the elements of a run to the device, unless the device already has them.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,

@@ -119,7 +119,7 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// Work that changes the elements of all channels' shares. Each share has elements. The work calls its last
+/// Work that changes the elements of the shares of all channels. No share is empty. The work calls its last
 /// argument before the first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
@@ -158,7 +158,7 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// Elements of another store: one for each element of an operation's own range.
+/// Elements of another store, one for each element of the range that an operation changes.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,
@@ -322,8 +322,8 @@ impl Writing {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
-    /// Submits the change. Staged operands become columns of the run. The run may be shorter than the run
-    /// that they were staged for, if both begin at the same element.
+    /// Submits the change. Staged operands become columns of the run. The operands may be staged for a longer
+    /// run that begins at the same element.
     pub fn new(
         lane: &impl Lane,
         change: &dyn Change,
@@ -365,7 +365,7 @@ impl Writing {
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Lets the device translate the change's kernel in advance, while no page is held.
+    /// Asks the device to translate the kernel of the change in advance, while the thread holds no page.
     pub fn prepare(lane: &impl Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
@@ -376,7 +376,8 @@ impl Writing {
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Asks a device whether it can make this change with these operands. The submitted run has no elements.
+    /// Checks that a device supports this change with these operands. To do so, submits a run without
+    /// elements.
     pub fn check(
         lane: &impl Lane,
         change: &dyn Change,
@@ -415,7 +416,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Takes the report and the changed operands, and releases memory. The device must have finished.
+    /// Reads the report, copies changed operands back, and releases memory. The work on the device must be
+    /// over.
     pub fn end(self, lane: &impl Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);
@@ -495,8 +497,8 @@ impl Outcome {
     /// Returns the result of the operation.
     ///
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified; otherwise,
-    /// and for [`KernelTime`](ErrorKind::KernelTime), the first error.
+    /// [`Interrupted`](ErrorKind::Interrupted) if the operation wrote some elements, or left them
+    /// unspecified. Otherwise, and for [`KernelTime`](ErrorKind::KernelTime), the first error.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
         let is_late = matches!(failure.kind(), ErrorKind::KernelTime { .. });

@@ -9,10 +9,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// A list of instructions without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Instructions {
-    /// The instructions. A list stops growing at one more than a program can have; the check of the program
-    /// then fails.
+    /// The instructions. The list has at most one instruction more than a program can have; then the check of
+    /// the program fails.
     pub instructions: Vec<Instruction>,
-    /// The reason for a refusal, if the expression calls a function that cannot be called.
+    /// The error of the expression, if it calls a function that expressions cannot call.
     pub refused: Option<Box<vmarray_kernel::Error>>,
 }
 
@@ -57,7 +57,7 @@ impl Instructions {
         }
     }
 
-    /// Copies the other list's reason for a refusal, unless this list has one.
+    /// Copies the error of another list, unless this list has an error.
     pub fn refuse(&mut self, refused: &Option<Box<vmarray_kernel::Error>>) {
         if self.refused.is_none() {
             self.refused.clone_from(refused);
@@ -67,7 +67,7 @@ impl Instructions {
     /// Returns the program of these instructions.
     ///
     /// # Errors
-    /// If the program is too long, or calls a function that cannot be called.
+    /// An error if the program is too long, or calls a function that expressions cannot call.
     pub fn program(self) -> Result<Program> {
         if let Some(error) = self.refused {
             return Err(refused(&error));

@@ -47,7 +47,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// After a failure: returns true if a device is lost. The caller must then divide the list by home
+    /// Returns true if a device is lost. Call it after a failure; if it returns true, divide the list by home
     /// devices.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {
@@ -61,7 +61,7 @@ impl<'a> Lanes<'a> {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
 
-    /// The channels that can each move any part of a list. If there is only one channel, that channel.
+    /// The channels whose devices can move any part of a list; a single channel is always in the list.
     pub fn any_part(&self) -> &[usize] {
         self.pool.map_or(&[0], SharedHomes::lanes)
     }
@@ -81,7 +81,8 @@ impl<'a> Lanes<'a> {
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// A view of the elements that a channel's device can move: all, or only the elements of the channel.
+    /// Returns a view of the elements that a channel's device can move: all elements, or only those of the
+    /// channel.
     pub fn elements(&self, channel: usize) -> View<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -114,7 +115,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Submits a read of such elements to a channel's device.
+    /// Submits a gather of listed elements to a channel's device.
     pub fn read(
         &self,
         channel: usize,
@@ -138,8 +139,9 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Submits scatters to listed elements of absent pages, as [`HomeQueues::scatter_home`] does. With a
-    /// pool, the scatters of all its channels run concurrently; otherwise `choose` names the only channel.
+    /// Submits scatters to listed elements whose pages are not in the cache, as [`HomeQueues::scatter_home`]
+    /// does. With a pool, the scatters of all its channels run concurrently. Without one, `choose` selects
+    /// the only channel.
     pub fn scatter<'s>(
         &self,
         channel: usize,

@@ -131,8 +131,9 @@ pub(crate) struct Lines<'a, T> {
 }
 
 impl<T: PrefixSummed> Lines<'_, T> {
-    /// Maps each element by a function, combines the results along the axis by another function, and writes
-    /// the combined results. An empty line gives zero, or an error if the operation needs an element.
+    /// Applies one function to each element, combines the results along the axis by another function, and
+    /// writes the combined results. Without elements along the axis the result is zero, or an error if the
+    /// operation needs an element.
     pub fn reduce<S, F, O>(&self, into: Bound<'_>, is_partial: bool) -> Result<()>
     where
         S: PrefixSummed,

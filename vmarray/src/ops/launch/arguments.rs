@@ -130,8 +130,8 @@ pub struct Appended<'a, T> {
 impl<'a, T> Appended<'a, T> {
     /// Appends at most `most` elements to the end of a vector, in an unspecified order.
     ///
-    /// Each device allocates memory for `most` elements if the kernel has a `&mut Own`. The launch of any
-    /// other kernel starts with less memory, and runs the kernel a second time if that was too small.
+    /// If the kernel has a `&mut Own`, each device allocates memory for `most` elements. Otherwise the launch
+    /// starts with less memory, and runs the kernel a second time if the memory was too small.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
         Self { to: vector, most, is_ordered: false }
     }
@@ -140,8 +140,9 @@ impl<'a, T> Appended<'a, T> {
     /// result is therefore the same on all devices. Items are in the order in which their elements are
     /// stored: row by row, or tile by tile.
     ///
-    /// Each element takes 8 bytes more and some padding on the devices, and the host sorts them. Kernels
-    /// whose groups are tiles of a result fail with [`KernelRefused`](crate::ErrorKind::KernelRefused).
+    /// Each appended element takes 8 more bytes and some padding on the devices, and the host sorts the
+    /// elements. Kernels whose groups are tiles of a result fail with
+    /// [`KernelRefused`](crate::ErrorKind::KernelRefused).
     ///
     /// ```
     /// use vmarray::kernel::{Append, Appended, At, Own};

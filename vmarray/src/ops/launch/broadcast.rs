@@ -51,7 +51,7 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
     }
 }
 
-/// Elements that a kernel reads by position. Positions may be out of bounds.
+/// Elements that any item of a kernel reads by position. Positions may be out of bounds.
 #[doc(hidden)]
 pub trait Broadcast: Sync {
     /// Bytes of an element.
@@ -216,7 +216,7 @@ impl BroadcastArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// Number of elements that the items of a box read: the box with its halo.
+    /// Returns the number of elements that the items of a box read: the elements of the box and its halo.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
@@ -252,7 +252,8 @@ pub(super) struct StripedArgument<'a> {
 }
 
 impl<'a> StripedArgument<'a> {
-    /// Returns an argument that is read in place, if one device has the runs of a store and the whole array.
+    /// Returns an argument that the kernel reads in place, if one device has both the whole array and the
+    /// elements that the kernel runs on.
     pub fn new(
         number: usize,
         of: &Operand<'a>,
@@ -362,7 +363,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// Discards the copy of an argument. The next use copies the argument again.
+    /// Discards the device copy of an argument. The next use copies the argument again.
     pub fn forget(&mut self, argument: usize) {
         self.copied[argument] = None;
     }
@@ -397,7 +398,7 @@ impl<'a> DeviceCopies<'a> {
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
     }
 
-    /// Copies the elements of an argument to the store's device without the host, if a link exists.
+    /// Copies the elements of an argument directly to the store's device, if a link exists.
     pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
         match &self.copied[argument] {
             Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),

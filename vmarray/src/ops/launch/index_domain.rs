@@ -47,8 +47,8 @@ struct NumbersUnderWay {
 }
 
 impl<'a> IndexDomainStore<'a> {
-    /// Returns numbers on the selected device, otherwise on the devices of the arguments; `None` without any
-    /// device. The length of a part is a multiple of `together`.
+    /// Returns a range of item numbers for the selected device, or without one for the devices of the
+    /// arguments; `None` without any device. The length of each device's part is a multiple of `together`.
     pub fn new(
         over: &IndexDomain,
         counters: &'a Counters,
@@ -63,8 +63,8 @@ impl<'a> IndexDomainStore<'a> {
         Some(Self { first, ..Self::colocated(given?, together) })
     }
 
-    /// Returns numbers from 0 on, on the devices of a store; the length of each part is a multiple of
-    /// `together`.
+    /// Returns a range of item numbers from 0 on for the devices of a store. The length of each device's part
+    /// is a multiple of `together`.
     pub fn colocated(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();

@@ -26,7 +26,7 @@ type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
 /// A kernel that is lowered for each variant of launches.
 pub(super) struct Kernels {
-    /// The most common variant.
+    /// The variant of most launches, which is prepared in advance.
     pub usual: Arc<PreparedKernel>,
     /// Number of items in a group, if groups are along one axis.
     pub group_len: Option<usize>,
@@ -35,7 +35,7 @@ pub(super) struct Kernels {
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
     /// Foreign code, which devices that support it run instead of the kernel.
     pub code: Option<Code>,
-    /// Native form that runs groups on the host. Without it, groups are interpreted.
+    /// Compiled form that runs groups on the host. Without it, the host interprets the kernel.
     pub host: Option<HostForm>,
 }
 
@@ -101,7 +101,7 @@ fn prepared_by(
 }
 
 impl PreparedKernel {
-    /// Returns the error of a refused launch.
+    /// Returns an error for an invalid launch.
     pub fn refused(&self, reason: &str) -> Error {
         let reason = format!("{reason} ({})", self.lowered.defined_at());
         ErrorKind::KernelRefused { kernel: self.lowered.name.into(), reason }.into()
@@ -112,7 +112,7 @@ impl PreparedKernel {
         (self.lowered.name.into(), self.lowered.defined_at().to_string())
     }
 
-    /// Adds the kernel's source location to an error of a refused launch.
+    /// Adds the kernel's source location to an error for an invalid launch.
     pub fn placed(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::KernelRefused { kernel, reason } if kernel == self.lowered.name => {

@@ -20,8 +20,7 @@ use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
-/// A launch of a kernel, to which options are added. [`RunKernel::launch`](super::RunKernel::launch) creates
-/// it.
+/// A launch of a kernel with options, from [`RunKernel::launch`](super::RunKernel::launch).
 ///
 /// ```
 /// use vmarray::kernel::{At, Own};
@@ -87,7 +86,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The options of launches that set none, such as [`RunKernel::run`](super::RunKernel::run).
+    /// The default options, for example of [`RunKernel::run`](super::RunKernel::run).
     pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
     /// The options for the library's own kernels. They call no function of the program, so their loops always
     /// end.

@@ -781,7 +781,7 @@ impl Launching<'_> {
         Ok(self.kernel.outcome(report, item, self.options)?)
     }
 
-    /// Returns an error if an item exceeded the time limit, because some items have not run then.
+    /// Returns an error if an item exceeded the time limit. In this case some items have not run.
     pub fn in_time(&self) -> Result<()> {
         let is_late = self.reported.lock().0.loop_over_time().is_some();
         if is_late { self.result() } else { Ok(()) }

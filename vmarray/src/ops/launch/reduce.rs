@@ -164,7 +164,7 @@ impl Reduction {
         REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
     }
 
-    /// Bytes of the reports about `items` items.
+    /// Returns the number of bytes of the reports about `items` items.
     pub fn report_bytes(&self, items: usize) -> usize {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }
@@ -328,14 +328,14 @@ impl Reduction {
         }
     }
 
-    /// Returns the errors of all submissions. The last one must be done.
+    /// Returns the first error of the submissions. The last submission must be done.
     pub fn outcome(&self) -> backend_api::Result<()> {
         let mut begun = self.begun.lock();
         let waits = begun.drain(..).map(|(device, ticket)| device.wait(ticket));
         waits.fold(Ok(()), backend_api::Result::and)
     }
 
-    /// Discards all results so far.
+    /// Discards all results, for a repetition of the launch.
     pub fn begin_anew(&self) {
         self.reduced.lock().clear();
     }

@@ -202,10 +202,10 @@ groupable! {
 /// Elements grouped by a key, in ascending order of the keys, created by
 /// [`group_by`](super::Order::group_by).
 ///
-/// Groups hold the indices of their elements, so they also apply to other views of the same length:
-/// columns of a table. Each reduction gathers the values in the order of the groups. It reduces pieces of
-/// 256 elements of a group, each in ascending order of the indices. The result for floats is therefore the
-/// same on all devices. Sums are `u64`, `i64` (both wrap) or `f64`.
+/// Groups hold the indices of their elements, so they also apply to other views of the same length: columns
+/// of a table. Each reduction gathers the values in the order of the groups, and reduces pieces of 256
+/// elements in ascending order of the indices. The result for floats is therefore the same on all devices.
+/// Sums are `u64` and `i64`, which wrap, or `f64`.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -38,8 +38,8 @@ pub enum MatchKind {
     Anti,
 }
 
-/// The indices of elements of two views with equal keys, pair by pair. The pairs ascend by the first
-/// view's index, and for equal ones by the second's.
+/// Pairs of indices of elements with equal keys in two views. The pairs are in the order of the first view's
+/// indices, and then of the second view's indices.
 ///
 /// [`take`](super::Order::take) gathers columns of either view by these indices.
 ///

@@ -48,7 +48,7 @@ const PART_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct ExternalLane<'a> {
     pub share: ChannelShare<'a>,
-    /// The program's memory as imported by the GPU, and the offset of the first element in it.
+    /// The GPU's handle of the program's memory.
     pub import: &'a RegisteredMemory,
     pub offset: u64,
 }
@@ -62,8 +62,9 @@ pub(crate) enum ExternalPlan {
 }
 
 impl ExternalPlan {
-    /// Returns the plan for `len` elements of `stride` bytes on lanes with memory for `rooms` elements.
-    /// `None` if such a sort is not worthwhile, or not possible.
+    /// Returns the plan for `len` elements of `stride` bytes on several GPUs; `rooms` is the number of
+    /// elements that fit into the memory of each. `None` if another algorithm is better, or the sort is not
+    /// possible.
     pub fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         if len * stride < BYTES_MIN {
             return None;

@@ -97,7 +97,8 @@ impl<'a> TileStates<'a> {
     /// Allocates states of `tiles` tiles.
     ///
     /// # Errors
-    /// A [refusal](is_unsupported) if the device does not support this; other errors.
+    /// An error for which [`is_unsupported`] is true if the device does not support the kernels; other errors
+    /// of the device.
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
         // The last 8 bytes serve as an empty list.
@@ -114,7 +115,8 @@ impl<'a> TileStates<'a> {
     /// the result word.
     ///
     /// # Errors
-    /// A [refusal](is_unsupported) if the device does not support the kernel, and other errors.
+    /// An error for which [`is_unsupported`] is true if the device does not support the kernel; other errors
+    /// of the device.
     pub fn launch(
         &self,
         kernel: &Kernel,

@@ -48,7 +48,7 @@ pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: 
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
-/// The keys, and their values, of one channel. They are contiguous, and exclusively used.
+/// The keys of one channel with their values. They are contiguous, and no other code accesses them.
 pub struct ChannelShare<'a> {
     pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
@@ -96,7 +96,8 @@ impl<'a> Sorter<'a> {
     /// Allocates the memory for a sort.
     ///
     /// # Errors
-    /// A [refusal](super::onesweep::is_unsupported) if the device does not support the sort; other errors.
+    /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
+    /// support the sort; other errors of the device.
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let value_bytes = share.values.map(|of| of.stride);
@@ -151,7 +152,8 @@ impl<'a> Sorter<'a> {
     /// Counts the values of each digit.
     ///
     /// # Errors
-    /// A [refusal](super::onesweep::is_unsupported) if the device does not support the kernels; other errors.
+    /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
+    /// support the kernels; other errors of the device.
     pub fn counts(&self, at: KeysPlace<'_>, keys: u64) -> backend_api::Result<Vec<u64>> {
         let (words, stride) = (Self::words(self.share.keys.stride), self.share.keys.stride);
         let counted = stride * DIGITS as u64;
@@ -169,8 +171,8 @@ impl<'a> Sorter<'a> {
         Ok(counts)
     }
 
-    /// Sorts `keys` keys with these [counts](Self::counts), with scratch memory; returns their place
-    /// afterwards.
+    /// Sorts `keys` keys by their [counts](Self::counts), with scratch memory. Returns the place of the
+    /// sorted keys.
     ///
     /// # Errors
     /// An error of the device, with the place of the keys, which are in an unspecified order.
@@ -211,12 +213,13 @@ impl<'a> Sorter<'a> {
         self.done(copies.iter().map(|(.., keys)| keys).sum(), &mut |queue| queue.submit(&transfers))
     }
 
-    /// Launches a kernel over `items` items, in the queue of the key moves. Returns after its results for the
-    /// next step are available.
+    /// Launches a kernel over `items` items in the queue that also moves the keys. Waits until the kernel has
+    /// ended.
     ///
     /// # Errors
-    /// A [refusal](super::onesweep::is_unsupported) if the device does not support the kernel, such as over
-    /// memory in several pieces; other errors.
+    /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
+    /// support the kernel, for example because its memory consists of several allocations; other errors of
+    /// the device.
     pub fn launch(
         &self,
         kernel: &Kernel,
@@ -251,7 +254,7 @@ impl<'a> Sorter<'a> {
         self.done(0, &mut |queue| device.submit_by(Route::Kernel, queue.handle(), &[copy]))
     }
 
-    /// Runs work in the queue of the key moves.
+    /// Submits work to the queue that moves the keys, and waits for it.
     fn done(
         &self,
         keys_moved: u64,

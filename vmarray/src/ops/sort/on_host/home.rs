@@ -76,14 +76,14 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
     /// Overwrites all elements.
     ///
     /// # Panics
-    /// If the number of bytes differs.
+    /// Panics if the number of bytes differs.
     pub fn write_bytes(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len * size_of::<T>(), "bytes of all elements");
         // SAFETY: the slice has this many bytes, and no other code writes to them.
         unsafe { racy::write(self.start.cast(), from) };
     }
 
-    /// Overwrites all elements with the results of a function of as many items.
+    /// Overwrites all elements: element `i` becomes the result of `made` for item `i`.
     pub fn write<F>(&mut self, from: &[F], made: impl Fn(&F) -> T)
     where
         T: Send,

@@ -39,7 +39,7 @@ impl BitWindow {
         Self { shift: self.shift + self.bits - bits, bits }
     }
 
-    /// Mask of all bits below the window.
+    /// Returns a mask of all bits below the window.
     pub fn below(self) -> u64 {
         (1 << self.shift) - 1
     }
