@@ -55,8 +55,9 @@ pub struct KillsArgs {
     pub resume: Option<PathBuf>,
 }
 
-/// Prints the ratio of NEW's times to OLD's: the median and its 95 % confidence interval, next to the
-/// ratio of OLD to itself. Rows whose interval is not below 1.03 are marked.
+/// Runs the benchmarks of two builds, and prints the ratio of NEW's times to OLD's times: the median and its
+/// 95 % confidence interval. Also prints the ratio of OLD to itself. Marks the rows whose interval is not
+/// below 1.03.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
     /// An xtask of the earlier commit, built by `cargo build --release -p xtask --features array`.
@@ -74,18 +75,18 @@ pub struct CompareArgs {
     pub options: Vec<String>,
 }
 
-/// Judges by two builds of the benchmarks, run in turns, whether a change made a row of a fixed list slower.
+/// Runs two builds of the benchmarks in turns, and fails if a row of a fixed list became slower.
 #[derive(clap::Args, Debug)]
 pub struct GateArgs {
-    /// An xtask of the commit before, built by `cargo build --profile quick -p xtask --features array`: nine
-    /// minutes of processor time from an empty target folder.
+    /// An xtask of the previous commit, built by `cargo build --profile quick -p xtask --features array`. The
+    /// build takes nine minutes of processor time from an empty target folder.
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
     /// Rounds of OLD, NEW, NEW, OLD. Three give an interval of 95 %.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(3..))]
     pub rounds: u64,
-    /// Writes the judgement to a file, as JSON.
+    /// A file to which the command writes the result, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -95,7 +96,7 @@ pub struct GateArgs {
 pub struct ReportArgs {
     /// Measurements that `bench --json` or `--record` has stored. Prints their report as Markdown.
     pub measured: Option<PathBuf>,
-    /// Lists faster and slower workloads compared with this file of an earlier run.
+    /// A file of an earlier run. The report lists the workloads that became faster or slower since then.
     #[arg(long, value_name = "FILE", requires = "measured")]
     pub against: Option<PathBuf>,
 }
@@ -123,7 +124,8 @@ pub fn demo(command: &str, args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the same command in an optimised xtask with a feature, with some further arguments.
+/// Runs the same command in an optimised build of xtask with the feature `feature`, and with further
+/// arguments.
 #[cfg(not(feature = "array"))]
 pub fn again(feature: &str, more: &[&str]) -> anyhow::Result<()> {
     let sh = crate::project::shell()?;

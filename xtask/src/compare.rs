@@ -16,12 +16,12 @@ const BOUND: f64 = 1.03;
 /// The results of one run: the time of a unit of work, by workload.
 type Times = BTreeMap<String, f64>;
 
-/// The ratios of one workload.
+/// The ratios between the times of two builds for one workload.
 #[derive(Default)]
 pub struct Ratios {
-    /// The time of NEW as a share of OLD's, two a round.
+    /// Ratios of NEW's time to OLD's time, two for each round.
     pub new_to_old: Vec<f64>,
-    /// The time of the second run of OLD as a share of the first one's, one a round.
+    /// Ratios of the second time of OLD to the first one, one for each round.
     pub old_to_old: Vec<f64>,
 }
 

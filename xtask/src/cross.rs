@@ -1,4 +1,5 @@
-//! `cargo xtask cross`: the published crates for other systems and processors.
+//! `cargo xtask cross`: compiles the published crates for other systems and processors, and runs their tests
+//! in emulators.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

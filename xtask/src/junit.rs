@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// How many tests ran and how many of them failed.
+/// The number of tests that ran, and the number of failed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub run: usize,
@@ -11,7 +11,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: Self) {
         self.run += other.run;
         self.failed += other.failed;
@@ -25,7 +25,7 @@ impl Counts {
     }
 }
 
-/// Where nextest leaves the report of a profile: in its own store, whatever the target folder.
+/// Returns the path of nextest's report for a profile, which is in nextest's own folder.
 pub fn report(profile: &str) -> PathBuf {
     crate::project::root().join("target/nextest").join(profile).join("junit.xml")
 }

@@ -33,7 +33,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("mutants", &["mutants"]),
 ];
 
-/// Runs every check whole and records each one that has passed.
+/// Runs all checks completely, without samples, and records each check that has passed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Runs only the named checks. Default: all.

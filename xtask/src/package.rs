@@ -16,8 +16,8 @@ pub fn run(sample: bool) -> Result<()> {
     steps.finish()
 }
 
-/// Packs the published crates, each after its dependencies, as for a registry; unless it is a sample, also
-/// builds the packages.
+/// Packs the published crates as for a registry, each after its dependencies. Also builds the packages,
+/// unless it is a sample.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let packed = project::published(&project::members()?).len();
     let verify: &[&str] = if sample { &["--no-verify"] } else { &[] };

@@ -40,7 +40,8 @@ pub fn commit() -> Option<String> {
     output.ok().filter(|commit| !commit.is_empty())
 }
 
-/// Returns the members for a registry: an empty list of registries means none, absence means any.
+/// Returns the members of the workspace that are published to a registry. An empty list of registries means
+/// no registry, and a missing list means any.
 pub fn published(metadata: &Metadata) -> Vec<&Package> {
     let mut packages = metadata.workspace_packages();
     packages.retain(|package| package.publish.as_ref().is_none_or(|registries| !registries.is_empty()));

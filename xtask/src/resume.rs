@@ -24,7 +24,7 @@ fn path_of_sources(file: &Path) -> PathBuf {
     path.into()
 }
 
-/// Prepares a progress file: removes progress of other sources, which says nothing about the present ones.
+/// Prepares a progress file: removes progress that was made with other sources.
 pub fn begin(file: &Path) -> Result<()> {
     begin_with(file, &sources())
 }

@@ -25,8 +25,8 @@ const LONG: &str = "of_equal_indices|blocks_cover|kernels_that_read_slots";
 /// The number of cases of each random test in a sample, by default.
 const SAMPLE_CASES: &str = "16";
 
-/// Builds the tests of all crates but xtask with the sanitizer, in their own folder, and runs them. A
-/// sample is not optimised: optimising takes longer than its run.
+/// Builds the tests of all crates except for xtask with the sanitizer, in a separate folder, and runs them.
+/// The build of a sample is not optimised, because the optimisation would take longer than the tests.
 ///
 /// Sets `portable_copy`, since the sanitizer does not see into copies in inline assembly.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {

@@ -37,7 +37,7 @@ impl Outcome {
         }
     }
 
-    /// Prints the coverage, or the reason why the check could not run.
+    /// Prints the text of the outcome: the coverage, or the reason why the check could not run.
     pub fn print(self) {
         eprintln!("{}", self.words().1);
     }
@@ -82,8 +82,8 @@ impl Steps {
         goes_on
     }
 
-    /// Runs steps, and at the same time the commands of xtask, each as a named step, one after the other.
-    /// After the steps, two commands run at a time. Prints a command's output when it has ended.
+    /// Runs the steps of `work`. At the same time runs commands of xtask as named steps, one after the other;
+    /// after the end of `work`, two at a time. Prints the output of a command after its end.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));

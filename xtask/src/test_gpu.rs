@@ -6,8 +6,7 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Runs conformance on the GPUs and the ignored stress tests. A machine without a GPU fails, it does not
-/// pass.
+/// Runs the conformance tests on the GPUs, and the ignored stress tests. Fails on a machine without a GPU.
 #[derive(clap::Args)]
 pub struct Args {
     /// Names of tests, or any arguments of `cargo nextest run`.

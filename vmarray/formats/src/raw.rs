@@ -54,8 +54,8 @@ where
     unfinished.finish()
 }
 
-/// Reads the elements of a view from a range of bytes of a file. The length of the range must equal the
-/// view's.
+/// Reads the elements of a view from a range of bytes of a file. The range must have the length of the view
+/// in bytes.
 ///
 /// Blocks; several threads copy elements in [pieces](Options::piece_bytes).
 ///

@@ -29,7 +29,7 @@ pub fn is_host(device: &AnyDevice) -> bool {
     matches!(device.info().kind, DeviceKind::HostMemory | DeviceKind::Cpu | DeviceKind::IntegratedGpu)
 }
 
-/// Prints all devices, which of them an array uses, and the free memory of these.
+/// Prints all devices, marks the devices that an array uses, and prints their free memory.
 pub fn list(args: DevicesArgs) -> Result<()> {
     let discovery = discovery(args.devices.as_deref())?;
     println!("{}", discovery.report());

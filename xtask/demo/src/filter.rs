@@ -1,5 +1,5 @@
-//! The filtered image: kernels on the devices draw it with specks and clean it by a median; it is written
-//! as PNG, and verified.
+//! The filtered image. Kernels on the devices draw an image with specks, and remove them by a median filter.
+//! The program writes the image as PNG, and verifies it.
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -76,18 +76,19 @@ fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
     clean.set(points[middle]);
 }
 
-/// Draws the image.
+/// Draws the image with specks, by a kernel.
 pub fn draw_on(image: &mut NdArray<u8, 2>) -> Result<()> {
     let side = u32::try_from(image.shape()[0])?;
     Ok(draw::run((side, image))?)
 }
 
-/// Filters it.
+/// Removes the specks from the image, by a median filter.
 pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()> {
     Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
 }
 
-/// Writes an image row by row; at most one row of it is in RAM outside the array. Progress counts rows.
+/// Writes an image as PNG, row by row. Besides the array, RAM has at most one row. The progress bar counts
+/// rows.
 pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
     let cannot = || format!("{} cannot be written", path.display());
     let [rows, columns] = image.shape();
@@ -108,7 +109,7 @@ pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) ->
     Ok(())
 }
 
-/// Compares the array and the file with a computation without devices. Progress counts rows.
+/// Compares the array and the file with the same computation on the host. The progress bar counts rows.
 pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
     let side = clean.shape()[0];
     let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;

@@ -1,4 +1,5 @@
-//! A FASTA file in the store's form: all records one after another, each aligned to a whole word.
+//! The contents of a FASTA file in the layout of the genome store: all records one after another, each
+//! aligned to a whole word.
 
 use crate::letters::{self, Code};
 use crate::pack::BASES;
@@ -6,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
 
-/// The records of a file, including empty ones, in its order. Takes a byte per base.
+/// All records of a file, including empty ones, in the order of the file. Takes a byte per base.
 #[derive(Debug)]
 pub struct Genome {
-    /// The first record's header.
+    /// Header of the first record.
     pub name: String,
-    /// The places of each record's bases. The first is a multiple of the bases in a word.
+    /// The range of places of each record's bases. Its start is a multiple of the number of bases in a word.
     pub records: Vec<Range<usize>>,
-    /// The base at each place; gaps fill up a record's last word.
+    /// The code of the base at each place. Gaps fill the last word of a record.
     pub codes: Vec<Code>,
 }
 
@@ -56,8 +57,8 @@ impl Genome {
         self.codes.len() / BASES
     }
 
-    /// Returns the index of the record that a place belongs to, including its padding; if several begin
-    /// there, the last one.
+    /// Returns the index of the record with this place, where the padding belongs to the record before it. If
+    /// several records begin at the place, returns the last of them.
     pub fn record_at(&self, place: usize) -> usize {
         self.records.partition_point(|record| record.start <= place).saturating_sub(1)
     }

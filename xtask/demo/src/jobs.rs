@@ -1,4 +1,5 @@
-//! The jobs from start to end, on the threads of the current pool.
+//! The jobs of the demo program: the genome store, the Mandelbrot picture, and the filtered image. They use
+//! the threads of the current rayon pool.
 
 use crate::filter;
 use crate::genome::Genome;
@@ -37,13 +38,13 @@ fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
     Ok(array)
 }
 
-/// The source of genomes.
+/// The files from which the genome store reads genomes.
 pub struct Source<'a> {
     /// The file to add to the store, if any.
     pub fasta: Option<&'a Path>,
-    /// The file to begin a new store with.
+    /// The file for the first genome of a new store.
     pub default: &'a Path,
-    /// The store that earlier runs have left.
+    /// The store file of earlier runs.
     pub kept: &'a Path,
 }
 
@@ -87,9 +88,9 @@ fn said_of(genome: &Genome) -> String {
     format!("{records}, {bases}; {}", genome.name)
 }
 
-/// Fills a genome store with strains up to `bytes_max`, at least one, and keeps it in a file for later
-/// runs. Copies it to an array on the devices, reads `lookups` random subsequences and all records, and
-/// searches the motif. Verifies all answers against the genome.
+/// Fills a genome store with at least one strain and at most `bytes_max` bytes, and stores it in a file for
+/// later runs. Copies the store to an array on the devices. Reads `lookups` random subsequences and all
+/// records, and searches for the motif. Compares all answers with the genome.
 pub fn genome_store(
     source: &Source<'_>,
     bytes_max: usize,
@@ -181,7 +182,8 @@ pub fn mandelbrot(side: u32, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<(
     Ok(())
 }
 
-/// Draws an image and filters it by kernels on the devices, writes the result as PNG, verifies every pixel.
+/// Draws an image and filters it by kernels on the devices, writes the result as PNG, and verifies every
+/// pixel.
 pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("3. Filtered image");
     let build = || {

@@ -88,7 +88,7 @@ impl KeptStore {
         self.rows.item_total()
     }
 
-    /// Reads a genome, from its strain 0.
+    /// Reads strain 0 of a genome: the genome itself.
     pub fn genome(&self, number: usize) -> Result<Genome> {
         let kept = &self.genomes[number];
         let mut genome = Genome { name: kept.name.clone(), records: Vec::new(), codes: Vec::new() };
@@ -102,7 +102,7 @@ impl KeptStore {
         Ok(genome)
     }
 
-    /// Returns the index of the stored genome that equals this one with `strains` strains, if any.
+    /// Returns the index of a stored genome that equals `genome` and has `strains` strains, if there is one.
     pub fn find(&self, genome: &Genome, strains: usize) -> Result<Option<usize>> {
         for (number, kept) in self.genomes.iter().enumerate() {
             let is_alike = *kept == KeptGenome::of(genome, strains, kept.first);
@@ -113,7 +113,7 @@ impl KeptStore {
         Ok(None)
     }
 
-    /// Adds strains of a genome. Progress counts words.
+    /// Adds strains of a genome. The progress bar counts words.
     pub fn add(self, genome: &Genome, strains: usize, progress: &ProgressBar) -> Result<Self> {
         let Self { rows, mut genomes } = self;
         let kept = KeptGenome::of(genome, strains, rows.len() + 1);

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::HumanBytes;
 use std::path::{Path, PathBuf};
 
-/// The genome store, then the Mandelbrot picture.
+/// Runs the jobs of the demo: the genome store, the Mandelbrot picture, and the filtered image.
 #[derive(clap::Args, Debug)]
 pub struct DemoArgs {
     /// A FASTA file, plain or compressed with gzip, to add to the store. Default: the first genome of the
@@ -31,8 +31,8 @@ pub struct DemoArgs {
     /// every GPU, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// The folder for the pictures and for the store, a file `genomes` that the next run opens. Default:
-    /// target/demo in the workspace.
+    /// Folder for the pictures and for the genome store, the file `genomes`, which the next run opens.
+    /// Default: target/demo in the workspace.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Threads that use the array. Default: one a core.
@@ -54,10 +54,10 @@ pub struct DemoArgs {
     pub side: u32,
 }
 
-/// The devices, which of them an array uses, and the reasons against the others.
+/// Prints all devices, with the decision for each and its reason.
 #[derive(clap::Args, Debug)]
 pub struct DevicesArgs {
-    /// The list of devices, as in `demo --devices`; the command shows which of them an array would use.
+    /// List of devices, as in `demo --devices`. The command marks the devices that an array would use.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Steps after which a pixel counts as inside.
+/// Number of steps after which a pixel counts as inside the set.
 pub const STEPS_MAX: u32 = 1000;
 /// The number of pixels along a side of a tile.
 pub const TILE: u32 = 64;
@@ -74,8 +74,8 @@ pub fn steps(re: f64, im: f64) -> u32 {
     STEPS_MAX
 }
 
-/// Red, green and blue for a number of steps: black inside, else along a path from blue over white to brown
-/// and back.
+/// Red, green and blue for a number of steps: black inside the set, else a colour of a cycle from blue over
+/// white to brown.
 pub fn colour(steps: u32) -> [u8; 3] {
     const STOPS: [[u32; 3]; 5] = [[0, 7, 100], [32, 107, 203], [237, 255, 255], [255, 170, 0], [60, 20, 0]];
     const SPAN: u32 = 24;

@@ -24,7 +24,7 @@ pub struct Motif {
 /// The strand of a hit: true for the strand in the file.
 pub type Forward = bool;
 
-/// The words of the store around a motif at one of the eight offsets in a word.
+/// The masked words of a motif at one of the eight offsets in a word, for the search in the store.
 #[derive(Debug)]
 pub struct Placement {
     /// The strand.
@@ -73,8 +73,8 @@ impl Motif {
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
 
-    /// Returns the places among codes at which one of its strands begins: found base by base, independent
-    /// of words.
+    /// Returns the places among codes at which one of the motif's strands begins. The search compares base by
+    /// base.
     pub fn hits(&self, codes: &[Code]) -> impl Iterator<Item = (usize, Forward)> {
         codes.windows(self.len()).enumerate().filter_map(|(at, window)| {
             let strand = self.strands.iter().position(|strand| strand == window)?;

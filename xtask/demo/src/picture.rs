@@ -10,9 +10,10 @@ use std::path::Path;
 use vmarray::VirtualArray;
 use vmarray::prelude::*;
 
-/// Computes every pixel's steps, tile by tile, on all threads of the pool. Progress counts tiles.
+/// Computes the steps of every pixel, tile by tile, on all threads of the pool. The progress bar counts
+/// tiles.
 ///
-/// Neighbouring tiles share pages, so threads that never share a pixel still share frames.
+/// Neighbouring tiles share pages, so threads share frames although they share no pixel.
 pub fn compute(picture: &Picture, words: &VirtualArray<u32>, progress: &ProgressBar) -> Result<()> {
     (0..picture.tiles()).into_par_iter().try_for_each_init(Vec::new, |row, number| {
         let (columns, rows) = picture.tile(number);
@@ -26,7 +27,8 @@ pub fn compute(picture: &Picture, words: &VirtualArray<u32>, progress: &Progress
     })
 }
 
-/// Writes the picture row by row; at most one row of it is in RAM outside the array. Progress counts rows.
+/// Writes the picture as PNG, row by row. Besides the array, RAM has at most one row. The progress bar counts
+/// rows.
 pub fn write_png(
     picture: &Picture,
     words: &VirtualArray<u32>,
@@ -53,7 +55,8 @@ pub fn write_png(
     Ok(())
 }
 
-/// Compares the array and the file with the formula, pixel by pixel, on all threads. Progress counts rows.
+/// Compares the array and the file with the formula, pixel by pixel, on all threads. The progress bar counts
+/// rows.
 pub fn verify(
     picture: &Picture,
     words: &VirtualArray<u32>,

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 use vmarray::VirtualArray;
 
-/// Runs a phase of a job under a progress bar, which only a terminal shows. Returns the phase's result and
-/// its duration. The bar has `len` units, or counts without an end if that is 0.
+/// Runs a phase of a job with a progress bar, which is visible only on a terminal. Returns the result and the
+/// duration of the phase. The bar has `len` units; with 0 it counts without an end.
 pub fn timed<R>(
     name: &'static str,
     len: usize,

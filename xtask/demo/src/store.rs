@@ -19,14 +19,14 @@ use vmarray::{AnyDevice, RaggedArray};
 const PIECE: usize = 1 << 13;
 /// The number of look-ups that a thread takes at a time.
 const BATCH: usize = 256;
-/// The longest subsequence that is looked up, in bases.
+/// Maximum length of a looked-up subsequence, in bases.
 pub const LOOKUP_MAX: usize = 2000;
-/// The length of the shortest subsequence, unless its record ends before.
+/// Minimum length of a looked-up subsequence, unless its record is shorter.
 pub const LOOKUP_MIN: usize = 20;
 
-/// A hash over a sequence, eight bases a step, the last step filled up with gaps. A reader stores it for
-/// the comparison with the file. Two sequences of one length that differ in one step have different
-/// hashes.
+/// A hash of a sequence, which the demo stores for each read sequence and compares with the file. Each step
+/// processes eight bases; gaps fill the last step. Two sequences of equal length that differ in one step have
+/// different hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
@@ -82,8 +82,7 @@ pub struct Store<'a> {
     pub strains: usize,
 }
 
-/// Creates a row of words for each record of each strain. The rows' offsets are kept on these devices,
-/// too.
+/// Creates a row of words for each record of each strain. The devices also store the offsets of the rows.
 pub fn rows(
     words: VirtualArray<u32>,
     genome: &Genome,
@@ -105,8 +104,8 @@ impl Store<'_> {
         self.rows.items()
     }
 
-    /// Reads `count` random subsequences; three of four begin in the `hot` words of the array. The result
-    /// does not depend on the threads.
+    /// Reads `count` random subsequences. Three quarters of them begin in the `hot` words of the array. The
+    /// result does not depend on the number of threads.
     pub fn look_up(
         &self,
         count: usize,
@@ -148,8 +147,8 @@ impl Store<'_> {
         Ok(Lookup { strain, place, bases, hash })
     }
 
-    /// Reads whole records, all of every strain. Returns a hash for each, in the order of the store.
-    /// Progress counts words.
+    /// Reads all records of all strains. Returns the hash of each record, in the order of the store. The
+    /// progress bar counts words.
     pub fn read_records(&self, progress: &ProgressBar) -> Result<Vec<Hash>> {
         let records = &self.genome.records;
         let one = |words: &mut Vec<u32>, row: usize| {
@@ -171,7 +170,8 @@ impl Store<'_> {
         Ok(pack::realigned(words, skip, bases).fold(hash, Hash::and))
     }
 
-    /// Searches a motif on the devices. Returns all hits, sorted, and the number of checked candidates.
+    /// Searches for a motif on the devices. Returns all hits, sorted, and the number of candidates that the
+    /// host checked.
     pub fn search(&self, motif: &Motif, progress: &ProgressBar) -> Result<(Vec<Hit>, usize)> {
         let (mut hits, mut candidates) = (Vec::new(), 0);
         for placement in motif.placements() {

@@ -20,7 +20,7 @@ pub struct Answers {
     pub hits: Vec<Hit>,
 }
 
-/// Checks all answers; the error names a wrong one. Progress counts records, of all strains.
+/// Checks all answers. The error names a wrong answer. The progress bar counts the records of all strains.
 pub fn verify(
     genome: &Genome,
     strains: usize,

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use vmarray::Element;
 
-/// An element made from its index.
+/// An element type whose values are computed from their index.
 pub trait Payload: Element {
     /// Its size, as in names of workloads.
     const SIZE: &'static str;
@@ -48,7 +48,7 @@ pub trait Payload: Element {
 pub struct Record {
     /// The index.
     pub id: u32,
-    /// Contents that do not matter.
+    /// Padding without meaning.
     pub rest: [u32; 9],
     /// The index again, for searches.
     pub last: u32,
@@ -115,8 +115,8 @@ impl Payload for Block {
     }
 }
 
-/// Generates indices below `count`: the one of rank `k` occurs in proportion to `1 / k^exponent`. Ranks
-/// are scattered, so that frequent indices are not neighbours.
+/// Generates indices below `count` by Zipf's law: the index of rank `k` occurs in proportion to `1 /
+/// k^exponent`. The ranks are scattered, so that frequent indices are not neighbours.
 pub fn zipf(count: usize, exponent: f64, seed: u64) -> Result<impl Iterator<Item = usize>> {
     let ranks = Zipf::new(count as f64, exponent)?.sample_iter(SmallRng::seed_from_u64(seed));
     Ok(ranks.map(move |rank| (rank as u64 - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % count))

@@ -13,7 +13,7 @@ use vmarray::{AnyDevice, device::Device};
 /// The number of shards.
 const SHARDS: usize = 16;
 
-/// Elements on one device behind a cache of the least recently used pages.
+/// Elements on one device with a cache of the most recently used pages under one lock.
 pub struct LockedCache<T> {
     shards: Vec<Mutex<Shard>>,
     len: usize,
@@ -36,8 +36,8 @@ struct Frame {
 }
 
 impl<T: Payload> LockedCache<T> {
-    /// Creates `len` elements, made from their indices, with about `cache_bytes` of frames, on the first
-    /// device.
+    /// Creates `len` elements on the first device, with a cache of about `cache_bytes` bytes. Each element is
+    /// computed from its index.
     pub fn new(devices: &[Arc<AnyDevice>], len: usize, page_len: usize, cache_bytes: usize) -> Result<Self> {
         let device = devices.first().context("there is no device")?;
         let page_bytes = page_len * size_of::<T>();

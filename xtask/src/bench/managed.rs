@@ -47,7 +47,7 @@ impl<T: Payload> ManagedMemory<T> {
         Ok(Some(memory))
     }
 
-    /// Moves all data to the GPU, so that the host has none of it cached.
+    /// Moves all data to the GPU, so that no page is in RAM.
     pub fn forget(&self) -> Result<()> {
         self.context.bind_to_thread()?;
         let location = sys::CUmemLocation {
@@ -67,7 +67,7 @@ impl<T: Payload> ManagedMemory<T> {
         Ok(self.context.synchronize()?)
     }
 
-    /// The elements. A page that is not in RAM migrates from the GPU at first use.
+    /// Returns the elements. A page that is not in RAM migrates from the GPU at its first use.
     pub fn slice(&self) -> &[T] {
         // SAFETY: as in `new`; no code writes to it any more.
         unsafe { std::slice::from_raw_parts(self.pointer as *const T, self.len) }

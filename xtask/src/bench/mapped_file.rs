@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::marker::PhantomData;
 
-/// Elements in a temporary file, mapped. Reads are slices; writes go to the page cache.
+/// Elements in a memory-mapped temporary file. Reads access the map as a slice, and writes go to the page
+/// cache.
 pub struct MappedFile<T> {
     file: File,
     map: Option<MmapMut>,
@@ -16,8 +17,8 @@ pub struct MappedFile<T> {
 }
 
 impl<T: Payload> MappedFile<T> {
-    /// Creates a file of about `bytes` bytes, in the system's folder for temporary files; it is unlinked
-    /// at once.
+    /// Creates a file of about `bytes` bytes in the system's folder for temporary files, and unlinks it at
+    /// once.
     pub fn new(bytes: usize) -> Result<Self> {
         let len = bytes / size_of::<T>();
         let path = std::env::temp_dir().join(format!("vmarray-bench-{}", std::process::id()));
@@ -44,8 +45,8 @@ impl<T: Payload> MappedFile<T> {
         self.len
     }
 
-    /// Writes back all changes and drops the file from the system's page cache. A system may keep it
-    /// nevertheless, above all if its temporary files are in RAM.
+    /// Writes back all changes, and removes the file from the system's page cache. A system may still keep
+    /// the file in RAM, for example if its temporary files are in RAM.
     pub fn forget(&mut self) -> Result<()> {
         self.map = None;
         self.file.sync_all()?;
@@ -61,8 +62,8 @@ impl<T: Payload> MappedFile<T> {
     }
 }
 
-/// Drops a file from the system's page cache, except for pages that are not written back yet. Returns
-/// whether the system can.
+/// Removes a file from the system's page cache, except for pages that are not written back yet. Returns false
+/// if the system does not support this.
 pub fn forget(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {

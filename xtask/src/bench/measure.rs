@@ -5,7 +5,7 @@ use anyhow::Result;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// One repetition: the amount of work, and its time.
+/// One repetition of a workload: the amount of work, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Seconds from the first thread's start to the last one's end.
@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 impl Unit {
-    /// A repetition's result.
+    /// Returns the result of a repetition, in this unit.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
         let (_, scale, is_time) = self.parts();
@@ -31,7 +31,7 @@ impl Unit {
 /// The repetitions of one contender.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// The repetitions that count.
+    /// The measured repetitions, without the warm-up.
     pub samples: Vec<Sample>,
     /// The total amount, including the warm-up.
     pub amount: f64,
@@ -50,10 +50,10 @@ impl Series {
     }
 }
 
-/// Repeats `run`: once to warm up, then until the effort is spent, at least twice; or once if that takes
-/// very long.
+/// Repeats `run`: once as a warm-up, then at least twice, until the effort is spent. If a repetition takes
+/// very long, runs it only once.
 ///
-/// A warm-up that takes long counts as a repetition itself.
+/// A long warm-up counts as a repetition.
 pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Result<Series> {
     let mut series = Series::default();
     let budget = effort.seconds * effort.runs as f64 * 1.5;
@@ -77,7 +77,7 @@ pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Resul
     Ok(series)
 }
 
-/// Runs `work` on threads that start together; each returns its amount.
+/// Runs `work` on threads that start at the same time. Each thread returns its amount of work.
 pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) -> Result<Sample> {
     let barrier = Barrier::new(threads);
     let cpu = cpu_seconds();
@@ -109,14 +109,14 @@ pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) ->
     Ok(Sample { wall: wall.max(1e-9), cpu, amount, threads })
 }
 
-/// Times work that starts its own threads; it returns its amount.
+/// Measures the time of work that starts its own threads, and returns its amount.
 pub fn timed(threads: usize, work: impl FnOnce() -> Result<f64>) -> Result<Sample> {
     let (cpu, start) = (cpu_seconds(), Instant::now());
     let amount = work()?;
     Ok(Sample { wall: start.elapsed().as_secs_f64().max(1e-9), cpu: cpu_seconds() - cpu, amount, threads })
 }
 
-/// Times `calls` calls by one thread, each of which does `amount`.
+/// Measures the time of `calls` calls by one thread. Each call does the amount `amount` of work.
 pub fn calls(calls: usize, amount: f64, mut call: impl FnMut() -> Result<()>) -> Result<Sample> {
     timed(1, || {
         (0..calls).try_for_each(|_| call())?;

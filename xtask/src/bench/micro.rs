@@ -56,8 +56,8 @@ struct Estimate {
 /// Medians in nanoseconds, by group, then function.
 type Medians = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Runs criterion benchmarks, without the ones that need a GPU if `host` is set; their results are in
-/// target/criterion. Prints a table of ratios; with `check`, fails if a ratio is outside of its bound.
+/// Runs the criterion benchmarks, whose results are in target/criterion. With `host`, omits the benchmarks
+/// that need a GPU. Prints a table of ratios. With `check`, fails if a ratio is outside of its bounds.
 pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let sh = project::shell()?;
     let metadata = project::members()?;

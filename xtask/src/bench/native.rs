@@ -31,8 +31,8 @@ fn compiler() -> Option<PathBuf> {
 }
 
 impl Native {
-    /// Compiles the kernels of a text, whose `malloc` has `heap_bytes` bytes; `None` if arrays are not on
-    /// a CUDA GPU, or without a compiler.
+    /// Compiles CUDA kernels from a text. The heap of `malloc` in kernels has `heap_bytes` bytes. `None` if
+    /// arrays are not on a CUDA GPU, or if there is no compiler.
     pub fn new(setup: &Setup, text: &str, heap_bytes: usize) -> Result<Option<Self>> {
         // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
@@ -80,8 +80,8 @@ impl Native {
         Ok(NativeMemory { context: Arc::clone(&self.context), bytes, address })
     }
 
-    /// Runs a kernel and waits for it. Arguments are words of 64 bits, of which shorter ones use the low
-    /// bits; the last one is a table, if any.
+    /// Runs a kernel and waits for its end. The arguments are words of 64 bits; a shorter parameter uses the
+    /// low bits of its word. A table, if there is one, is the last argument.
     ///
     /// # Safety
     /// The arguments must match the kernel's declaration, and memory must have the length that the

@@ -1,4 +1,4 @@
-//! The page BENCHMARKS.md and its plots, made from the records in docs/benchmarks.
+//! Generator of BENCHMARKS.md and its plots from the records in docs/benchmarks.
 //!
 //! `topics.toml` selects the rows and names them in words. The value of a row is the one of the newest record
 //! that has it. `gaps.md` holds the text behind the tables.
@@ -82,7 +82,7 @@ impl Records {
     }
 }
 
-/// Writes the page and its plots.
+/// Writes BENCHMARKS.md and its plots.
 pub fn write() -> Result<()> {
     for (path, text) in files()? {
         std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -91,7 +91,7 @@ pub fn write() -> Result<()> {
     Ok(())
 }
 
-/// Faults of the page and its plots: the files that differ from the ones made of the records.
+/// Returns the faults of BENCHMARKS.md and its plots: the files that differ from the result of the generator.
 pub fn faults() -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for (path, text) in files()? {
@@ -103,7 +103,7 @@ pub fn faults() -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// The path of a new record, from facts about its run.
+/// Returns the path of a new record, which consists of the date and properties of the run.
 #[cfg(feature = "array")]
 pub fn record_path(run: &Measurements) -> PathBuf {
     let device: String = run.fact("devices").chars().take_while(|c| !"(,".contains(*c)).collect();

@@ -52,7 +52,7 @@ fn parse(text: &str) -> (Results, Vec<&str>) {
     (results, others)
 }
 
-/// Adds results to the rows of the same name and unit; prints a message about results without a row.
+/// Adds results to the rows of the same name and unit. Prints a message about results without such a row.
 pub fn join(rows: &mut [Row], results: &Results) {
     for (name, (unit, values)) in results {
         let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use std::collections::HashMap;
 use std::hint::black_box;
 
-/// Plain memory, allocated at first use, and the measurements on it, in GB/s.
+/// Measurements on plain RAM, in GB/s, for comparison. The memory is allocated at the first use.
 pub struct Plain {
     bytes: usize,
     effort: Effort,
@@ -22,7 +22,7 @@ impl Plain {
         Self { bytes, effort, is_omitted: setup.is_alone, words: Vec::new(), known: HashMap::new() }
     }
 
-    /// Copies into the caller's buffers of a few MiB, as bulk reads do.
+    /// Measures copies into buffers of a few MiB, as bulk reads do.
     pub fn memcpy(&mut self, threads: usize) -> Result<Summary> {
         self.get("memcpy", threads, |words| {
             on_threads(threads, |thread| {
@@ -53,13 +53,13 @@ impl Plain {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Measures an addition to all words. Counts the bytes read; as many are written.
+    /// Measures an addition to all words. The result counts only the read bytes; the same number is written.
     pub fn update(&mut self, threads: usize) -> Result<Summary> {
         let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
         self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))
     }
 
-    /// Copies one half of the memory to the other.
+    /// Measures a copy of one half of the memory to the other half.
     pub fn copy(&mut self, threads: usize) -> Result<Summary> {
         self.get("copy", threads, |words| {
             let (from, to) = words.split_at_mut(words.len() / 2);
@@ -89,7 +89,7 @@ impl Plain {
     }
 }
 
-/// Searches all elements, none of which matches, by threads. Counts bytes.
+/// Measures a search of all elements by several threads, without a match. The result counts bytes.
 pub fn search<T: Sync>(
     elements: &[T],
     threads: usize,

@@ -13,10 +13,10 @@ const BAR: f64 = 20.0;
 /// The length of the shortest bar.
 const BAR_MIN: f64 = 2.0;
 
-/// Bars of one unit.
+/// A panel of bars with one unit.
 pub struct Panel {
     pub title: String,
-    /// Names, figures and roles, from top to bottom.
+    /// Name, value and role of each bar, from top to bottom.
     pub bars: Vec<(String, f64, Role)>,
     /// True if each decade has the same width.
     pub is_logarithmic: bool,

@@ -22,7 +22,7 @@ pub enum Way {
     Both,
 }
 
-/// The pairs of devices that copy.
+/// The pairs of devices between which a copy is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// The first one copies from the second one.
@@ -101,7 +101,7 @@ impl<'a> InFlight<'a> {
     }
 }
 
-/// The limits measured so far.
+/// The measured limits of the devices. Each limit is measured at its first use.
 pub struct Raw {
     effort: Effort,
     is_omitted: bool,
@@ -110,7 +110,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Allocates some memory of each device.
+    /// Allocates memory for the measurements on each device.
     pub fn new(setup: &Setup) -> Result<Self> {
         let bytes = if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
         Ok(Self { is_omitted: setup.is_alone, ..Self::of(&setup.devices, setup.brief, bytes)? })
@@ -137,7 +137,8 @@ impl Raw {
         self.get(Limit::Queued(way, LONG))
     }
 
-    /// Returns a limit: operations in thousands per second, elements in millions, all others in GB/s.
+    /// Returns a limit. Limits on operations are in thousands per second, on elements in millions per second,
+    /// and all other limits in GB/s.
     pub fn get(&mut self, what: Limit) -> Result<Summary> {
         if self.is_omitted {
             return Ok(Summary::NONE);

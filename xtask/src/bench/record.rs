@@ -30,7 +30,7 @@ impl Measurements {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// Returns a fact about the run.
+    /// Returns the value of `name` in the description of the run.
     pub fn fact(&self, name: &str) -> &str {
         self.about.iter().find(|(of, _)| of == name).map_or("unknown", |(_, value)| value)
     }
@@ -48,34 +48,34 @@ pub enum Role {
     Alternative,
 }
 
-/// One contender's result.
+/// The result of one contender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name: one of `CONTENDERS` in `bench/report.rs`, or the name of a program.
+    /// Name of the contender: one of `CONTENDERS` in `bench/report.rs`, or the name of a program.
     pub name: String,
     /// The version of a program or a driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Its role.
+    /// Role of the contender.
     pub role: Role,
-    /// Its repetitions.
+    /// Summary of the repetitions.
     pub summary: Summary,
 }
 
 /// One workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The name: family, operation, sizes, threads, separated by `/`.
+    /// Name of the workload: family, operation, sizes and threads, separated by `/`.
     pub name: String,
-    /// The unit of all its numbers.
+    /// Unit of all numbers in the row.
     pub unit: Unit,
-    /// The number and length of its repetitions.
+    /// Number and length of the repetitions.
     #[serde(skip)]
     pub effort: Effort,
-    /// True if only the array is measured.
+    /// True if the run measured only the array.
     #[serde(skip)]
     pub is_alone: bool,
-    /// The contenders, ours first if it is among them.
+    /// The results of the contenders. The array is the first if it was measured.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
     #[serde(default)]
@@ -83,7 +83,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without contenders.
+    /// Creates a row without entries.
     pub fn new(name: String, unit: Unit, effort: Effort) -> Self {
         Self { name, unit, effort, is_alone: false, entries: Vec::new(), counts: Vec::new() }
     }
@@ -93,12 +93,12 @@ impl Row {
         self.name.split('/').next().unwrap_or_default()
     }
 
-    /// The contender to compare with: the array.
+    /// Returns the entry of the array, with which the report compares the other entries.
     pub fn base(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.role == Role::Ours)
     }
 
-    /// All entries but ours, each with the factor by which ours is faster.
+    /// Returns all entries except for the array's, each with the factor by which the array is faster.
     pub fn ratios(&self) -> impl Iterator<Item = (&Entry, f64)> {
         let base = self.base().map(|entry| entry.summary.median);
         let others = self.entries.iter().filter(|entry| entry.role != Role::Ours);
@@ -107,14 +107,15 @@ impl Row {
         })
     }
 
-    /// The share of the binding limit that ours reaches: the lowest of several limits.
+    /// Returns the share of the limit that the array reaches. If the row has several limits, the lowest of
+    /// them counts.
     pub fn share_of_limit(&self) -> Option<f64> {
         let limits = self.ratios().filter(|(entry, _)| entry.role == Role::Limit);
         limits.map(|(_, ratio)| ratio).max_by(f64::total_cmp)
     }
 }
 
-/// The unit of a number: [`UNITS`] has the words.
+/// The unit of a number. [`UNITS`] describes each unit in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     #[serde(rename = "GB/s")]
@@ -167,7 +168,7 @@ impl Unit {
         }
     }
 
-    /// The symbol, in reports and in the output of peers.
+    /// Returns the symbol of the unit, as in reports and in the output of peer programs.
     pub fn symbol(self) -> &'static str {
         self.parts().0
     }
@@ -178,10 +179,10 @@ impl Unit {
     }
 }
 
-/// The median of several repetitions, and their range.
+/// The median of several repetitions, and the lowest and the highest value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The median; of an even number, the mean of the two in the middle.
+    /// The median. For an even number of values it is the mean of the two middle values.
     pub median: f64,
     /// The lowest value of all repetitions.
     pub low: f64,
@@ -211,7 +212,7 @@ impl Summary {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
     }
 
-    /// The same measurement in a unit that is `factor` times smaller.
+    /// Returns the same measurement in a unit that is `factor` times smaller.
     pub fn scaled(&self, factor: f64) -> Self {
         Self { median: self.median * factor, low: self.low * factor, high: self.high * factor, ..*self }
     }
@@ -220,10 +221,10 @@ impl Summary {
 /// The number and the length of repetitions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Effort {
-    /// Repetitions, in addition to one warm-up.
+    /// Number of repetitions, in addition to one warm-up.
     pub runs: usize,
-    /// The length of a repetition, if it can be chosen; other repetitions are fewer if they take much
-    /// longer.
+    /// Length of a repetition in seconds, if the workload can choose it. If repetitions of other workloads
+    /// take much longer, there are fewer of them.
     pub seconds: f64,
 }
 

@@ -53,8 +53,8 @@ pub fn meaning(contender: &str) -> Option<&'static str> {
     CONTENDERS.iter().find(|(name, _)| *name == contender).map(|(_, meaning)| *meaning)
 }
 
-/// Formats a row: its name, ours with its spread, and the others, each with the factor by which ours is
-/// faster.
+/// Formats a row: its name, the array's result with its spread, and the other results, each with the factor
+/// by which the array is faster.
 pub fn line(row: &Row) -> String {
     let unit = row.unit.symbol();
     let mut line = format!("{:46}", row.name);
@@ -87,8 +87,8 @@ pub fn line(row: &Row) -> String {
     line
 }
 
-/// Formats the whole run: the setup, a summary, a table for each family, a legend; and the changes since
-/// an earlier run.
+/// Formats a whole run: the setup, a summary, a table for each family, and a legend. With an earlier run,
+/// also formats the changes since then.
 pub fn markdown(run: &Measurements, earlier: Option<&Measurements>) -> String {
     let families: Vec<_> = FAMILIES
         .iter()

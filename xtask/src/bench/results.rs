@@ -5,7 +5,7 @@ pub use super::record::{Entry, Measurements, Role, Row};
 use anyhow::Result;
 use vmarray::{Element, VirtualArray};
 
-/// A contender that is measured in turn with others: its name, its role, and one repetition.
+/// A contender for measurements in turn: its name, its role, and a function that runs one repetition.
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 impl Row {
@@ -31,8 +31,8 @@ impl Row {
         Ok(series)
     }
 
-    /// Measures contenders in turn, so that changes of the machine affect all of them: once to warm up,
-    /// then as often as the effort requires.
+    /// Measures contenders in turn, so that changes of the machine's speed affect all of them. Each runs once
+    /// as a warm-up, and then as often as the effort requires.
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
         let mut all: Vec<Series> = contenders.iter().map(|_| Series::default()).collect();
         for turn in 0..=self.effort.runs {
@@ -61,7 +61,7 @@ impl Row {
         self.entries.push(Entry { name: name.into(), version: None, role, summary });
     }
 
-    /// Measures the array, and the bytes that it copies for each byte, or each operation, of the work.
+    /// Measures the array, and the number of bytes that it copies for each byte or operation of the work.
     pub fn ours<T: Element>(
         &mut self,
         array: &VirtualArray<T>,
@@ -81,7 +81,7 @@ impl Row {
         Ok(())
     }
 
-    /// Adds further numbers, if they are finite.
+    /// Adds further named numbers to the row, if they are finite.
     pub fn count(&mut self, counts: impl IntoIterator<Item = (&'static str, f64)>) {
         let counts = counts.into_iter().filter(|(_, value)| value.is_finite());
         self.counts.extend(counts.map(|(name, value)| (name.into(), value)));

@@ -10,13 +10,13 @@ use vmarray::device::DeviceKind;
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, VirtualArray, device::Device};
 
-/// Devices, threads, sizes and effort; the same for all workloads.
+/// The devices, threads, sizes and effort of a run, which all workloads share.
 pub struct Setup {
     /// The devices of arrays.
     pub devices: Vec<Arc<AnyDevice>>,
     /// The number of threads of workloads with many threads.
     pub threads: usize,
-    /// True if all sizes are small and all runs short.
+    /// True if all sizes are small, and all repetitions short.
     pub quick: bool,
     /// True if only the arrays are measured, without limits and other programs.
     pub is_alone: bool,
@@ -26,9 +26,9 @@ pub struct Setup {
     pub effort: Effort,
     /// The number and length of repetitions for families with many rows, or with little noise.
     pub brief: Effort,
-    /// The bytes of the one large array, for streams.
+    /// Length in bytes of the single large array, for streams.
     pub large_bytes: usize,
-    /// The bytes of all other arrays.
+    /// Length in bytes of all other arrays.
     pub medium_bytes: usize,
     /// The bytes of arrays that are compared with a peer's.
     pub peer_bytes: usize,
@@ -38,11 +38,12 @@ pub struct Setup {
     pub file_bytes: usize,
 }
 
-/// The most that a range operation moves in one call, in bytes.
+/// Maximum number of bytes that a range operation moves in one call.
 pub const CHUNK_BYTES: usize = 4 << 20;
 
 impl Setup {
-    /// Opens devices and decides sizes: by the devices' memory, or by free RAM if they are made of it.
+    /// Opens devices, and chooses the sizes by the memory of the devices, or by free RAM if the devices use
+    /// RAM.
     pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
         let devices = demo::devices::choose(devices)?;
         let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
@@ -102,7 +103,7 @@ impl Setup {
         counts
     }
 
-    /// The calls of one repetition if a call takes long.
+    /// Returns the number of calls in a repetition, for calls that take long.
     pub fn calls(&self) -> usize {
         if self.quick { 1 } else { 4 }
     }
@@ -143,7 +144,7 @@ impl Setup {
         Ok(builder.build()?)
     }
 
-    /// Creates an array with all elements made from their indices, and an empty cache.
+    /// Creates an array with an empty cache. Each element is computed from its index.
     pub fn filled<T: Payload>(
         &self,
         bytes: usize,
@@ -155,7 +156,7 @@ impl Setup {
         Ok(array)
     }
 
-    /// Makes all elements from their indices, and empties the cache.
+    /// Computes each element from its index, and empties the cache.
     pub fn fill<T: Payload>(&self, array: &VirtualArray<T>) -> Result<()> {
         let chunk = (CHUNK_BYTES / size_of::<T>()).next_multiple_of(array.page_len());
         on_threads(self.threads, |thread| {
@@ -172,8 +173,8 @@ impl Setup {
     }
 }
 
-/// Returns the share of a thread in `len` elements: all of the same length but the last ones, in multiples
-/// of `unit`.
+/// Returns the range of a thread in `len` elements. The lengths are multiples of `unit`, and equal except for
+/// the last threads.
 pub fn part(len: usize, threads: usize, thread: usize, unit: usize) -> Range<usize> {
     let units = len.div_ceil(unit);
     let at = |thread: usize| (units * thread / threads * unit).min(len);

@@ -99,20 +99,20 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
 ];
 
-/// Takes long, and compares the array with itself: runs only on request.
+/// Families that compare settings of the array with each other. They take long, so they run only on request.
 pub const TUNING: &[Family] = &[Family {
     name: "tuning",
     about: "Defaults (ours), compared with the advice of profiles and the best settings by hand",
     run: tuning::run,
 }];
 
-/// The inputs and the results of workloads.
+/// The inputs and the results of all workloads of a run.
 pub struct Bench {
     /// Devices, threads, sizes.
     pub setup: Rc<Setup>,
-    /// Limits of the devices.
+    /// Measured limits of the devices.
     pub raw: Raw,
-    /// The same work on plain memory.
+    /// Measurements of the same work on plain RAM.
     pub plain: Plain,
     /// Prefixes of the workloads to run; all if empty.
     pub only: Vec<String>,

@@ -11,20 +11,20 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ReturnType, Stmt, Type, UnOp};
 
-/// One change.
+/// A place of a mutation: a change of a piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The bytes that it concerns.
+    /// The changed bytes of the file.
     pub range: Range<usize>,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is done to them.
+    /// The change of these bytes.
     pub change: Change,
-    /// The function that it is in.
+    /// The function that contains the change.
     pub function: String,
 }
 
-/// What is done to a piece of code.
+/// The kind of a change to a piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Another operator in the place of the bytes.
@@ -40,7 +40,8 @@ pub enum Change {
 }
 
 impl Site {
-    /// What names the change in a list that outlives other changes of the file: no line, but the text.
+    /// Returns a key of the change that stays valid when other parts of the file change. It contains the
+    /// text, and no line number.
     pub fn key(&self, text: &str) -> String {
         let code = text[self.range.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
         let code: String = code.chars().take(80).collect();
@@ -61,7 +62,7 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// All changes of a file.
+/// Returns all possible changes of a file.
 pub fn find(text: &str) -> Result<Vec<Site>> {
     let file = syn::parse_file(text).context("not a Rust file")?;
     let mut finder = Finder { text, sites: Vec::new(), functions: Vec::new(), is_constant: 0 };
@@ -69,7 +70,7 @@ pub fn find(text: &str) -> Result<Vec<Site>> {
     Ok(finder.sites)
 }
 
-/// The file with changes in it, each with its number.
+/// Returns the text of the file with all changes, each under its number.
 pub fn apply(text: &str, sites: &[(u32, Site)]) -> String {
     let mut sites: Vec<_> = sites.iter().collect();
     // The outer one of two first. Of the same code the condition first, which stands around all of it.
@@ -120,7 +121,7 @@ fn changed(text: &str, number: u32, site: &Site, inner: &[&(u32, Site)]) -> Stri
     format!("/*<{number}*/{code}/*>*/")
 }
 
-/// The number of the innermost change that a byte of a file with changes belongs to.
+/// Returns the number of the innermost change that contains a byte of a changed file.
 pub fn around(text: &str, byte: usize) -> Option<u32> {
     let mut open = Vec::new();
     for (at, _) in text.get(..byte)?.match_indices("/*") {

@@ -27,7 +27,7 @@ struct Word {
     budget: usize,
 }
 
-/// Budgets, goals and exempt paths.
+/// The budgets of words, the goals, and the exempt paths.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -36,7 +36,7 @@ pub struct Budget {
     word: BTreeMap<String, Word>,
 }
 
-/// Lines of prose of a set of files, and the numbers of lines that hold each word.
+/// The number of lines of prose in a set of files, and the number of lines that contain each word.
 #[derive(Default)]
 pub struct Counts {
     lines: usize,
@@ -80,7 +80,7 @@ impl Budget {
         Ok(counts)
     }
 
-    /// Words that exceed their budget, each as one sentence.
+    /// Returns a sentence about each word that exceeds its budget.
     pub fn faults(&self, counts: &Counts) -> Vec<String> {
         let exceeds = |word: &Word, count: usize| count > word.budget && counts.rate(count) > word.goal;
         let found = self.word.iter().zip(&counts.words).filter(|((_, word), count)| exceeds(word, **count));
@@ -94,7 +94,7 @@ impl Budget {
         found.map(sentence).collect()
     }
 
-    /// A note on budgets that could be lower; empty if there is none.
+    /// Returns a note on budgets that could be lower, or an empty text.
     pub fn slack(&self, counts: &Counts) -> String {
         let below = self.word.iter().zip(&counts.words).filter(|((_, word), count)| **count < word.budget);
         let list: Vec<_> =
@@ -105,7 +105,8 @@ impl Budget {
         }
     }
 
-    /// Lowers budgets to the present counts, in the file. Comments and order of the file stay.
+    /// Lowers the budgets in the file to the present counts. Comments and the order of the file do not
+    /// change.
     pub fn tighten(&self, counts: &Counts) -> Result<()> {
         let path = project::root().join(FILE);
         let text = std::fs::read_to_string(&path)?;
@@ -132,8 +133,8 @@ impl Budget {
         lowered
     }
 
-    /// A table of words and rates, then files by the number of lines that hold a word, worst first. A path
-    /// restricts the files; the path of one file lists the lines instead.
+    /// Returns a table of words and rates, and the files with the most lines that contain a word. A path
+    /// restricts the report to files below it. For the path of a file, the report lists the lines.
     pub fn report(&self, counts: &Counts, path: Option<&Path>) -> String {
         let mut text = format!("{:>7} lines of prose\n", counts.lines);
         let _ = writeln!(text, "{:>7} {:>7} {:>9} {:>6}  word", "lines", "budget", "per 1000", "goal");

@@ -47,17 +47,18 @@ impl Bucket {
         Self { server, name, client }
     }
 
-    /// Location of a store without retries, because the server answers all requests.
+    /// Returns the location of a store. Its client does not retry requests, because the server answers all of
+    /// them.
     pub fn at(&self, prefix: &str) -> Location {
         Location::objects(Arc::clone(&self.client), prefix)
     }
 
-    /// As [`at`](Self::at), with a separate client.
+    /// Returns a location as [`at`](Self::at) does, with a separate client that uses the credentials `keys`.
     pub fn at_with(&self, prefix: &str, keys: Keys) -> Location {
         Location::objects(client(&self.name, self.server.port(), keys, 0), prefix)
     }
 
-    /// As [`at`](Self::at), through a proxy and with `retries` retries.
+    /// Returns a location as [`at`](Self::at) does, through a proxy and with at most `retries` retries.
     pub fn at_by(&self, proxy: &Proxy, prefix: &str, retries: usize) -> Location {
         Location::objects(client(&self.name, proxy.port(), self.server.keys(), retries), prefix)
     }
@@ -67,7 +68,7 @@ impl Bucket {
         Proxy::new(self.server.port(), decide)
     }
 
-    /// Names of all objects in order.
+    /// Returns the names of all objects in the bucket, in order.
     pub fn names(&self) -> Vec<String> {
         let client = Arc::clone(&self.client);
         let mut names: Vec<String> = wait_for(async move {

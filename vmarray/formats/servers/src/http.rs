@@ -6,13 +6,13 @@ use std::io::{self, BufRead, Read};
 pub struct Message {
     /// The first line and the headers, unchanged, with the empty line.
     pub head: String,
-    /// The body, with the chunk lengths if the sender used chunks.
+    /// The body. If the sender used chunked encoding, it includes the lengths of the chunks.
     pub body: Vec<u8>,
 }
 
 impl Message {
-    /// Reads a message; none at the end of the connection. `has_body` returns whether the message can have a
-    /// body, which its head does not determine.
+    /// Reads a message; returns `None` at the end of the connection. `has_body` receives the head, and must
+    /// return true if the message can have a body: the head of a response does not determine this.
     pub fn read(from: &mut impl BufRead, has_body: impl FnOnce(&str) -> bool) -> io::Result<Option<Self>> {
         let mut head = String::new();
         loop {
@@ -51,7 +51,7 @@ impl Message {
         fields.find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// The head with another length of the body; it must have a length.
+    /// Returns the head with another length of the body. The head must contain a length.
     pub fn head_of(&self, len: usize) -> String {
         let is_length = |line: &str| line.to_ascii_lowercase().starts_with("content-length:");
         let with =

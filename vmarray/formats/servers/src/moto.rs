@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::bucket::Keys;
 
-/// The server. It ends with its input, at the latest with this process.
+/// The S3 server moto in a Python process. It ends at the end of its input, at the latest with this process.
 pub struct Moto {
     pub(crate) port: u16,
     pub(crate) keys: Keys,
@@ -43,7 +43,7 @@ impl Moto {
         Some(Self { port, keys: Keys { id: id.into(), secret: secret.into() }, peer: Mutex::new(peer) })
     }
 
-    /// Runs a command in Python with its own clients.
+    /// Runs a command in Python with Python's own S3 clients.
     ///
     /// # Panics
     /// If the command fails, with Python's output.

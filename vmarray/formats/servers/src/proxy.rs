@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::http::Message;
 
-/// Kind of a failure.
+/// Kind of a failure that the proxy causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The server does not receive the request; the response has this status.
@@ -26,7 +26,7 @@ pub enum Fault {
 /// A request that the proxy received, and the failure that the rule selects for it.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Number of earlier requests.
+    /// Number of requests before this one.
     pub number: usize,
     pub method: String,
     /// The path with the query.
@@ -44,7 +44,8 @@ struct Shared {
     seen: Mutex<Vec<Request>>,
 }
 
-/// A proxy in front of a local server. It runs until the program ends, because connections do.
+/// A proxy in front of a local server, which causes failures by a rule. It runs until the program ends,
+/// because clients keep their connections open.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::bucket::Keys;
 
-/// The server, in this process.
+/// The S3 server of the crate `s3s`, in this process.
 pub struct S3s {
     pub(crate) port: u16,
     pub(crate) keys: Keys,

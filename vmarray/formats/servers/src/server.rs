@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// The server as moto, if it is moto.
+    /// Returns the server if it is moto, else `None`.
     pub fn moto(&self) -> Option<&Moto> {
         match self {
             Self::Moto(moto) => Some(moto),

@@ -86,7 +86,7 @@ fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leav
 
 fn leaf(path: &str, number: Number, within: &[(usize, usize)], offset: usize) -> Leaf {
     let axes = within.iter().map(|(len, _)| *len).collect();
-    // Contiguous innermost arrays are one run.
+    // Merge nested array types whose elements are contiguous into one run of bytes.
     let (mut run_bytes, mut outer) = (number.bytes(), within);
     while let [before @ .., (len, stride)] = outer
         && *stride == run_bytes

@@ -120,8 +120,8 @@ impl<T: Element + KernelType> Zarr<T> {
         &self.fields[0].1.shape
     }
 
-    /// The extents of a chunk, or of a shard if the store has shards. For structs, of the array of the first
-    /// field.
+    /// Returns the extents of a chunk, or of a shard if the store has shards. For a struct, they are the
+    /// extents in the array of the first field.
     #[must_use]
     pub fn chunk(&self) -> &[usize] {
         &self.fields[0].1.chunk
@@ -140,8 +140,8 @@ impl<T: Element + KernelType> Zarr<T> {
         })
     }
 
-    /// Reads all elements into a view, whose shape must equal the store's. Blocks; several threads read and
-    /// decompress chunks.
+    /// Reads all elements into a view, which must have the shape of the store. Blocks; several threads read
+    /// and decompress chunks.
     ///
     /// # Errors
     /// [`ShapeMismatch`](Error::ShapeMismatch), before anything is read; [`Corrupted`](Error::Corrupted) with
@@ -152,8 +152,9 @@ impl<T: Element + KernelType> Zarr<T> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
-    /// Reads a box of the store's elements into a view, whose shape must equal the box's. Use it to process a
-    /// store larger than memory part by part. Chunks that overlap the box are read whole.
+    /// Reads a box of the store's elements into a view, which must have the shape of the box. Use it to
+    /// process a store larger than memory part by part. The call reads all chunks that overlap the box as a
+    /// whole.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), and [`RankMismatch`](Error::RankMismatch),

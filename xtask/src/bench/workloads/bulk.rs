@@ -61,7 +61,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Reads by all threads: each reads its share into its buffer, piece by piece.
+/// Measures reads by several threads. Each thread reads its share into its buffer, piece by piece.
 pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     by_pieces(array, threads, chunk, |start, buffer| {
         array.read(start, buffer)?;
@@ -70,8 +70,8 @@ pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -
     })
 }
 
-/// Writes by all threads: each writes its share from its buffer, piece by piece. The first and the last
-/// element of each piece have the right values.
+/// Measures writes by several threads. Each thread writes its share from its buffer, piece by piece. The
+/// first and the last element of each piece get the values of their indices.
 pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     by_pieces(array, threads, chunk, |start, buffer| {
         let last = buffer.len() - 1;

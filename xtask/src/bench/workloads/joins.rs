@@ -1,5 +1,5 @@
-//! Joins of two index sets on their devices: tuples of four columns, two of them common; compared with the
-//! same in RAM. And groups of one set by two columns.
+//! Workloads on index sets: joins of two sets on their devices, compared with joins in RAM, and groups of one
+//! set by two columns. Tuples have four columns, of which the two sets share two.
 
 use super::Bench;
 use crate::bench::measure::{Unit, timed};

@@ -63,7 +63,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Reads all elements by all threads: each gets its share in order.
+/// Measures reads of single elements by several threads. Each thread reads its share in order.
 pub fn per_thread<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
     on_threads(threads, |thread| {
         let part = part(array.len(), threads, thread, array.page_len());
