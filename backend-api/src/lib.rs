@@ -7,10 +7,11 @@
 //! - owners that release memory on drop ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]),
 //! - the tickets of queues that software executes ([`Timeline`]),
 //! - copies of memory that other threads may access at the same time ([`racy`]),
-//! - wrappers that count calls and inject failures ([`wrap`]),
-//! - a conformance suite for backends (feature `conformance`). Its [reference
-//!   device](https://docs.rs/crate/vmarray-backend-api/latest/source/src/conformance/reference/device.rs),
-//!   which uses host RAM and is one file, is a template for a new backend.
+//! - failures to inject, and the forwarding of methods by wrappers ([`wrap`]).
+//!
+//! The crate `vmarray-conformance` has a conformance suite for backends. Its [reference
+//! device](https://docs.rs/crate/vmarray-conformance/latest/source/src/reference/device.rs), which uses host
+//! RAM and is one file, is a template for a new backend.
 //!
 //! # The contract
 //!
@@ -140,9 +141,6 @@ mod validate;
 mod waker;
 mod work;
 pub mod wrap;
-
-#[cfg(feature = "conformance")]
-pub mod conformance;
 
 pub use absence::{Absence, AbsenceKind, refused_library};
 pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, HostMemory, Progress};

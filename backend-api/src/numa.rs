@@ -19,6 +19,8 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 
 pub use system::Processors;
+#[cfg(all(target_os = "linux", any(test, feature = "testing"), not(miri)))]
+pub use system::memory_policy;
 
 /// The folders in which Linux describes bus devices and nodes. Other systems lack them.
 const BUS: &str = "/sys/bus/pci/devices";
@@ -68,19 +70,19 @@ fn numbers(list: &str) -> Option<impl Iterator<Item = usize> + use<>> {
 
 /// Returns the node if it is known and the machine has several.
 fn one_of_several(node: Option<u32>) -> Option<u32> {
-    #[cfg(any(test, feature = "conformance"))]
+    #[cfg(any(test, feature = "testing"))]
     let is_assumed = ASSUMED.load(std::sync::atomic::Ordering::Relaxed);
-    #[cfg(not(any(test, feature = "conformance")))]
+    #[cfg(not(any(test, feature = "testing")))]
     let is_assumed = false;
     node.filter(|_| is_assumed || *SEVERAL)
 }
 
-#[cfg(any(test, feature = "conformance"))]
+#[cfg(any(test, feature = "testing"))]
 static ASSUMED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// Treats this machine as one with several nodes from now on, and `processors` as the processors of `node`.
 /// For tests on a machine with a single node.
-#[cfg(any(test, feature = "conformance"))]
+#[cfg(any(test, feature = "testing"))]
 pub fn assume(node: u32, processors: Processors) {
     ASSUMED.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut known = PROCESSORS.lock();
@@ -245,14 +247,9 @@ mod tests {
         assert_eq!((online(&other.0), online(&other.0.join("missing"))), (1, 1));
     }
 
-    #[cfg(all(target_os = "linux", feature = "conformance", not(miri)))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     mod on_linux {
-        use std::sync::Arc;
-
-        use super::super::system::memory_policy;
         use super::*;
-        use crate::conformance::reference::ReferenceDevice;
-        use crate::{Device, DeviceInfo, HostAllocation, HostBuffer, HostMemory, Result};
 
         #[test]
         fn a_preference_ends_with_its_guard() {
@@ -297,54 +294,6 @@ mod tests {
             assert_eq!(Processors::of(0).unwrap(), before);
             assert!(OnNode::run(Some(node + 2)).processors_before().is_none());
             assert_eq!(Processors::of(0).unwrap(), before);
-        }
-
-        /// A device on a node, which notes the policy at each allocation of host memory.
-        #[derive(Debug)]
-        struct Attached {
-            inner: ReferenceDevice,
-            info: DeviceInfo,
-            seen: Mutex<Vec<Option<libc::c_int>>>,
-        }
-
-        // SAFETY: all calls are forwarded.
-        unsafe impl Device for Attached {
-            crate::forward! { self => self.inner;
-                memory create_queue release_queue allocate release import_host release_host
-                wipe_on_release sync submit fill search gather scatter compute prepare launch prepare_launches
-                kernel_facts poll wait wake reaches order_after
-            }
-
-            fn info(&self) -> &DeviceInfo {
-                &self.info
-            }
-
-            fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
-                self.seen.lock().push(memory_policy());
-                self.inner.allocate_host(bytes, kind)
-            }
-        }
-
-        #[test]
-        fn page_locked_memory_is_asked_for_near_its_device() {
-            assume(0, Processors::of(0).unwrap());
-            if memory_policy().is_none() {
-                return;
-            }
-            let seen = |node, kind| {
-                let inner = ReferenceDevice::new(1 << 20);
-                let mut info = inner.info().clone();
-                info.numa_node = node;
-                let device = Arc::new(Attached { inner, info, seen: Mutex::default() });
-                // The reference device has no page-locked memory; the request is enough for the test.
-                let _ = HostBuffer::new(&device, 100, kind);
-                assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
-                device.seen.lock().clone()
-            };
-            assert_eq!(seen(Some(0), HostMemory::Pinned), [Some(libc::MPOL_PREFERRED)]);
-            assert_eq!(seen(None, HostMemory::Pinned), [Some(libc::MPOL_DEFAULT)]);
-            // The system places the pages when the program first touches them, by the policy of that moment.
-            assert_eq!(seen(Some(0), HostMemory::Pageable), [Some(libc::MPOL_DEFAULT)]);
         }
     }
 }

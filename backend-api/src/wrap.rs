@@ -1,21 +1,11 @@
-//! Wrappers around any device for tests: they count its work, or inject failures.
+//! Parts of devices that wrap other devices: [forwarding](crate::forward) of methods, and failures to inject.
 //!
-//! Each wrapper is a [`Device`](crate::Device) itself and passes the conformance suite, so wrappers can be
-//! nested. For simulated time see `SimulatedDevice` in `vmarray-backend-host`. Wrappers that detect
-//! corruption or store data redundantly are in `vmarray-redundancy`.
-//!
-//! | wrapper | purpose |
-//! |---|---|
-//! | [`Counting`] | counts a program's calls, copies, bytes and kernels, for assertions |
-//! | [`Faulty`] | tests a program against refusals, deferred failures, and the loss of the device |
+//! `vmarray-conformance` has wrappers for tests, `vmarray-redundancy` has wrappers that detect corruption or
+//! store data redundantly.
 
-mod counting;
 mod fault;
-mod faulty;
 mod forward;
 mod random;
 
-pub use counting::{Counting, Counts, Work};
 pub use fault::{Fault, FaultPlan, Operation, Strike};
-pub use faulty::Faulty;
 pub use random::SplitMix64;

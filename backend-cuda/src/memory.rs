@@ -154,8 +154,8 @@ impl Drop for DeviceMemory {
 mod tests {
     use std::sync::Arc;
 
-    use backend_api::conformance::{Limits, Outcome, checks};
     use backend_api::{Commit, Device, DeviceBuffer, ErrorKind};
+    use vmarray_conformance::{Limits, Outcome, checks};
 
     use crate::fake::{Scene, device, driven, mapped_bytes};
     use crate::options::Options;

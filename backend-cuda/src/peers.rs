@@ -67,8 +67,8 @@ pub(crate) fn queue_of(core: &Core, operation: &'static str, ticket: Ticket) -> 
 mod tests {
     use std::sync::mpsc;
 
-    use backend_api::conformance::{Limits, Outcome, run_peers};
     use backend_api::{Commit, Device, DeviceBuffer, Progress, Queue as OwnedQueue, Transfer};
+    use vmarray_conformance::{Limits, Outcome, run_peers};
 
     use super::*;
     use crate::fake;

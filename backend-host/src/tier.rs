@@ -107,7 +107,8 @@ impl Tier {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use backend_api::{Device, wrap::Counting};
+    /// # use backend_api::Device;
+    /// # use vmarray_conformance::wrap::Counting;
     /// # use backend_host::{HostDevice, Tier};
     /// let one: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20)?);
     /// let other: Arc<dyn Device> = Arc::new(Counting::new(HostDevice::new(1 << 20)?));

@@ -21,13 +21,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use vmarray::device::wrap::Fault;
 use vmarray::device::wrap::SplitMix64;
-use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
 use vmarray::home::{ChannelHome, ReplicaState};
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, Discovery, Element, EvictionPolicy, Placement, VirtualArray, device::Device};
+use vmarray_conformance::wrap::Faulty;
 
 type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 

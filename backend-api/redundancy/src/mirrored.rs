@@ -51,7 +51,7 @@ use state::{Length, State};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use backend_api::wrap::Faulty;
+/// use vmarray_conformance::wrap::Faulty;
 /// use vmarray_redundancy::{Mirrored, Replica, ReplicaState};
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
 /// # use backend_host::HostDevice;

@@ -64,7 +64,7 @@ use worker::MemberWorker;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use backend_api::wrap::Faulty;
+/// use vmarray_conformance::wrap::Faulty;
 /// use vmarray_redundancy::{ParityGroup, ReplicaState};
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
 /// # use backend_host::HostDevice;

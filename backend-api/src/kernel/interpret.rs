@@ -284,7 +284,7 @@ impl<'a> Interpreter<'a> {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn run_together(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Report> {
-        if !group_ops::can(self.kernel.body()) {
+        if !self.runs_together() {
             return self.run_part(parts, views);
         }
         let mut all = Report::default();
@@ -292,6 +292,13 @@ impl<'a> Interpreter<'a> {
         let state = State::new(self, &flat, views);
         group_ops::run(state, parts, |report| all = all.and(report))?;
         Ok(all)
+    }
+
+    /// Returns true if [`run_together`](Self::run_together) runs the items of a group together.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn runs_together(&self) -> bool {
+        group_ops::can(self.kernel.body())
     }
 
     /// Runs a range of [parts](Self::parts), and returns the report of each failed item, in the order of

@@ -91,7 +91,7 @@ mod os {
     }
 
     /// Returns the memory policy of the calling thread; `None` if the system does not report it.
-    pub(in crate::numa) fn memory_policy() -> Option<libc::c_int> {
+    pub fn memory_policy() -> Option<libc::c_int> {
         let (mut mode, unused) = (0, null_mut::<libc::c_ulong>());
         // SAFETY: the call writes one integer; for a null pointer it writes no nodes.
         let status = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, unused, 0, unused, 0) };
@@ -123,8 +123,8 @@ mod os {
     }
 }
 
-#[cfg(all(target_os = "linux", feature = "conformance", test, not(miri)))]
-pub(super) use os::memory_policy;
+#[cfg(all(target_os = "linux", any(test, feature = "testing"), not(miri)))]
+pub use os::memory_policy;
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) use os::{any_memory, prefer_memory};
 

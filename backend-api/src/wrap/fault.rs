@@ -84,7 +84,8 @@ impl Operation {
 /// [`Faulty`](super::Faulty), and for devices that inject faults themselves, such as a simulation.
 ///
 /// ```
-/// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+/// use backend_api::{Device, ErrorKind, wrap::{Fault, Operation}};
+/// use vmarray_conformance::wrap::Faulty;
 /// # let second = backend_host::HostDevice::new(1 << 20)?;
 /// let fault = || Fault::new(Operation::Submit, ErrorKind::Driver);
 /// # let outcomes = |fault: Fault| {

@@ -4,9 +4,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use backend_api::conformance::{Limits, Outcome, check_drop, random, run_peers};
 use backend_api::{Device, Reach};
 use backend_cuda::{CudaDevice, Options, Route};
+use vmarray_conformance::{Limits, Outcome, check_drop, random, run_peers};
 
 /// Opens the first NVIDIA GPU.
 fn open(options: &Options) -> Arc<CudaDevice> {
@@ -19,7 +19,7 @@ macro_rules! suite {
         mod $name {
             use super::*;
             static DEVICE: LazyLock<Arc<CudaDevice>> = LazyLock::new(|| open(&$options));
-            backend_api::conformance_tests!(
+            vmarray_conformance::conformance_tests!(
                 #[ignore = "needs an NVIDIA GPU"]
                 DEVICE.clone()
             );

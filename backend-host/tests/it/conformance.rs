@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backend_api::Device;
-use backend_api::conformance::{Limits, Outcome, check_drop, run_peers};
+use vmarray_conformance::{Limits, Outcome, check_drop, run_peers};
 use vmarray_redundancy::Checksummed;
 
 use backend_host::{
@@ -89,7 +89,7 @@ macro_rules! suite {
     ($name:ident, $device:expr) => {
         mod $name {
             use super::*;
-            backend_api::conformance_tests!($device);
+            vmarray_conformance::conformance_tests!($device);
         }
     };
 }

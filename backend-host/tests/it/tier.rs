@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use backend_api::wrap::{Counting, Fault, Faulty, Operation, SplitMix64};
+use backend_api::wrap::{Fault, Operation, SplitMix64};
 use backend_api::{
     Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Queue,
     QueueHandle, Result, Scatter, Search, Ticket, Transfer,
 };
 use backend_host::{FileDevice, HostDevice, SimulatedDevice, StoreDevice, Tier};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 /// Length of cached pages in most tests.
 const PAGE: usize = 256;

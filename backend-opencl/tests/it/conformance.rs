@@ -5,8 +5,8 @@
 use std::sync::{Arc, OnceLock};
 
 use backend_api::Device;
-use backend_api::conformance::{Limits, Outcome, checks, run_all};
 use backend_opencl::{OpenClDevice, Options};
+use vmarray_conformance::{Limits, Outcome, checks, run_all};
 use vmarray_redundancy::Checksummed;
 
 use crate::{chosen, open};
@@ -24,7 +24,7 @@ fn first() -> Option<Arc<OpenClDevice>> {
 
 mod the_first_device {
     use super::*;
-    backend_api::conformance_tests!(first(), limits());
+    vmarray_conformance::conformance_tests!(first(), limits());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn random_kernels_match_the_interpreter() {
         (named("VMARRAY_TEST_KERNELS").unwrap_or(48), named("VMARRAY_TEST_SEED").unwrap_or(1000));
     for found in chosen() {
         let device = open(&found, &Options::new());
-        let run = backend_api::conformance::random::launch_all(&device, seed..seed + number);
+        let run = vmarray_conformance::random::launch_all(&device, seed..seed + number);
         println!("{}: {run} of {number} random kernels", device.info());
         // All other programs need `f64`, which some devices lack.
         assert!(run >= number / 2);

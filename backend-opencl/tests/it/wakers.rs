@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use backend_api::conformance::{Outcome, check_drop};
 use backend_api::{Device, Elements, Fill, Gather, HostMemory, Progress, Transfer};
 use backend_opencl::Options;
+use vmarray_conformance::{Outcome, check_drop};
 
 use crate::{Scene, chosen, open};
 

@@ -89,7 +89,8 @@ pub enum AnyDevice {
     /// ```
     /// use vmarray::prelude::*;
     /// use std::sync::Arc;
-    /// use vmarray::device::{Device, wrap::Counting};
+    /// use vmarray::device::Device;
+    /// use vmarray_conformance::wrap::Counting;
     /// use vmarray::host::HostDevice;
     /// use vmarray::AnyDevice;
     /// let own = Arc::new(Counting::new(HostDevice::new(1 << 20)?));

@@ -61,7 +61,8 @@ impl<T: Element> Core<T> {
 mod tests {
     use std::ops::ControlFlow;
 
-    use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
+    use backend_api::wrap::{Fault, Operation, SplitMix64};
+    use vmarray_conformance::wrap::Faulty;
 
     use super::*;
     use crate::ErrorKind;

@@ -12,9 +12,10 @@ use crate::common::executor::{Executor, all, block_on};
 use crate::common::{Numbers, POLICIES, Shape, together};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
 use vmarray::{ErrorKind, VirtualArray, device::Device};
+use vmarray_conformance::wrap::Faulty;
 
 /// Runs a closure while another thread holds a page exclusively.
 fn while_another_thread_holds(array: &VirtualArray<u32>, page: usize, run: impl FnOnce()) {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vmarray::device::wrap::{Fault, Faulty};
+use vmarray::device::wrap::Fault;
 use vmarray::device::{
     Device, DeviceSpan, ErrorKind as DeviceErrorKind, HostAllocation, HostBuffer, HostId, HostMemory,
     Progress, Queue, Request, Ticket, Transfer,
@@ -13,6 +13,7 @@ use vmarray::device::{
 use vmarray::host::HostDevice;
 use vmarray::kernel::Own;
 use vmarray::{AnyDevice, Builder, Error, Placement, Result, VirtualArray, device, prelude::*};
+use vmarray_conformance::wrap::Faulty;
 
 use crate::common::executor::block_on;
 use crate::common::{Numbers, as_any, host};

@@ -13,10 +13,10 @@ use crate::common::counted::moved;
 use crate::common::executor::block_on;
 use crate::common::{Numbers, POLICIES, as_any, devices};
 use vmarray::device::Device;
-use vmarray::device::wrap::Counting;
 use vmarray::expr::index;
 use vmarray::source::{Home, HomeMut};
 use vmarray::{AnyDevice, Field, Placement, Source, device::HostMemory};
+use vmarray_conformance::wrap::Counting;
 
 /// Memory that the test can read too, like a mapped file of another process. There is one thread, and the
 /// test reads only between operations of the source.

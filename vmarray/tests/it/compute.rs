@@ -7,10 +7,11 @@ use vmarray::prelude::*;
 use crate::common::counted::{LEN, PAGE, counted, described, moved};
 use crate::common::{Numbers, Shape, as_any, changed_ranges, host};
 use bytemuck::{Pod, Zeroable};
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::expr::index;
 use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, Field, VirtualArray, field};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]

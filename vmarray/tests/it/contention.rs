@@ -7,8 +7,9 @@ use vmarray::prelude::*;
 
 use crate::common::{Shape, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::{ErrorKind, Field};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 /// While one thread flushes and waits for a guard, the guard's thread can use all other pages.
 #[test]

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::device::{self, Reach};
 use vmarray::host::{SimulatedDevice, SimulatedFabric};
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, Placement};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use crate::common::{Numbers, Shape, as_any, changed_ranges, host, together};
 use crate::peers::{Devices, numbers, warm};

@@ -9,9 +9,10 @@ use vmarray::prelude::*;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, select_biased};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{Error, EvictionPolicy, VirtualArray};
+use vmarray_conformance::wrap::Faulty;
 
 use crate::common::executor::all;
 use crate::common::{Numbers, POLICIES, Shape};

@@ -6,9 +6,10 @@ use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape, moved, numbered, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 #[test]
 fn only_listed_elements_are_copied_and_no_frame_is_taken() {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::views::SharedSection;
 use vmarray::{AnyDevice, Error, ErrorKind, Placement, Source, VirtualArray, prelude::*};
+use vmarray_conformance::wrap::Faulty;
 
 use crate::common::{Numbers, Shape, as_any, changed_ranges, devices, hosts, moved_by, together};
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use vmarray::device::wrap::{Faulty, SplitMix64};
+use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::home::ReplicaState;
 use vmarray::host::SimulatedDevice;
 use vmarray::kernel::Own;
 use vmarray::{AnyDevice, ErrorKind, Placement, Source, prelude::*};
+use vmarray_conformance::wrap::Faulty;
 
 use crate::common::{devices, hosts};
 

@@ -9,10 +9,10 @@ use futures::executor::block_on;
 use vmarray::boundary::{Circular, Clamp};
 use vmarray::device;
 use vmarray::device::Reach;
-use vmarray::device::wrap::Counting;
 use vmarray::host::{SimulatedDevice, SimulatedFabric};
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
 use vmarray::{AnyDevice, ErrorKind, NdArray, Result, prelude::*};
+use vmarray_conformance::wrap::Counting;
 
 use crate::common::executor::Executor;
 use crate::common::{Numbers, Shape, as_any, hosts};

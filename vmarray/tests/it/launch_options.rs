@@ -179,7 +179,8 @@ fn a_device_without_facts_refuses_and_runs_nothing() -> Result<()> {
 
 #[test]
 fn a_failed_reduction_names_the_unspecified_elements() {
-    use device::wrap::{Fault, Faulty, Operation};
+    use device::wrap::{Fault, Operation};
+    use vmarray_conformance::wrap::Faulty;
     let faults = [
         (Operation::Launch, false, device::ErrorKind::Driver),
         (Operation::Launch, true, device::ErrorKind::KernelFailed),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use vmarray::boundary::{Circular, Clamp, Constant, Mirror, Symmetric};
 use vmarray::device;
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::kernel::{Anywhere, At, Own, Session, Shared, Window};
 use vmarray::{ErrorKind, Result, prelude::*};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use crate::common::{Numbers, Shape, as_any, devices, host, hosts};
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use vmarray::boundary::{Boundary, Circular, Clamp, Constant, Mirror, Symmetric, Zero};
-use vmarray::device::wrap::Counting;
 use vmarray::host::SimulatedDevice;
 use vmarray::kernel::{Anywhere, At, Own, Window};
 use vmarray::nd::{NdLayout, NdSection};
 use vmarray::{AnyDevice, ErrorKind, NdArray, Placement, prelude::*};
+use vmarray_conformance::wrap::Counting;
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, number, positions, random_box};
 use crate::common::{Numbers, as_any, devices};

@@ -107,7 +107,8 @@ fn both(_at: At<2>, a: &mut Own<u32>, b: &mut Own<u32>) {
 
 #[test]
 fn a_failed_launch_reports_possible_changes() {
-    use device::wrap::{Fault, Faulty, Operation};
+    use device::wrap::{Fault, Operation};
+    use vmarray_conformance::wrap::Faulty;
     let mut outcomes = [0; 3];
     for (is_late, call) in
         [false, true].into_iter().flat_map(|is_late| (1..5).map(move |call| (is_late, call)))

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use vmarray::boundary::{Circular, Clamp, Constant, Mirror, Symmetric, Zero};
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::device;
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::kernel::{
     Anywhere, Append, Appended, At, Code, Group, KernelType, Own, Rows, Session, Shared, Window,
 };
 use vmarray::views::SectionMut;
 use vmarray::{AnyDevice, ErrorKind, RaggedArray, Result, prelude::*};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use crate::common::{Numbers, Shape, as_any, changed_ranges, devices, host, hosts};
 

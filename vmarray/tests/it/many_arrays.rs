@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use vmarray::VirtualArray;
-use vmarray::device::wrap::{Counting, Work};
 use vmarray::host::HostDevice;
+use vmarray_conformance::wrap::{Counting, Work};
 
 use crate::stored::Files;
 

@@ -7,9 +7,9 @@ use vmarray::prelude::*;
 
 use crate::common::{POLICIES, as_any};
 use crate::threads::storm;
-use vmarray::device::wrap::Counting;
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::{AnyDevice, Discovery, Field, Placement, VirtualArray, device::Device};
+use vmarray_conformance::wrap::Counting;
 
 /// A file that is removed at the end of the test.
 struct Scratch(PathBuf);

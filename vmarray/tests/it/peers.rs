@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmarray::boundary::Circular;
-use vmarray::device::wrap::Counting;
 use vmarray::device::{Device, Reach};
 use vmarray::host::{HostDevice, SimulatedDevice, SimulatedFabric};
 use vmarray::kernel::{Anywhere, At, Own, Window};
 use vmarray::prelude::*;
+use vmarray_conformance::wrap::Counting;
 
 use crate::common::Shape;
 

@@ -5,10 +5,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use vmarray::prelude::*;
 
 use vmarray::ErrorKind;
-use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::device::{Compute, Device, ErrorKind as DeviceErrorKind, QueueHandle, Result, Ticket};
 use vmarray::host::HostDevice;
 use vmarray::{Field, Source, VirtualArray};
+use vmarray_conformance::wrap::Faulty;
 
 use crate::common::as_any;
 

@@ -6,10 +6,11 @@ use vmarray::prelude::*;
 use crate::common::{Numbers, Shape, as_any, devices, host, hosts, together, uneven_devices};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::HostDevice;
 use vmarray::ragged::{Ragged, RaggedBuilder, RaggedWriter};
 use vmarray::{AnyDevice, ErrorKind, Placement, RaggedArray, VirtualArray, access::MapMode};
+use vmarray_conformance::wrap::Faulty;
 
 fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, AnyDevice> {
     builder_on((devices(1), Placement::Equal), page_len, frames)

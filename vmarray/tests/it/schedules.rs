@@ -7,9 +7,10 @@ use vmarray::prelude::*;
 
 use crate::common::{Numbers, Shape, together};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Fault, Faulty};
+use vmarray::device::wrap::Fault;
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
+use vmarray_conformance::wrap::Faulty;
 
 /// Possible values of each element: several after a failed operation; any value if the list is empty.
 struct Model(Vec<Vec<u32>>);

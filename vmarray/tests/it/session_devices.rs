@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmarray::boundary::{Circular, Clamp, Constant, Mirror, Symmetric};
-use vmarray::device::wrap::Counting;
 use vmarray::device::{self, Reach};
 use vmarray::host::{SimulatedDevice, SimulatedFabric};
 use vmarray::kernel::{Anywhere, At, Own, Session, Shared, Window};
 use vmarray::{AnyDevice, ErrorKind, NdArray, Placement, Result, prelude::*};
+use vmarray_conformance::wrap::Counting;
 
 use crate::common::{Numbers, Shape, as_any, host, hosts};
 use crate::peers::{Devices, warm};

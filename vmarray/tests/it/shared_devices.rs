@@ -7,13 +7,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 use vmarray::device::Device;
-use vmarray::device::wrap::Counting;
 use vmarray::discovery::{close_unused, set_devices};
 use vmarray::host::HostDevice;
 use vmarray::index_set::PagedIndexSet;
 use vmarray::kernel::{Anywhere, At, Own, Session, Window};
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, Discovery, IndexSet, Placement, RaggedArray, Result, boundary::Mirror};
+use vmarray_conformance::wrap::Counting;
 
 const CHILD: &str = "VMARRAY_SHARES";
 const LEN: usize = 1 << 16;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::executor::block_on;
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Fault, Faulty, Operation, SplitMix64};
+use vmarray::device::wrap::{Fault, Operation, SplitMix64};
 use vmarray::file::SaveOptions;
 use vmarray::host::{FileDevice, SimulatedDevice};
 use vmarray::progress::Progress;
 use vmarray::{AnyDevice, ErrorKind, NdArray, RaggedArray, VirtualArray, prelude::*};
+use vmarray_conformance::wrap::Faulty;
 
 use crate::common::host;
 use crate::stored::Files;

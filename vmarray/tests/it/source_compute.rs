@@ -6,9 +6,10 @@ use vmarray::prelude::*;
 use crate::common::counted::{LEN, PAGE, PAGES, counted, described, moved};
 use crate::common::{Numbers, as_any, changed_ranges, host, hosts};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::expr::{Expr, index};
 use vmarray::{ErrorKind, Field, Placement, Result, Source, device::HostMemory};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 fn value() -> Field<u32, u32> {
     Field::whole()

@@ -11,9 +11,10 @@ use vmarray::prelude::*;
 use crate::common::counted::{BLOCK, LEN, PAGE, counted, described, moved};
 use crate::common::{Numbers, as_any, host};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::{ErrorKind, Field, Placement, Source, device::HostMemory, source::Home};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 fn count<H: Home<u32>>(source: &Source<u32, H>, value: u32) -> usize {
     source.count(.., Field::whole(), &value).unwrap()

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::executor::block_on;
-use vmarray::device::wrap::{Faulty, SplitMix64};
+use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::host::{HostDevice, StoreDevice, Tier};
 use vmarray::support::private_dir;
 use vmarray::{ErrorKind, Placement, VirtualArray, file::SaveOptions, prelude::*};
+use vmarray_conformance::wrap::Faulty;
 
 /// Paths of files that are removed at the end.
 pub struct Files(pub Vec<PathBuf>);

@@ -1,9 +1,9 @@
 //! Bytes of copies: no unnecessary copy.
 
 use crate::common::{POLICIES, Shape, moved, numbered};
-use vmarray::device::wrap::Counting;
 use vmarray::prelude::*;
 use vmarray::{EvictionPolicy, Field, VirtualArray};
+use vmarray_conformance::wrap::Counting;
 
 const PAGE: u64 = 64;
 

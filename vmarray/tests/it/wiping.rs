@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Fault, Operation};
 use vmarray::device::{
     BufferHandle, Commit, Device, ErrorKind as DeviceError, HostAllocation, Result as DeviceResult,
 };
 use vmarray::host::{FileDevice, SimulatedDevice};
 use vmarray::{ErrorKind, Field, Source, VirtualArray, access::MapMode};
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use crate::common::as_any;
 

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use backend_api::wrap::{Fault, Faulty, Operation};
+use backend_api::wrap::{Fault, Operation};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
     LEFT_OUT, Progress, Queue, Reach, Result, Scatter, Ticket, Transfer, View,
 };
 use backend_host::{HostDevice, SimulatedDevice};
+use vmarray_conformance::wrap::Faulty;
 use vmarray_redundancy::Checksummed;
 use vmarray_support::links::reach;
 

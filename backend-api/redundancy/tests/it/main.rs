@@ -7,7 +7,7 @@ mod checksummed_conformance {
 
     use super::checksummed::checksummed;
 
-    backend_api::conformance_tests!(checksummed(std::sync::Arc::new(
+    vmarray_conformance::conformance_tests!(checksummed(std::sync::Arc::new(
         SimulatedDevice::builder(1).bytes(64 << 20).build()
     )));
 }
@@ -21,7 +21,7 @@ mod mirrored_conformance {
 
     use backend_host::{HostDevice, SimulatedDevice};
 
-    backend_api::conformance_tests!(Arc::new(
+    vmarray_conformance::conformance_tests!(Arc::new(
         Mirrored::new([
             Arc::new(SimulatedDevice::builder(1).bytes(64 << 20).build()) as Arc<dyn Device>,
             Arc::new(HostDevice::new(64 << 20).unwrap()),
@@ -46,7 +46,7 @@ mod moved_conformance {
         Arc::new(mirror)
     }
 
-    backend_api::conformance_tests!(moved());
+    vmarray_conformance::conformance_tests!(moved());
 }
 
 /// A device of a group of three: intact, lost itself, or with another device lost.
@@ -54,8 +54,8 @@ mod parity_conformance {
     use std::sync::Arc;
 
     use backend_api::Device;
-    use backend_api::conformance::Limits;
-    use backend_api::wrap::Faulty;
+    use vmarray_conformance::Limits;
+    use vmarray_conformance::wrap::Faulty;
     use vmarray_redundancy::{ParityGroup, ParityMember};
 
     use backend_host::{HostDevice, SimulatedDevice};
@@ -76,18 +76,24 @@ mod parity_conformance {
         group.members()[at].clone()
     }
 
-    backend_api::conformance_tests!(member(0, None));
+    vmarray_conformance::conformance_tests!(member(0, None));
 
     mod on_the_host {
-        backend_api::conformance_tests!(super::member(1, None));
+        vmarray_conformance::conformance_tests!(super::member(1, None));
     }
 
     mod lost {
-        backend_api::conformance_tests!(super::member(0, Some(0)), super::Limits::default().with_seed(1));
+        vmarray_conformance::conformance_tests!(
+            super::member(0, Some(0)),
+            super::Limits::default().with_seed(1)
+        );
     }
 
     mod beside_a_lost_one {
-        backend_api::conformance_tests!(super::member(1, Some(2)), super::Limits::default().with_seed(2));
+        vmarray_conformance::conformance_tests!(
+            super::member(1, Some(2)),
+            super::Limits::default().with_seed(2)
+        );
     }
 }
 

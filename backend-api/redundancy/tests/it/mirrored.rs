@@ -4,12 +4,13 @@ use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 
-use backend_api::wrap::{Counting, Fault, Faulty, Operation};
+use backend_api::wrap::{Fault, Operation};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceInfo, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue,
     Reach, Ticket, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
+use vmarray_conformance::wrap::{Counting, Faulty};
 use vmarray_redundancy::{Mirrored, ReplicaState};
 
 use super::several::{Card, PART, bytes, card, use_memory};

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Wake;
 use std::thread;
 
-use backend_api::conformance::{Outcome, check_drop};
 use backend_api::expr::{Action, Geometry, Store, Type, Value};
 use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Report, ViewDecl};
-use backend_api::wrap::{Counting, Fault, Faulty, SplitMix64};
+use backend_api::wrap::{Fault, SplitMix64};
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
     Progress, Queue, Request, Scatter, Ticket, Transfer, View,
 };
 use backend_host::{HostDevice, SimulatedDevice};
+use vmarray_conformance::wrap::{Counting, Faulty};
+use vmarray_conformance::{Outcome, check_drop};
 use vmarray_redundancy::{ParityGroup, ParityMember, ReplicaState};
 
 use super::several::{PART, bytes, card, inverted, use_memory};

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
-use backend_api::wrap::{Faulty, SplitMix64};
+use backend_api::wrap::SplitMix64;
 use backend_api::{
     Compute, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue, Scatter, Search,
     Transfer,
 };
 use backend_host::SimulatedDevice;
+use vmarray_conformance::wrap::Faulty;
 
 pub(super) type Card = Arc<Faulty<SimulatedDevice>>;
 

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use backend_api::conformance::random::{self, Case, CaseView};
-use backend_api::conformance::{Limits, Outcome, checks};
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Report, Type, ViewDecl};
 use backend_api::{BufferHandle, Device, Elements, Fill, HostAllocation, HostMemory, Transfer};
+use vmarray_conformance::random::{self, Case, CaseView};
+use vmarray_conformance::{Limits, Outcome, checks};
 
 use super::*;
 use crate::CudaDevice;

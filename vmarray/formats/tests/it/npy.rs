@@ -242,8 +242,8 @@ fn a_file_has_its_name_when_it_is_whole() {
 #[test]
 fn a_device_that_fails_ends_the_work() {
     use std::sync::Arc;
-    use vmarray::device::wrap::Faulty;
     use vmarray::{VirtualArray, host::HostDevice};
+    use vmarray_conformance::wrap::Faulty;
     let folder = Folder::new();
     let path = folder.file("a.npy");
     let device = Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap()));

@@ -326,7 +326,7 @@ fn retired(slabs: &mut Vec<PoolSlab>) -> Vec<PoolSlab> {
 
 #[cfg(test)]
 mod tests {
-    use backend_api::conformance::reference::ReferenceDevice;
+    use vmarray_conformance::reference::ReferenceDevice;
 
     use super::*;
 

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use backend_api::wrap::{Counting, Fault, Faulty, Operation};
+use backend_api::wrap::{Fault, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::SimulatedDevice;
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use super::transfers::Wakes;
 use super::waiting::spin_while;

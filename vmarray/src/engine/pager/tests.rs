@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use backend_api::wrap::{Counting, Fault, Faulty, Operation};
+use backend_api::wrap::{Fault, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use super::{Fetch, PageSaver, Pager};
 use crate::array::VirtualArray;

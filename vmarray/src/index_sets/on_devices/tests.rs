@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use backend_api::wrap::{Counting, Fault, Faulty, Operation, SplitMix64};
+use backend_api::wrap::{Fault, Operation, SplitMix64};
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
 use proptest::prelude::*;
+use vmarray_conformance::wrap::{Counting, Faulty};
 
 use super::super::merge::Merge;
 use super::super::tests::{nested_loops, sets, sorted};

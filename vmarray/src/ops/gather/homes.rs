@@ -96,7 +96,7 @@ fn fill(pager: &Pager, run: &mut Vec<Claimed>) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use backend_api::wrap::Counting;
+    use vmarray_conformance::wrap::Counting;
 
     use super::*;
     use crate::array::testing::{host, one_channel};

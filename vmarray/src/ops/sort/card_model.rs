@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use backend_api::kernel::{self, Access, Code, Report};
-use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
+use backend_api::wrap::{Fault, Operation, SplitMix64};
 use backend_api::{
     Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer, HostMemory, Launch,
     QueueHandle, Result, Ticket, Transfer,
 };
+use vmarray_conformance::wrap::Faulty;
 
 #[cfg(feature = "opencl")]
 use super::{KeyOrder, SortKey};

@@ -339,7 +339,8 @@ fn permute(from: &[u8], to: &mut [u8], stride: usize, numbers: &[u32]) {
 mod tests {
     use std::sync::Arc;
 
-    use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
+    use backend_api::wrap::{Fault, Operation, SplitMix64};
+    use vmarray_conformance::wrap::Faulty;
 
     use super::*;
     use crate::host::HostDevice;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use vmarray::device::Device;
-use vmarray::device::wrap::Counting;
 use vmarray::host::HostDevice;
 use vmarray::source::{Home, SourceBuilder};
 use vmarray::{Placement, Source};
+use vmarray_conformance::wrap::Counting;
 
 use super::{as_any, host};
 

@@ -8,9 +8,10 @@ use crate::bench::results::Role;
 use crate::bench::setup::{CHUNK_BYTES, Setup, part, pieces};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
-use vmarray::device::wrap::{Faulty, SplitMix64};
+use vmarray::device::wrap::SplitMix64;
 use vmarray::profile::Direction;
 use vmarray::{AnyDevice, Placement, VirtualArray, device::Device, prelude::*};
+use vmarray_conformance::wrap::Faulty;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use backend_api::wrap::{Fault, Faulty, Operation};
+use backend_api::wrap::{Fault, Operation};
 use backend_api::{
     Device, Elements, ErrorKind, Gather, HostBuffer, HostMemory, Progress, Scatter, Search, Ticket, Transfer,
 };
 use backend_host::SimulatedDevice;
+use vmarray_conformance::wrap::Faulty;
 
 use crate::array::VirtualArray;
 use crate::array::testing::one_channel;

@@ -160,7 +160,8 @@ fn carry<T: PrefixSummed>(
 #[cfg(all(test, feature = "opencl"))]
 mod tests {
     use backend_api::ErrorKind as DeviceErrorKind;
-    use backend_api::wrap::{Fault, Faulty, Operation, SplitMix64};
+    use backend_api::wrap::{Fault, Operation, SplitMix64};
+    use vmarray_conformance::wrap::Faulty;
 
     use super::*;
     use crate::base::error::ErrorKind;

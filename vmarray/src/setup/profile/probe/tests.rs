@@ -1,8 +1,9 @@
 use super::*;
 use backend_api::ErrorKind;
-use backend_api::wrap::{Counting, Fault};
+use backend_api::wrap::Fault;
 use backend_host::{HostDevice, SimulatedDevice, SimulatedDeviceBuilder};
 use std::time::Instant;
+use vmarray_conformance::wrap::Counting;
 
 const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)

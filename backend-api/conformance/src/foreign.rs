@@ -1,0 +1,130 @@
+//! Checks of kernels with foreign code: PTX, OpenCL C, or a function of the program instead of a compiled
+//! body.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use backend_api::expr::Geometry;
+use backend_api::kernel::{
+    Access, Binary, Body, Code, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl,
+};
+use backend_api::{Device, Error, ErrorKind};
+
+use super::Context;
+use super::launches::{REPORT, accepted, report, scene};
+
+/// `x[i] = x[i] * by + add`.
+const PTX: &str = "
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .u64 items, .param .u64 by, .param .u32 add)
+{
+    .reg .pred %p;
+    .reg .b32 %r<5>;
+    .reg .b64 %d<6>;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r4, %r1, %r2, %r3;
+    cvt.u64.u32 %d1, %r4;
+    ld.param.u64 %d2, [items];
+    setp.ge.u64 %p, %d1, %d2;
+    @%p ret;
+    ld.param.u64 %d2, [x];
+    shl.b64 %d1, %d1, 3;
+    add.u64 %d2, %d2, %d1;
+    ld.global.u64 %d3, [%d2];
+    ld.param.u64 %d4, [by];
+    ld.param.u32 %r1, [add];
+    cvt.u64.u32 %d5, %r1;
+    mad.lo.u64 %d3, %d3, %d4, %d5;
+    st.global.u64 [%d2], %d3;
+    ret;
+}
+";
+const OPENCL_C: &str = "
+__kernel void scale(__global uchar *memory, ulong start, ulong items, ulong by, uint add)
+{
+    __global ulong *x = (__global ulong *)(memory + start);
+    size_t i = get_global_id(0);
+    if (i < items)
+        x[i] = x[i] * by + add;
+}
+";
+
+/// Creates a kernel whose body has the effect of [`PTX`].
+fn kernel() -> Kernel {
+    let (of, [at, value, by, add]) = (Memory::Value(Type::U64), [0, 1, 2, 4].map(Reg));
+    let body = Body {
+        registers: vec![Type::U64, Type::U64, Type::U64, Type::U32, Type::U64],
+        params: vec![Type::U64, Type::U32],
+        views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
+        code: vec![
+            Op::Literal { to: at, bits: 0 },
+            Op::Load { to: value, view: 0, at, offset: 0, of },
+            Op::Param { to: by, number: 0 },
+            Op::Param { to: Reg(3), number: 1 },
+            Op::Cast { to: add, of: Reg(3) },
+            Op::Binary { op: Binary::Mul, to: value, left: value, right: by },
+            Op::Binary { op: Binary::Add, to: value, left: value, right: add },
+            Op::Store { view: 0, at, offset: 0, of, value },
+        ],
+        ..Body::default()
+    };
+    Kernel::new(body).expect("a kernel")
+}
+
+pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    // SAFETY: the texts have the effects of the body.
+    let code = unsafe { Code::new("scale") }.ptx(PTX).opencl_c(OPENCL_C);
+    let kernel = kernel().with_code(code);
+    let elements = scene.elements(16, 1000, 8);
+    for round in 1..4_u64 {
+        let by = round + (1 << 40);
+        scene.fill(16, 4000, &round.to_ne_bytes());
+        let launched = scene.queue.launch(&Launch {
+            views: &[View::Run(elements)],
+            params: &[by, 7],
+            ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
+        });
+        if accepted(cx, "code from elsewhere", launched).is_none() {
+            return;
+        }
+        for bytes in scene.expected[16..8016].as_chunks_mut::<8>().0 {
+            *bytes = u64::from_ne_bytes(*bytes).wrapping_mul(by).wrapping_add(7).to_ne_bytes();
+        }
+    }
+    scene.finish();
+    let ticket = scene.submit(&[]);
+    scene.settle(ticket);
+    assert_eq!(report(&mut scene), Report::default());
+    scene.assert_as_expected("code from elsewhere between fills");
+}
+
+pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = scene(cx);
+    let asked = Arc::new(AtomicBool::new(false));
+    let (noted, refusal) = (Arc::clone(&asked), Error::new(ErrorKind::InvalidArgument, "a library"));
+    // SAFETY: the function submits no work.
+    let code = unsafe { Code::new("scale") }.submit(move |launch| {
+        noted.store(true, Ordering::Relaxed);
+        assert_eq!((launch.items, launch.params, launch.views.len()), (1000, &[1, 0][..], 1));
+        Err(refusal.clone().with_detail("by itself"))
+    });
+    let kernel = kernel().with_code(code);
+    let launched = scene.queue.launch(&Launch {
+        views: &[View::Run(scene.elements(16, 1000, 8))],
+        params: &[1, 0],
+        ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
+    });
+    // Devices without a driver's queue run the body, which changes nothing either.
+    if asked.load(Ordering::Relaxed) {
+        assert_eq!(launched.expect_err("it was refused").detail(), "by itself");
+    } else if let Some(ticket) = accepted(cx, "code from elsewhere", launched) {
+        scene.settle(ticket);
+        assert_eq!(report(&mut scene), Report::default());
+    }
+    scene.assert_as_expected("a refused launch");
+}

@@ -1,0 +1,105 @@
+//! A naive implementation of [`Compute`](crate::Compute), one element after the other.
+
+use std::cmp::Reverse;
+
+use backend_api::expr::{Action, Number, Partial, Type, Value, evaluate_all};
+use backend_api::{Compute, by_type};
+
+/// Executes a computation on the bytes of its sources, and returns the words of the answer. The answer has a
+/// single partial result. The action `Store` has no answer: it changes the bytes of its sources. If several
+/// sources begin at the same address, it changes all of them.
+///
+/// ```
+/// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
+/// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+/// use vmarray_conformance::reference;
+///
+/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
+/// let memory = BufferHandle::unique();
+/// let device = std::sync::Arc::new(reference::ReferenceDevice::new(100));
+/// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// let compute = Compute {
+///     program: &program,
+///     sources: &[Elements { start: memory.at(0), count: 3, stride: 1 }],
+///     geometry: Geometry::plain(0),
+///     action: Action::Sum { value: Value(0), filter: None, answer: host.at(0) },
+/// };
+/// assert_eq!(reference::compute(&compute, &mut [vec![3, 4, 5]]), [1, 3, 12, 0, 0, 0]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// # Panics
+/// Panics if a source is shorter than in the request.
+#[must_use]
+pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
+    let (value, filter) = match compute.action {
+        Action::Find { predicate, .. } => (Some(predicate), Some(predicate)),
+        Action::Sum { value, filter, .. }
+        | Action::Extremes { value, filter, .. }
+        | Action::Histogram { value, filter, .. } => (Some(value), filter),
+        Action::Store { filter, .. } => (None, filter),
+    };
+    let type_of = |value: Value| compute.program.types()[value.at()];
+    let mut counted = Vec::new();
+    for number in 0..compute.count() {
+        let place = |source: usize| {
+            let stride = compute.sources[source].stride as usize;
+            number as usize * stride..(number as usize + 1) * stride
+        };
+        let elements: Vec<&[u8]> =
+            sources.iter().enumerate().map(|(source, bytes)| &bytes[place(source)]).collect();
+        let values = evaluate_all(compute.program, compute.geometry.index(number), &elements);
+        if filter.is_some_and(|filter| values[filter.at()] == 0) {
+            continue;
+        }
+        counted.extend(value.map(|value| (number, values[value.at()])));
+        let Action::Store { stores, .. } = compute.action else { continue };
+        for store in stores {
+            let bytes = values[store.value.at()].to_ne_bytes();
+            let width = type_of(store.value).bytes() as usize;
+            let bytes = if cfg!(target_endian = "little") { &bytes[..width] } else { &bytes[8 - width..] };
+            let same = compute.sources[usize::from(store.source)].start;
+            for source in (0..sources.len()).filter(|source| compute.sources[*source].start == same) {
+                let at = place(source).start + store.offset as usize;
+                sources[source][at..at + width].copy_from_slice(bytes);
+            }
+        }
+    }
+    value.map_or(Vec::new(), |value| answer(compute.action, type_of(value), &counted))
+}
+
+/// Returns the words of the answer. `counted` has the index of each element and the bits of its value.
+fn answer(action: Action<'_>, of: Type, counted: &[(u64, u64)]) -> Vec<u64> {
+    let count = counted.len() as u64;
+    match action {
+        Action::Find { limit, .. } => {
+            let listed = &counted[..limit.min(count) as usize];
+            [count, listed.len() as u64].into_iter().chain(listed.iter().map(|(number, _)| *number)).collect()
+        }
+        Action::Sum { .. } if of.is_float() => {
+            let floats = counted.iter().map(|(_, bits)| by_type!(of, T => T::from_value(*bits).to_f64()));
+            Partial::answer(&[Partial::of_floats(count, floats.fold(0.0, |sum, float| sum + float))])
+        }
+        Action::Sum { .. } => {
+            let integers = counted.iter().map(|(_, bits)| by_type!(of, T => T::from_value(*bits).to_i128()));
+            Partial::answer(&[Partial::of_integers(count, integers.sum())])
+        }
+        Action::Extremes { .. } => {
+            let is_number = |bits: u64| by_type!(of, T => !Number::is_nan(T::from_value(bits)));
+            let numbers = counted.iter().filter(|(_, bits)| is_number(*bits));
+            let keys: Vec<_> = numbers.map(|(number, bits)| (of.key(*bits), *number)).collect();
+            let least = keys.iter().min().copied().unwrap_or_default();
+            let greatest = keys.iter().max_by_key(|(key, number)| (*key, Reverse(*number)));
+            let greatest = greatest.copied().unwrap_or_default();
+            Partial::answer(&[Partial::of_extremes(keys.len() as u64, least, greatest)])
+        }
+        Action::Histogram { bins, .. } => {
+            let mut numbers = vec![0; bins as usize];
+            for (_, bits) in counted {
+                numbers.get_mut(*bits as usize).into_iter().for_each(|number| *number += 1);
+            }
+            numbers
+        }
+        Action::Store { .. } => Vec::new(),
+    }
+}

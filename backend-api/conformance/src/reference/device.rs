@@ -1,0 +1,420 @@
+//! A simple device in one file, as a template for a new backend.
+//!
+//! The device keeps its memory in vectors, and executes all work of a call before the call returns. So no
+//! work is ever in flight and no ticket is ever pending. The rest of the file is necessary in every backend:
+//! tables of handles, checks of requests, and tickets. The file uses only public items:
+//! `examples/own_device.rs` compiles it outside of this crate.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::Waker;
+
+use backend_api::kernel::{Interpreter, Views};
+use backend_api::{
+    BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
+    Extents, HostAllocation, HostId, HostMemory, HostSpan, IdMap, MemoryStatus, Progress, QueueHandle,
+    Queues, Request, Result, Ticket, Timeline, Transfer, View, racy,
+};
+use parking_lot::Mutex;
+use vmarray_conformance::reference;
+
+/// A device whose memory is RAM, and which executes all work before a call returns.
+///
+/// Use it as an example of a backend, and as a reference for comparisons. It is slow, because one lock guards
+/// all memory. It does not support pinned memory, because it cannot lock pages. It allocates its memory from
+/// the system on demand.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+/// use vmarray_conformance::reference::ReferenceDevice;
+/// let device = Arc::new(ReferenceDevice::new(1 << 20));
+/// assert_eq!(device.memory()?.free_bytes, 1 << 20);
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
+/// let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
+/// assert_eq!(ticket.value, 1);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ReferenceDevice {
+    info: DeviceInfo,
+    /// Every call does its work under this lock, so that no two calls access memory at once.
+    memory: Mutex<Memory>,
+    /// The queues, including ended ones: their tickets stay valid.
+    queues: Queues<Timeline>,
+}
+
+/// The device's memory by handle.
+#[derive(Debug, Default)]
+struct Memory {
+    buffers: IdMap<BufferId, Vec<u8>>,
+    /// The greatest length of extensible buffers.
+    most: IdMap<BufferId, u64>,
+    hosts: IdMap<HostId, Host>,
+}
+
+/// Host memory, the device's own or imported.
+///
+/// Invariant: the `bytes` bytes from `start` on are initialised. They are valid for reads and writes by
+/// any thread while the value is in the device's table. The device makes no reference to them.
+#[derive(Debug)]
+struct Host {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// The device's own memory, which stays in place when the vector moves; imported memory has no pages.
+    _pages: Vec<Page>,
+}
+
+// SAFETY: any thread may use the memory, by the invariant, which `allocate_host` and `import_host`
+// establish.
+unsafe impl Send for Host {}
+
+/// A page of host memory, aligned as the contract requires.
+#[derive(Clone, Debug)]
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "reached by its address")] [u8; 4096]);
+
+/// The contents of new device memory, so that no program relies on zeroes.
+const GARBAGE: u8 = 0xCD;
+
+impl Extents for Memory {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).map(|buffer| buffer.len() as u64)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes as u64)
+    }
+}
+
+/// These functions take requests that have passed [`Request::check`].
+impl Memory {
+    /// Executes a request; returns `None` if an index is outside.
+    fn run(&mut self, request: &Request<'_>) -> Option<()> {
+        match *request {
+            Request::Copies(transfers, _) => transfers.iter().for_each(|transfer| self.copy(transfer)),
+            Request::Fill(fill) => reference::fill(self.bytes_mut(fill.to, fill.bytes), fill.pattern),
+            Request::Search(search) => {
+                let (field, stride) = (size(search.field_offset), size(search.elements.stride));
+                let elements = self.elements(&search.elements);
+                let found = reference::search(elements, stride, field, search.value, search.limit);
+                let words = [&[found.total, found.indices.len() as u64], &found.indices[..]].concat();
+                self.write_words(search.answer, &words);
+            }
+            Request::Gather(gather) => {
+                // Copy the indices before the check, because the program may change them afterwards.
+                let indices = self.read_words(gather.indices, gather.count);
+                let stride = size(gather.elements.stride());
+                let values = reference::gather(&self.view(&gather.elements), stride, &indices)?;
+                self.write(gather.values, &values);
+            }
+            Request::Scatter(scatter) => {
+                let (view, stride) = (scatter.elements, scatter.elements.stride());
+                let indices = self.read_words(scatter.indices, scatter.count);
+                let values = self.read(scatter.values, scatter.count * stride);
+                let mut elements = self.view(&view);
+                let done = reference::scatter(&mut elements, size(stride), &indices, &values);
+                for (number, element) in (0..).zip(elements.chunks_exact(size(stride))) {
+                    let (base, offset) = view.place(number).expect("one for each element");
+                    self.bytes_mut(base.plus(offset), stride).copy_from_slice(element);
+                }
+                done?;
+            }
+            Request::Compute(compute) => {
+                let old = |of: &Elements<'_>| self.elements(of).to_vec();
+                let mut sources: Vec<_> = compute.sources.iter().map(old).collect();
+                let words = reference::compute(compute, &mut sources);
+                if let Some(answer) = compute.answer() {
+                    self.write_words(answer, &words);
+                }
+                for (at, new) in sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
+                    self.bytes_mut(compute.sources[at].start, new.len() as u64).copy_from_slice(new);
+                }
+            }
+            Request::Launch(launch) => {
+                let interpreter = Interpreter {
+                    params: launch.params,
+                    table: launch.table,
+                    budget: launch.budget,
+                    private_heap_bytes: launch.private_heap_bytes,
+                    ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
+                };
+                // Reading memory of vectors cannot fail.
+                let report = interpreter.run(&mut Reached { memory: self, views: launch.views }).ok()?;
+                self.write_words(launch.report, &report.words());
+            }
+        }
+        Some(())
+    }
+
+    fn copy(&mut self, transfer: &Transfer<'_>) {
+        let (to, bytes) = match *transfer {
+            Transfer::Upload { from, to, bytes } => (to, self.read(from, bytes)),
+            Transfer::Internal { from, to, bytes } => (to, self.bytes(from, bytes).to_vec()),
+            Transfer::Download { from, to, bytes } => return self.write(to, self.bytes(from, bytes)),
+        };
+        self.bytes_mut(to, bytes.len() as u64).copy_from_slice(&bytes);
+    }
+
+    fn address(&self, at: HostSpan<'_>, bytes: u64) -> *mut u8 {
+        self.check_host("copy", at, bytes).expect("a request that was checked");
+        self.hosts[&at.host()].start.as_ptr().wrapping_add(size(at.offset()))
+    }
+
+    fn read(&self, at: HostSpan<'_>, bytes: u64) -> Vec<u8> {
+        let mut copy = vec![0; size(bytes)];
+        // SAFETY: `address` has checked that the range is inside, and by the invariant of `Host` it is
+        // valid. Its owner or importer keeps to the contract's rules on races. The copy belongs to this
+        // call alone.
+        unsafe { racy::read(self.address(at, bytes), &mut copy) };
+        copy
+    }
+
+    fn write(&self, at: HostSpan<'_>, bytes: &[u8]) {
+        // SAFETY: as in `read`. The request names the range as a target, so by the same rules its owner has
+        // no reference to it.
+        unsafe { racy::write(self.address(at, bytes.len() as u64), bytes) }
+    }
+
+    fn read_words(&self, at: HostSpan<'_>, count: u64) -> Vec<u64> {
+        self.read(at, 8 * count).as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+    }
+
+    fn write_words(&self, at: HostSpan<'_>, words: &[u64]) {
+        self.write(at, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>());
+    }
+
+    fn elements(&self, of: &Elements<'_>) -> &[u8] {
+        self.bytes(of.start, of.count * of.stride)
+    }
+
+    /// Returns the contiguous elements of a view.
+    fn view(&self, view: &View<'_>) -> Vec<u8> {
+        let places = (0..view.count()).filter_map(|element| view.place(element));
+        places.flat_map(|(base, offset)| self.bytes(base.plus(offset), view.stride())).copied().collect()
+    }
+
+    fn bytes(&self, at: DeviceSpan<'_>, bytes: u64) -> &[u8] {
+        &self.buffers[&at.buffer()][size(at.offset())..][..size(bytes)]
+    }
+
+    fn bytes_mut(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
+        let buffer = self.buffers.get_mut(&at.buffer()).expect("a request that was checked");
+        &mut buffer[size(at.offset())..][..size(bytes)]
+    }
+
+    fn free_bytes(&self, info: &DeviceInfo) -> u64 {
+        info.total_bytes - self.buffers.values().map(|buffer| buffer.len() as u64).sum::<u64>()
+    }
+}
+
+/// The views of a checked launch.
+struct Reached<'a> {
+    memory: &'a mut Memory,
+    views: &'a [View<'a>],
+}
+
+impl<'a> Reached<'a> {
+    fn place(&self, view: usize, element: u64, offset: u32) -> DeviceSpan<'a> {
+        let (base, before) = self.views[view].place(element).expect("an element that is there");
+        base.plus(before + u64::from(offset))
+    }
+}
+
+impl Views for Reached<'_> {
+    fn count(&self, view: usize) -> u64 {
+        self.views[view].count()
+    }
+
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(self.memory.bytes(self.place(view, element, offset), to.len() as u64));
+        Ok(())
+    }
+
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
+        let place = self.place(view, element, offset);
+        self.memory.bytes_mut(place, from.len() as u64).copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// Converts a length or place that a check has found inside of memory, so it fits; or the stride of an
+/// empty row.
+fn size(bytes: u64) -> usize {
+    bytes.try_into().unwrap_or(usize::MAX)
+}
+
+/// Returns `length` copies of a value, or `None` if the system has no memory for them.
+fn reserved<T: Clone>(length: usize, value: T) -> Option<Vec<T>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(length).ok()?;
+    memory.resize(length, value);
+    Some(memory)
+}
+
+impl ReferenceDevice {
+    /// Creates a device with `total_bytes` bytes of memory.
+    #[must_use]
+    pub fn new(total_bytes: u64) -> Self {
+        let identity = format!("reference:{total_bytes}");
+        let info = DeviceInfo::new("reference", "reference device", DeviceKind::Simulated, &identity);
+        let (memory, queues) = Default::default();
+        Self { info: info.with_total_bytes(total_bytes), memory, queues }
+    }
+
+    /// Checks a request, executes it, and returns its ticket, which has the outcome already.
+    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let operation = request.operation();
+        let mut memory = self.memory.lock();
+        let timeline = self.on(self.queues.get(operation, queue.id()))?;
+        self.on(request.check(&*memory))?;
+        let outside = || {
+            let error = Error::new(ErrorKind::KernelFailed, operation);
+            error.with_detail("an index is outside").with_advice("correct the list of indices")
+        };
+        let outcome = self.on(memory.run(request).ok_or_else(outside));
+        // The ticket is issued now that its work is over. No caller can have registered a waker for it,
+        // which would run here, under the lock.
+        let ticket = timeline.begin()?;
+        timeline.complete(ticket.value, outcome);
+        Ok(ticket)
+    }
+
+    /// Names the device in an error.
+    fn on<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.on(&self.info))
+    }
+
+    /// Checks that the kind is pageable, the only supported one.
+    fn check_kind(&self, operation: &'static str, bytes: usize, kind: HostMemory) -> Result<()> {
+        if kind == HostMemory::Pageable {
+            return Ok(());
+        }
+        self.on(Err(Error::new(ErrorKind::PinRefused, operation).with_bytes(bytes as u64)))
+    }
+}
+
+// SAFETY: the device keeps the promises of `Device`, here in its order. The table keeps host memory until
+// `release_host` or the end of the device. Only `start` executes work, which accesses the ranges of its
+// request, since that was checked. The work is over before its ticket is issued. Releasing memory takes
+// the lock of the work, and a queue is not released while a call borrows its handle. Names are unique, and
+// the tables have the names of this device alone. Host memory is accessed by `racy` alone, device memory
+// under the lock; indices are copied, and checked in the copy.
+unsafe impl Device for ReferenceDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let free = self.memory.lock().free_bytes(&self.info);
+        Ok(MemoryStatus::new(self.info.total_bytes, free, free))
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        let queue = QueueHandle::unique();
+        self.queues.add(queue.id(), Arc::new(Timeline::new(queue.id())));
+        Ok(queue)
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        if let Ok(timeline) = self.queues.get("release_queue", queue.id()) {
+            self.queues.end(queue.id(), timeline.newest().value);
+        }
+    }
+
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
+        let mut memory = self.memory.lock();
+        let free = memory.free_bytes(&self.info);
+        let kind = if bytes > self.info.total_bytes { ErrorKind::TooLarge } else { ErrorKind::OutOfMemory };
+        let refused = Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(free);
+        let buffer = if bytes > free { None } else { reserved(size(bytes), GARBAGE) };
+        let (handle, buffer) = (BufferHandle::unique(), self.on(buffer.ok_or(refused))?);
+        memory.buffers.insert(handle.id(), buffer);
+        Ok(handle)
+    }
+
+    fn allocate_extensible(&self, bytes: u64, most: u64, commit: Commit) -> Result<BufferHandle> {
+        if bytes > most {
+            return self.on(Err(Error::new(ErrorKind::InvalidArgument, "allocate_extensible")));
+        }
+        let handle = self.allocate(bytes, commit)?;
+        self.memory.lock().most.insert(handle.id(), most);
+        Ok(handle)
+    }
+
+    fn extend(&self, buffer: &BufferHandle, bytes: u64, _commit: Commit) -> Result<()> {
+        let refused = |kind| Error::new(kind, "extend").with_bytes(bytes);
+        let mut memory = self.memory.lock();
+        let free = memory.free_bytes(&self.info);
+        let most = memory.most.get(&buffer.id()).copied();
+        let Some(extended) = memory.buffers.get_mut(&buffer.id()) else {
+            return self.on(Err(refused(ErrorKind::UnknownHandle)));
+        };
+        let now = extended.len() as u64;
+        let most = most.unwrap_or(now);
+        if bytes > most {
+            return self.on(Err(refused(ErrorKind::TooLarge).with_available_bytes(most)));
+        }
+        let more = bytes.saturating_sub(now);
+        if more > free || extended.try_reserve_exact(size(more)).is_err() {
+            return self.on(Err(refused(ErrorKind::OutOfMemory).with_available_bytes(free)));
+        }
+        // No code keeps the address of a byte: each call finds its bytes by the name.
+        extended.resize(size(now + more), GARBAGE);
+        Ok(())
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        let mut memory = self.memory.lock();
+        memory.buffers.remove(&buffer.id());
+        memory.most.remove(&buffer.id());
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.check_kind("allocate_host", bytes, kind)?;
+        let refused = Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64);
+        let mut pages = self.on(reserved(bytes.div_ceil(4096), Page([0; 4096])).ok_or(refused))?;
+        let start = NonNull::from(pages.as_mut_slice()).cast();
+        // SAFETY: the pages are at least `bytes` initialised bytes. They stay in the table until
+        // `release_host` or the end of the device, and all accesses go through the table or the handle.
+        let handle = unsafe { HostAllocation::new(start, bytes, kind) };
+        self.memory.lock().hosts.insert(handle.id(), Host { start, bytes, _pages: pages });
+        Ok(handle)
+    }
+
+    unsafe fn import_host(&self, at: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.check_kind("import_host", bytes, kind)?;
+        // SAFETY: the caller promises it until `release_host`, which removes the memory from the table.
+        let handle = unsafe { HostAllocation::new(at, bytes, kind) };
+        self.memory.lock().hosts.insert(handle.id(), Host { start: at, bytes, _pages: Vec::new() });
+        Ok(handle)
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        self.memory.lock().hosts.remove(&host.id());
+    }
+
+    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let newest = |timeline: &Timeline| timeline.newest().value;
+        let timeline = self.on(self.queues.of("poll", ticket, newest))?;
+        timeline.map_or(Ok(Progress::Done), |timeline| self.on(timeline.poll(ticket.value)))
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.poll(ticket).map(|_| ())
+    }
+
+    fn wake(&self, _ticket: Ticket, waker: Waker) {
+        // Every issued ticket is done, and for an unknown one the waker is woken at once, too.
+        waker.wake();
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.on(self.queues.get("order_after", queue.id()))?;
+        // Later work finds the ticket done already, or failed.
+        let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
+        unknown.map_or(Ok(()), Err)
+    }
+}

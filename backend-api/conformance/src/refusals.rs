@@ -1,0 +1,310 @@
+//! Checks of invalid calls: the device must return the right error, and the call must have no effect.
+
+use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+use backend_api::{
+    BufferHandle, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather,
+    HostBuffer, HostMemory, HostSpan, Queue, QueueHandle, Result, Scatter, Search, Ticket, Transfer,
+};
+
+use super::Context;
+use super::context::assert_refused;
+use super::reference::ReferenceDevice;
+use super::scene::Scene;
+
+/// Submits every kind of request to a queue, on the given memory. The requests are valid for memory of 1024
+/// bytes.
+fn ask_for_everything<D: Device>(
+    device: &D,
+    queue: &QueueHandle,
+    device_at: DeviceSpan<'_>,
+    host_at: HostSpan<'_>,
+) -> Vec<(&'static str, Result<Ticket>)> {
+    let elements = Elements { start: device_at, count: 8, stride: 8 };
+    let other_at = device_at.plus(512);
+    let values = host_at.plus(512);
+    let search =
+        Search { elements, field_offset: 0, value: &[1], limit: 2, count_all: true, answer: host_at };
+    let program =
+        Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }]).expect("a program");
+    let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: host_at };
+    let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
+    vec![
+        ("upload", device.submit(queue, &[Transfer::Upload { from: host_at, to: device_at, bytes: 8 }])),
+        ("download", device.submit(queue, &[Transfer::Download { from: device_at, to: host_at, bytes: 8 }])),
+        ("internal", device.submit(queue, &[Transfer::Internal { from: device_at, to: other_at, bytes: 8 }])),
+        ("fill", device.fill(queue, &Fill { to: device_at, bytes: 8, pattern: &[1] })),
+        ("search", device.search(queue, &search)),
+        ("compute", device.compute(queue, &compute)),
+        (
+            "gather",
+            device.gather(queue, &Gather { elements: elements.into(), indices: host_at, count: 1, values }),
+        ),
+        (
+            "scatter",
+            device.scatter(queue, &Scatter { elements: elements.into(), indices: host_at, count: 1, values }),
+        ),
+    ]
+}
+
+pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1024, 1024);
+    let (memory, host) = (scene.at(0), scene.host_at(0));
+    let device = &**cx.device();
+    // A handle is valid only on the device that created it.
+    let other = ReferenceDevice::new(4096);
+    let other_queue = other.create_queue().expect("a queue");
+    let other_memory = other.allocate(1024, Commit::Lazy).expect("device memory");
+    let other_host = other.allocate_host(1024, HostMemory::Pageable).expect("host memory");
+    let gone = {
+        let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy).expect("device memory");
+        let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable).expect("host memory");
+        // SAFETY: the device must refuse places in released memory.
+        unsafe { (memory.at(0).detach(), host.at(0).detach()) }
+    };
+    let fresh = BufferHandle::unique();
+    for (what, no_memory, no_host) in [
+        ("that was given back", gone.0, gone.1),
+        ("of another device", other_memory.at(0), other_host.at(0)),
+        ("that no device gave", fresh.at(0), other_host.at(0)),
+    ] {
+        let queue = scene.queue.handle();
+        let asked = [
+            ("queue", ask_for_everything(device, &QueueHandle::unique(), memory, host)),
+            ("queue", ask_for_everything(device, &other_queue, memory, host)),
+            ("buffer", ask_for_everything(device, queue, no_memory, host)),
+            ("host memory", ask_for_everything(device, queue, memory, no_host)),
+        ];
+        for (name, calls) in asked {
+            for (call, result) in calls {
+                match (name, call) {
+                    ("host memory", "internal" | "fill") => {
+                        cx.wait(result.expect("work without host memory"))
+                    }
+                    _ => {
+                        let what = format!("{call} with a {name} {what}");
+                        assert_refused(&what, result, ErrorKind::UnknownHandle);
+                    }
+                }
+            }
+        }
+        if let Some(direct) = device.direct_reads() {
+            let refused = direct.read_directly(no_memory, &mut [0; 8]);
+            assert_refused(&format!("a direct read of a buffer {what}"), refused, ErrorKind::UnknownHandle);
+        }
+        if let Some(addresses) = device.addresses() {
+            let refused = addresses.address(no_memory, 8);
+            assert_refused(&format!("the address of a buffer {what}"), refused, ErrorKind::UnknownHandle);
+        }
+        scene.expected.copy_within(0..8, 512);
+        scene.expected[..8].fill(1);
+    }
+    // The device must refuse an unknown handle even in a copy of 0 bytes.
+    let nothing = Transfer::Upload { from: host, to: fresh.at(0), bytes: 0 };
+    assert_refused("a copy of nothing to nowhere", scene.queue.submit(&[nothing]), ErrorKind::UnknownHandle);
+    let refused = device.submit(&QueueHandle::unique(), &[]);
+    assert_refused("an empty batch in no queue", refused, ErrorKind::UnknownHandle);
+    // The release of an unknown handle must have no effect on either device.
+    let address = other_host.address();
+    let free = other.memory().expect("a memory status").free_bytes;
+    device.release_queue(QueueHandle::unique());
+    device.release(fresh);
+    device.release_queue(other_queue);
+    device.release(other_memory);
+    device.release_host(other_host);
+    let still_free = other.memory().expect("a memory status").free_bytes;
+    assert_eq!(still_free, free, "a release on one device must not change another device's free memory");
+    // SAFETY: the other device still owns this memory of 1024 bytes.
+    assert_eq!(
+        unsafe { address.read() },
+        0,
+        "a release on one device must not change another device's host memory"
+    );
+    scene.assert_as_expected("after calls with unknown names");
+}
+
+/// Returns offsets and lengths of ranges that exceed memory of `length` bytes. In some of them offset plus
+/// length overflows.
+fn outside(length: u64) -> [(u64, u64); 11] {
+    let half = 1 << 63;
+    [
+        (length, 1),
+        (length + 1, 0),
+        (length - 1, 2),
+        (0, length + 1),
+        (u64::MAX, 0),
+        (u64::MAX, 1),
+        (1, u64::MAX),
+        (u64::MAX, u64::MAX),
+        (half, half),
+        (u64::MAX - length + 1, length),
+        (length, u64::MAX - length + 1),
+    ]
+}
+
+pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
+    const LENGTH: u64 = 1000;
+    let mut scene = Scene::new(cx, LENGTH as usize, LENGTH as usize);
+    for (offset, bytes) in outside(LENGTH) {
+        let what = |call: &str| format!("{call} of {bytes} bytes at {offset} of memory of {LENGTH}");
+        let (memory, host) = (scene.memory.at(offset), scene.host.at(offset));
+        let (start, host_start) = (scene.memory.at(0), scene.host.at(0));
+        let copies = [
+            Transfer::Upload { from: host, to: start, bytes },
+            Transfer::Upload { from: host_start, to: memory, bytes },
+            Transfer::Download { from: memory, to: host_start, bytes },
+            Transfer::Download { from: start, to: host, bytes },
+            Transfer::Internal { from: memory, to: start, bytes },
+            Transfer::Internal { from: start, to: memory, bytes },
+        ];
+        for copy in copies {
+            let refused = scene.queue.submit(&[copy]);
+            assert_refused(&format!("{copy:?}"), refused, ErrorKind::InvalidArgument);
+        }
+        let direct = scene.cx.device().direct_reads().filter(|_| bytes <= 2 * LENGTH);
+        if let Some(direct) = direct {
+            let refused = direct.read_directly(memory, &mut vec![0; bytes as usize]);
+            assert_refused(&what("a direct read"), refused, ErrorKind::InvalidArgument);
+        }
+        let fill = Fill { to: memory, bytes, pattern: &[1, 2, 3] };
+        assert_refused(&what("a fill"), scene.queue.fill(&fill), ErrorKind::InvalidArgument);
+    }
+    scene.assert_as_expected("after copies that were refused");
+}
+
+/// Asserts that the device returns `InvalidArgument` for this gather and for the scatter with the same
+/// arguments.
+#[track_caller]
+fn assert_refuses<D: Device>(what: &str, queue: &Queue<D>, request: Gather<'_>) {
+    let Gather { elements, indices, count, values } = request;
+    assert_refused(&format!("a gather: {what}"), queue.gather(&request), ErrorKind::InvalidArgument);
+    let scatter = queue.scatter(&Scatter { elements, indices, count, values });
+    assert_refused(&format!("a scatter: {what}"), scatter, ErrorKind::InvalidArgument);
+}
+
+/// Elements that exceed memory of 1000 bytes, as start, count and stride. For some of them count times stride
+/// overflows to a small number.
+const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
+    (0, 126, 8),
+    (1, 125, 8),
+    (1000, 1, 1),
+    (1001, 0, 1),
+    (0, 1 << 61, 8),
+    (0, 1 << 32, 1 << 32),
+    (8, (1 << 61) + 1, 8),
+    (u64::MAX, 1, 1),
+    (0, u64::MAX, u64::MAX),
+];
+
+pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1000, 1000);
+    scene.write_host(0, &[0; 64]);
+    let (queue, answer) = (&scene.queue, scene.host.at(64));
+    let fitting = Elements { start: scene.memory.at(0), count: 125, stride: 8 };
+    let invalid = ErrorKind::InvalidArgument;
+    let search = |elements, limit, answer| {
+        queue.search(&Search { elements, field_offset: 0, value: &[1], limit, count_all: true, answer })
+    };
+    for (start, count, stride) in ELEMENTS_OUTSIDE {
+        let elements = Elements { start: scene.memory.at(start), count, stride };
+        let what = format!("{elements:?} in 1000 bytes");
+        assert_refused(&format!("a search: {what}"), search(elements, 0, answer), invalid);
+        for count in [0, 1] {
+            let (indices, values) = (scene.host.at(0), scene.host.at(128));
+            assert_refuses(&what, queue, Gather { elements: elements.into(), indices, count, values });
+        }
+    }
+    for (offset, limit) in
+        [(992, 0), (984, 1), (888, 13), (0, 124), (0, u64::MAX), (1000, 0), (u64::MAX - 7, 1)]
+    {
+        let what = format!("an answer for {limit} indices at {offset} of 1000 bytes");
+        assert_refused(&what, search(fitting, limit, scene.host.at(offset)), invalid);
+    }
+    for (indices, count, values) in [
+        (0, 126, 0),
+        (1000, 1, 0),
+        (0, 1, 993),
+        (0, 50, 601),
+        (0, 1 << 61, 0),
+        (0, (1 << 61) + 1, 0),
+        (0, u64::MAX, 0),
+        (u64::MAX - 7, 1, 0),
+        (0, 1, u64::MAX),
+        (1008, 0, 0),
+        (0, 0, 1001),
+    ] {
+        let what = format!("{count} indices at {indices} and values at {values} of 1000 bytes");
+        let (indices, values) = (scene.host.at(indices), scene.host.at(values));
+        assert_refuses(&what, queue, Gather { elements: fitting.into(), indices, count, values });
+    }
+    scene.assert_as_expected("after kernels that were refused");
+}
+
+pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 10_000, 10_000);
+    let invalid = ErrorKind::InvalidArgument;
+    let (queue, at, host) = (&scene.queue, scene.memory.at(0), scene.host.at(0));
+    for bytes in [0, 10, 5000] {
+        for pattern in [&[][..], &[1; Fill::PATTERN_MAX_BYTES + 1]] {
+            let what = format!("a fill of {bytes} bytes with a pattern of {}", pattern.len());
+            assert_refused(&what, queue.fill(&Fill { to: at, bytes, pattern }), invalid);
+        }
+    }
+    let search = |stride, field_offset, value: &[u8], answer| {
+        let elements = Elements { start: at, count: 1, stride };
+        queue.search(&Search { elements, field_offset, value, limit: 1, count_all: true, answer })
+    };
+    assert_refused("a search for nothing", search(8, 0, &[], host), invalid);
+    let long = [1; Search::VALUE_MAX_BYTES + 1];
+    assert_refused("a search for too much", search(5000, 0, &long, host), invalid);
+    for (stride, offset, bytes) in
+        [(8, 8, 1), (8, 7, 2), (8, 0, 9), (8, u64::MAX, 1), (1, 1, 1), (8, u64::MAX - 3, 8)]
+    {
+        let what = format!("a search for {bytes} bytes at {offset} of elements of {stride}");
+        assert_refused(&what, search(stride, offset, &vec![1; bytes], host), invalid);
+    }
+    for offset in [1, 2, 4, 7, 9, 12] {
+        let odd = scene.host.at(offset);
+        assert_refused("an answer that is not aligned", search(8, 0, &[1], odd), invalid);
+        let elements = Elements { start: at, count: 1, stride: 8 };
+        for count in [0, 1] {
+            let values = scene.host.at(100);
+            let request = Gather { elements: elements.into(), indices: odd, count, values };
+            assert_refuses("indices that are not aligned", queue, request);
+        }
+    }
+    for count in [0, 1] {
+        let elements = Elements { start: at, count, stride: 0 };
+        assert_refused("elements of no bytes", search(0, 0, &[1], host), invalid);
+        let request = Gather { elements: elements.into(), indices: host, count: 0, values: host };
+        assert_refuses("elements of no bytes", queue, request);
+    }
+    scene.assert_as_expected("after malformed requests");
+}
+
+pub(super) fn internal_copies_that_overlap_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1000, 0);
+    for (from, to, bytes) in [(0, 0, 1), (0, 1, 2), (1, 0, 2), (0, 99, 100), (99, 0, 100), (500, 501, 499)] {
+        let copy = scene.internal(from, to, bytes);
+        assert_refused(&format!("{copy:?}"), scene.queue.submit(&[copy]), ErrorKind::InvalidArgument);
+    }
+    scene.submit(&[scene.internal(5, 5, 0), scene.internal(0, 100, 100), scene.internal(300, 200, 100)]);
+    scene.assert_as_expected("copies that touch but do not overlap");
+}
+
+pub(super) fn a_refused_batch_changes_nothing<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 10_000, 10_000);
+    let good = [scene.upload(0, 5000, 1000), scene.download(0, 5000, 1000), scene.internal(0, 7000, 1000)];
+    let never_given = BufferHandle::unique();
+    let unknown = Transfer::Upload { from: scene.host_at(0), to: never_given.at(0), bytes: 1 };
+    let outside = scene.upload(9_999, 0, 2);
+    for (bad, kind) in [(unknown, ErrorKind::UnknownHandle), (outside, ErrorKind::InvalidArgument)] {
+        for place in 0..=good.len() {
+            let mut batch = good.to_vec();
+            batch.insert(place, bad);
+            assert_refused("a batch with one copy that is wrong", scene.queue.submit(&batch), kind);
+            let ticket = scene.queue.submit(&[]).expect("an empty batch");
+            scene.settle(ticket);
+            scene.assert_as_expected("after a batch that was refused");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Checks of tickets: their numbers, and the calls that observe the end of work (wait, poll, wakers).
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use backend_api::{
+    Device, Elements, ErrorKind, Fill, Gather, Progress, QueueHandle, Scatter, Search, Ticket, Transfer,
+};
+
+use super::context::assert_refused;
+use super::scene::Scene;
+use super::{Context, indexed};
+
+pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
+    let (memory, host) = (cx.memory(1024), cx.host(1024));
+    let elements = Elements { start: memory.at(0), count: 16, stride: 8 };
+    host.write(0, &[0; 1024]);
+    let queues = [cx.queue(), cx.queue()];
+    for round in 0..5 {
+        for (q, queue) in queues.iter().enumerate() {
+            // Each queue numbers its own tickets.
+            for _ in 0..=q {
+                let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
+                let (value, answer) = (&[1], host.at(256));
+                let search = Search { elements, field_offset: 0, value, limit: 0, count_all: true, answer };
+                let gather =
+                    Gather { elements: elements.into(), indices: host.at(0), count: 2, values: host.at(128) };
+                let scatter = Scatter {
+                    elements: elements.into(),
+                    indices: host.at(0),
+                    count: 1,
+                    values: host.at(512),
+                };
+                let tickets = [
+                    queue.submit(&[up]),
+                    queue.submit(&[]),
+                    queue.fill(&Fill { to: memory.at(900), bytes: 9, pattern: &[1] }),
+                    queue.search(&search),
+                    queue.gather(&gather),
+                    queue.scatter(&scatter),
+                ]
+                .map(|ticket| ticket.expect("a ticket"));
+                for pair in tickets.windows(2) {
+                    assert_eq!(pair[1].value, pair[0].value + 1, "the ticket after {:?}", pair[0]);
+                }
+                assert!(tickets.iter().all(|t| t.queue == queue.id()), "tickets name their queue");
+                if round == 0 && q == 0 {
+                    assert_eq!(tickets[0].value, 1, "the first ticket of a queue");
+                }
+                cx.wait(tickets[5]);
+            }
+        }
+    }
+    let last = |q: usize| queues[q].submit(&[]).expect("an empty batch");
+    assert_eq!([last(0).value, last(1).value], [31, 61], "the last ticket of each queue");
+}
+
+pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let first = Ticket { queue: queue.id(), value: 1 };
+    let unknown = |ticket: Ticket| {
+        let what = format!("{ticket:?}, which was never issued");
+        assert_refused(&what, cx.device().poll(ticket), ErrorKind::UnknownHandle);
+        assert_refused(&what, cx.device().wait(ticket), ErrorKind::UnknownHandle);
+    };
+    unknown(first);
+    let given = queue.submit(&[]).expect("an empty batch");
+    cx.wait(given);
+    for value in [2, 3, 1000, u64::MAX] {
+        unknown(Ticket { value, ..first });
+    }
+    unknown(Ticket { queue: QueueHandle::unique().id(), value: 1 });
+}
+
+pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
+    // Work must end even if the program only polls for it.
+    let deadline = Instant::now() + cx.limits().patience;
+    let mut done = 0;
+    while done < tickets.len() {
+        match cx.device().poll(tickets[done]).expect("an issued ticket") {
+            Progress::Done => done += 1,
+            Progress::Pending => {
+                assert!(Instant::now() < deadline, "work that is only polled for never ends");
+                std::thread::yield_now();
+            }
+        }
+    }
+    for ticket in tickets.into_iter().rev() {
+        cx.wait(ticket);
+        for _ in 0..3 {
+            assert_eq!(cx.device().poll(ticket).expect("an issued ticket"), Progress::Done);
+        }
+        cx.wait(ticket);
+    }
+    scene.assert_as_expected("work that was polled for");
+}
+
+pub(super) fn refused_calls_take_no_ticket<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 100, 100);
+    let mut last = scene.submit(&[]);
+    for _ in 0..3 {
+        let beyond = scene.upload(50, 50, 51);
+        assert_refused("a copy beyond the end", scene.queue.submit(&[beyond]), ErrorKind::InvalidArgument);
+        let fill = Fill { to: scene.memory.at(0), bytes: 101, pattern: &[1] };
+        assert_refused("a fill beyond the end", scene.queue.fill(&fill), ErrorKind::InvalidArgument);
+        let next = scene.submit(&[scene.upload(0, 1, 9)]);
+        assert_eq!(next.value, last.value + 1, "the ticket after refused calls");
+        last = next;
+    }
+    scene.assert_as_expected("work between refused calls");
+}
+
+pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let first = queue.submit(&[]).expect("an empty batch");
+    let failing = indexed::failing_gather(cx, &queue);
+    let last = queue.submit(&[]).expect("an empty batch");
+    drop(queue);
+    for ticket in [first, failing.ticket, last] {
+        let progress = cx.device().poll(ticket).expect("a ticket of an ended queue");
+        assert_eq!(progress, Progress::Done, "{ticket:?}");
+        cx.wait(ticket);
+        let woken = Woken::new();
+        cx.device().wake(ticket, woken.waker.clone());
+        woken.assert_comes(1, cx.limits().patience);
+    }
+    let never = Ticket { value: last.value + 1, ..last };
+    let refused = cx.device().poll(never);
+    assert_refused("a ticket that an ended queue never issued", refused, ErrorKind::UnknownHandle);
+}
+
+pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let device = cx.device();
+    for round in 0..5 {
+        let before = scene.submit(&[scene.upload(round, 0, 1 << 19), scene.upload(0, 1 << 19, 1 << 19)]);
+        let failing = indexed::failing_gather(cx, &scene.queue);
+        let last = scene.submit(&[scene.download(5, 5, 1 << 19)]);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let failed = failing.ticket;
+                scope.spawn(move || match thread % 4 {
+                    0 => device.wait(last).expect("work that succeeds"),
+                    1 => device.wait(before).expect("work that succeeds"),
+                    2 => {
+                        assert_refused("a wait of one of many", device.wait(failed), ErrorKind::KernelFailed)
+                    }
+                    _ => {
+                        while device.poll(last).expect("work that succeeds") == Progress::Pending {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+    }
+    scene.assert_as_expected("work that many threads waited for");
+}
+
+/// A waker, and a channel that receives a message at each wake-up.
+struct Woken {
+    waker: Waker,
+    times: Receiver<()>,
+}
+
+struct Telling(Sender<()>);
+
+impl Wake for Telling {
+    fn wake(self: Arc<Self>) {
+        // After a failed check the receiver no longer exists, so ignore this error.
+        let _ = self.0.send(());
+    }
+}
+
+impl Woken {
+    fn new() -> Self {
+        let (sender, times) = mpsc::channel();
+        Self { waker: Arc::new(Telling(sender)).into(), times }
+    }
+
+    /// Waits for `times` more wake-ups.
+    #[track_caller]
+    fn assert_comes(&self, times: u32, patience: Duration) {
+        for time in 0..times {
+            let woken = self.times.recv_timeout(patience).is_ok();
+            assert!(woken, "woken {time} times instead of {times} within {patience:?}");
+        }
+    }
+
+    /// Asserts that the waker was woken `times` more times since the last call.
+    #[track_caller]
+    fn assert_came(&self, times: usize) {
+        assert_eq!(self.times.try_iter().count(), times, "the number of wake-ups");
+    }
+}
+
+pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let mut asked = Vec::new();
+    for k in 0..20 {
+        let ticket = scene.submit(&[scene.upload(k, 20 - k, 1 << 19)]);
+        let woken = Woken::new();
+        cx.device().wake(ticket, woken.waker.clone());
+        asked.push((ticket, woken));
+    }
+    // The wakers must run although no thread waits or polls.
+    for (ticket, woken) in &asked {
+        woken.assert_comes(1, cx.limits().patience);
+        let progress = cx.device().poll(*ticket).expect("work that succeeds");
+        assert_eq!(progress, Progress::Done, "{ticket:?} when its waker is woken");
+    }
+    let last = scene.submit(&[scene.upload(0, 0, 100)]);
+    scene.settle(last);
+    for (_, woken) in &asked {
+        woken.assert_came(0);
+    }
+    scene.assert_as_expected("work with a waker");
+}
+
+pub(super) fn wakers_for_done_work_run_at_once<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let done = queue.submit(&[]).expect("an empty batch");
+    cx.wait(done);
+    for _ in 0..3 {
+        let woken = Woken::new();
+        cx.device().wake(done, woken.waker.clone());
+        woken.assert_came(1);
+    }
+}
+
+pub(super) fn wakers_for_work_that_fails_are_woken<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let failing = indexed::failing_gather(cx, &queue);
+    let woken = Woken::new();
+    cx.device().wake(failing.ticket, woken.waker.clone());
+    woken.assert_comes(1, cx.limits().patience);
+    assert_refused("the poll after the waker", cx.device().poll(failing.ticket), ErrorKind::KernelFailed);
+    cx.device().wake(failing.ticket, woken.waker.clone());
+    woken.assert_came(1);
+}
+
+pub(super) fn wakers_from_many_threads_are_all_woken<D: Device>(cx: &Context<'_, D>) {
+    const EACH: u32 = 25;
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let (woken, device) = (Woken::new(), cx.device());
+    for round in 0..4 {
+        let tickets = [0, 1, 2, 3].map(|k| scene.submit(&[scene.upload(k, round, 1 << 18)]));
+        std::thread::scope(|scope| {
+            for ticket in tickets {
+                let waker = &woken.waker;
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        device.wake(ticket, waker.clone());
+                    }
+                    device.wait(ticket).expect("work that succeeds");
+                });
+            }
+        });
+        woken.assert_comes(4 * EACH, cx.limits().patience);
+    }
+    let ticket = scene.submit(&[]);
+    scene.settle(ticket);
+    woken.assert_came(0);
+    scene.assert_as_expected("work with several wakers");
+}

@@ -1,0 +1,33 @@
+//! The suite passes sound devices: a synchronous one here, and the deferred ones of
+//! `vmarray-backend-host`. Unsound devices fail.
+
+/// Defines an enum of flaws, each with the checks that find it.
+macro_rules! flaws {
+    ($(#[$doc:meta])* $($Name:ident: $($check:ident)+;)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Flaw {
+            None,
+            $($Name,)*
+        }
+
+        impl Flaw {
+            pub const FOUND_BY: &[(Self, &str)] = &[$($((Self::$Name, stringify!($check)),)+)*];
+        }
+    };
+}
+use flaws;
+
+mod flawed;
+mod late;
+mod mutations;
+mod peers;
+mod runs;
+
+mod synchronous {
+    use std::sync::Arc;
+
+    use vmarray_conformance::reference::ReferenceDevice;
+
+    vmarray_conformance::conformance_tests!(Arc::new(ReferenceDevice::new(64 << 20)));
+}
