@@ -229,7 +229,7 @@ impl Error {
     }
 
     /// Adds the device's name. A backend does this with each error that it returns, because helpers such as
-    /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline) do not know the device.
+    /// [`Extents`](crate::Extents) and the tickets of `vmarray-support` do not know the device.
     #[must_use]
     pub fn on(self, device: &DeviceInfo) -> Self {
         let name = device.to_string();

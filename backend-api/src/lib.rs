@@ -5,13 +5,13 @@
 //! facts ([`DeviceInfo`]) and errors ([`Error`]), and the parts that all backends and their users share:
 //!
 //! - owners that release memory on drop ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]),
-//! - the tickets of queues that software executes ([`Timeline`]),
 //! - copies of memory that other threads may access at the same time ([`racy`]),
 //! - failures to inject, and the forwarding of methods by wrappers ([`wrap`]).
 //!
 //! The crate `vmarray-conformance` has a conformance suite for backends. Its [reference
 //! device](https://docs.rs/crate/vmarray-conformance/latest/source/src/reference/device.rs), which uses host
-//! RAM and is one file, is a template for a new backend.
+//! RAM and is one file, is a template for a new backend. The crate `vmarray-support` has parts of backends,
+//! such as the tickets of queues that software executes.
 //!
 //! # The contract
 //!
@@ -118,7 +118,6 @@
 extern crate self as backend_api;
 
 mod absence;
-pub mod contended;
 mod device;
 mod error;
 pub mod expr;
@@ -126,17 +125,14 @@ mod handle;
 mod hardware;
 mod health;
 mod id;
-mod id_map;
 mod info;
 pub mod kernel;
 #[doc(hidden)]
 pub mod numa;
 mod owned;
-mod queues;
 pub mod racy;
 mod request;
 mod route;
-mod timeline;
 mod validate;
 mod waker;
 mod work;
@@ -150,16 +146,13 @@ pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use hardware::uuid_text;
 pub use health::CardHealth;
 pub use id::{BufferId, HostId, QueueId, Ticket};
-pub use id_map::{IdHasher, IdMap};
 pub use info::{DeviceInfo, DeviceKind, MemoryStatus, Reach};
 pub use kernel::{Launch, View};
 #[doc(hidden)]
 pub use numa::numa_node;
 pub use owned::{DeviceBuffer, HostBuffer, Queue};
-pub use queues::Queues;
 pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, LEFT_OUT, Scatter, Search, Transfer};
 pub use route::{Route, Routing};
-pub use timeline::Timeline;
 pub use validate::Extents;
 #[doc(hidden)]
 pub use waker::waker;

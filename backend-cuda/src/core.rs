@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use backend_api::{Error, QueueId, Queues, Result, Route, Routing, Ticket, contended};
+use backend_api::{Error, QueueId, Result, Route, Routing, Ticket};
 use parking_lot::RwLock;
+use vmarray_support::{Queues, contended};
 
 use crate::context::{Context, Entered};
 use crate::discovery::Card;

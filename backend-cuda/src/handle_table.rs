@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use backend_api::{
-    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, IdMap, Result,
-    Transfer,
+    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, Result, Transfer,
 };
 use parking_lot::RwLock;
+use vmarray_support::IdMap;
 
 use crate::driver::ContextHandle;
 use crate::host_memory::{HostAddress, HostRange};

@@ -5,8 +5,9 @@ use std::task::Waker;
 
 use backend_api::{
     AddressSpace, Addresses, BufferHandle, BufferId, DeviceInfo, DeviceSpan, DirectReads, Error, ErrorKind,
-    Extents as _, HostAllocation, HostMemory, Progress, QueueHandle, Queues, Request, Result, Ticket,
+    Extents as _, HostAllocation, HostMemory, Progress, QueueHandle, Request, Result, Ticket,
 };
+use vmarray_support::Queues;
 
 use parking_lot::RwLock;
 

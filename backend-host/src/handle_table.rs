@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{
-    BufferHandle, DeviceInfo, HostAllocation, HostMemory, QueueHandle, QueueId, Queues, Result, Ticket,
+    BufferHandle, DeviceInfo, HostAllocation, HostMemory, QueueHandle, QueueId, Result, Ticket,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
+use vmarray_support::Queues;
 use vmarray_support::backends::Memory;
 
 use crate::host_memory::{Piece, Pinning};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use backend_api::contended::spin_until;
-use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket, Timeline};
+use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use vmarray_support::Timeline;
 use vmarray_support::backends::wake_all;
+use vmarray_support::contended::spin_until;
 
 use crate::worker::{Crew, Pool, Task, Urgency};
 

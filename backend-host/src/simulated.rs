@@ -16,9 +16,10 @@ use backend_api::wrap::Fault;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, HostAllocation,
     HostMemory, MemoryStatus, Progress, QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
-    Timeline, Transfer,
+    Transfer,
 };
 use parking_lot::Mutex;
+use vmarray_support::Timeline;
 
 pub use builder::SimulatedDeviceBuilder;
 pub use fabric::SimulatedFabric;

@@ -23,9 +23,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Timeline};
+use backend_api::{Error, ErrorKind, Progress, QueueId, Result};
 use opencl3::types::{cl_event, cl_int};
 use parking_lot::Mutex;
+use vmarray_support::Timeline;
 use vmarray_support::backends::wake_all;
 
 use crate::core::Core;

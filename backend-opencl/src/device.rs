@@ -9,10 +9,11 @@ use std::task::Waker;
 use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
-    HostMemory, HostSpan, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Queues, Request, Result,
-    Route, Routing, Scatter, Search, Ticket, View,
+    HostMemory, HostSpan, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route,
+    Routing, Scatter, Search, Ticket, View,
 };
 use parking_lot::{Mutex, RwLock};
+use vmarray_support::Queues;
 use vmarray_support::backends::{Direction, Memory};
 
 use crate::completion::Mark;

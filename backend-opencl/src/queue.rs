@@ -3,8 +3,9 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use backend_api::{Error, ErrorKind, QueueId, Queues, Result, Ticket, contended};
+use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
 use parking_lot::{Mutex, MutexGuard};
+use vmarray_support::{Queues, contended};
 
 use crate::completion::{Keep, Mark, Track, Verdict};
 use crate::copy::Batch;

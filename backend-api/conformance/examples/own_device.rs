@@ -2,8 +2,8 @@
 //! own_device`.
 //!
 //! The file is that of the suite's reference device, compiled here as part of another crate: a device needs
-//! only public items of the contract's crate. Its kernels are the models of the suite; a device of more use
-//! has kernels of its own, which it can compare with them.
+//! only public items of the contract's crate and of `vmarray-support`. Its kernels are the models of the
+//! suite; a device of more use has kernels of its own, which it can compare with them.
 
 #[path = "../src/reference/device.rs"]
 mod device;

@@ -15,8 +15,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
-    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket, contended,
+    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
 };
+use vmarray_support::contended;
 use vmarray_support::links::{has_twice, is_same};
 
 use super::several::member::{Member, Places, Status};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
+use crate::IdMap;
 use backend_api::{
-    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap, Request, Result,
+    BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, Request, Result,
 };
 
 /// The table of a device's memory: each buffer `B` and each host allocation `H` by its id, with its length.

@@ -4,6 +4,10 @@
 //! | part | purpose |
 //! |---|---|
 //! | `backends` | tables of memory by id, counts of allocated bytes, merging of copies |
+//! | [`contended`] | locks under heavy contention |
+//! | [`IdMap`] | hash maps from ids to objects |
+//! | [`Queues`] | the table of a device's queues |
+//! | [`Timeline`] | the tickets of queues that software executes |
 //! | `links` | links between devices, tested before use |
 //! | [`private_dir`] | files and folders that belong to one user |
 //! | `warn` | warnings that a call cannot return as an error |
@@ -12,8 +16,16 @@
 
 #[doc(hidden)]
 pub mod backends;
+pub mod contended;
+mod id_map;
 #[doc(hidden)]
 pub mod links;
 pub mod private_dir;
+mod queues;
+mod timeline;
 #[doc(hidden)]
 pub mod warn;
+
+pub use id_map::{IdHasher, IdMap};
+pub use queues::Queues;
+pub use timeline::Timeline;

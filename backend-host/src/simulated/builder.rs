@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use backend_api::wrap::Fault;
-use backend_api::{DeviceInfo, DeviceKind, Route, Timeline};
+use backend_api::{DeviceInfo, DeviceKind, Route};
 use parking_lot::Mutex;
+use vmarray_support::Timeline;
 
 use super::routes::{RouteCost, Routes};
 use super::schedule::{Schedule, Settings};

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_api::{DeviceInfo, Reach, Timeline};
+use backend_api::{DeviceInfo, Reach};
 use parking_lot::Mutex;
+use vmarray_support::Timeline;
 
 use super::schedule::Schedule;
 use crate::peers::Peers;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use backend_api::kernel::Report;
 use backend_api::wrap::{Fault, FaultPlan, Operation, Strike};
-use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, Result, Ticket, Timeline};
+use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, Result, Ticket};
+use vmarray_support::Timeline;
 
 use super::damage::Chance;
 use super::link::Link;

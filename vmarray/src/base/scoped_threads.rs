@@ -20,9 +20,9 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use backend_api::contended;
 use backend_api::numa::{OnNode, Processors};
 use parking_lot::{Condvar, Mutex};
+use vmarray_support::contended;
 
 /// The time that a thread waits for the next call.
 const IDLE_FOR: Duration = Duration::from_secs(5);

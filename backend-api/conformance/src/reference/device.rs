@@ -12,11 +12,12 @@ use std::task::Waker;
 use backend_api::kernel::{Interpreter, Views};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
-    Extents, HostAllocation, HostId, HostMemory, HostSpan, IdMap, MemoryStatus, Progress, QueueHandle,
-    Queues, Request, Result, Ticket, Timeline, Transfer, View, racy,
+    Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle, Request,
+    Result, Ticket, Transfer, View, racy,
 };
 use parking_lot::Mutex;
 use vmarray_conformance::reference;
+use vmarray_support::{IdMap, Queues, Timeline};
 
 /// A device whose memory is RAM, and which executes all work before a call returns.
 ///

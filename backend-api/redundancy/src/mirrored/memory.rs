@@ -9,9 +9,9 @@ use crate::several::host::{Block, Host};
 use crate::several::member::Member;
 use crate::several::wakers::Call;
 use backend_api::{
-    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, IdMap, QueueHandle,
-    Result,
+    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, QueueHandle, Result,
 };
+use vmarray_support::IdMap;
 use vmarray_support::backends::check_extend;
 
 /// Host memory that the mirror has allocated.

@@ -11,9 +11,10 @@ use crate::several::member::{Adapted, Member, Status};
 use crate::several::pending_requests::OwnedRequest;
 use backend_api::kernel::Report;
 use backend_api::{
-    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap,
-    Progress, QueueId, Result, Ticket, racy,
+    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Progress,
+    QueueId, Result, Ticket, racy,
 };
+use vmarray_support::IdMap;
 
 /// The part of a request that one device executes.
 #[derive(Clone, Debug)]

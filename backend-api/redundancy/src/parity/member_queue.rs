@@ -12,9 +12,9 @@ use crate::several::host::{Block, Host};
 use crate::several::member::{Member, Status};
 use crate::several::pending_requests::OwnedRequest;
 use backend_api::{
-    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, IdMap, Progress, QueueId, Result,
-    Ticket, contended,
+    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Progress, QueueId, Result, Ticket,
 };
+use vmarray_support::{IdMap, contended};
 
 /// A device's place in a group: it stays when the device is lost and a spare replaces it.
 #[derive(Debug)]

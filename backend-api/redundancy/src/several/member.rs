@@ -6,9 +6,10 @@ use std::sync::Arc;
 use backend_api::expr::Action;
 use backend_api::{
     BufferHandle, BufferId, Compute, Device, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather,
-    HostAllocation, HostId, HostSpan, IdMap, Launch, QueueHandle, QueueId, Request, Result, Scatter, Search,
-    Ticket, Transfer, View,
+    HostAllocation, HostId, HostSpan, Launch, QueueHandle, QueueId, Request, Result, Scatter, Search, Ticket,
+    Transfer, View,
 };
+use vmarray_support::IdMap;
 
 /// The completeness of a device's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

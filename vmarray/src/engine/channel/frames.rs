@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use backend_api::{contended, racy};
+use backend_api::racy;
 use parking_lot::MutexGuard;
+use vmarray_support::contended;
 
 use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;

@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use backend_api::contended;
 use parking_lot::{Mutex, MutexGuard};
+use vmarray_support::contended;
 
 use crate::engine::page::LockScope;
 

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
-use backend_api::{Ticket, Transfer, contended};
+use backend_api::{Ticket, Transfer};
 use parking_lot::MutexGuard;
+use vmarray_support::contended;
 
 use super::coalesce::{CopyWay, coalesce};
 use super::waiting::spin_while;

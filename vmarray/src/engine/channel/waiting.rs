@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use backend_api::contended;
 use parking_lot::MutexGuard;
+use vmarray_support::contended;
 
 use super::{Channel, Shard};
 use crate::engine::event_count::EventKey;

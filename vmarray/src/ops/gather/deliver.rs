@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backend_api::{Device, Ticket, contended};
+use backend_api::{Device, Ticket};
 use parking_lot::Mutex;
+use vmarray_support::contended;
 
 use super::batch_probe;
 use super::duplicates::Duplicates;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backend_api::contended;
 use parking_lot::{Condvar, Mutex};
+use vmarray_support::contended;
 
 /// The duration for which a thread that is too far ahead spins before it yields, and the total before it
 /// sleeps.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::{Error, ErrorKind, IdMap, QueueId, Result, Ticket};
+use crate::IdMap;
+use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
 
 /// The table of a device's queues, for backends. It includes released queues, because their tickets stay
 /// valid for ever.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use backend_api::{ErrorKind, QueueHandle, Queues, Ticket};
+/// use backend_api::{ErrorKind, QueueHandle, Ticket};
+/// use vmarray_support::Queues;
 /// let (queues, handle) = (Queues::default(), QueueHandle::unique());
 /// queues.add(handle.id(), Arc::new("a queue"));
 /// assert_eq!(*queues.get("submit", handle.id())?, "a queue");

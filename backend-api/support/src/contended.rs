@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use backend_api::contended::{lock, spin_until, spin_while};
+//! use vmarray_support::contended::{lock, spin_until, spin_while};
 //!
 //! let submissions = parking_lot::Mutex::new(0);
 //! std::thread::scope(|scope| {

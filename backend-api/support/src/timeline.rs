@@ -8,7 +8,7 @@ use std::task::Waker;
 use parking_lot::{Condvar, Mutex};
 
 use crate::contended::spin_until;
-use crate::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
+use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
 
 /// The most separate runs of failures in the history. They take some 4 MiB; real programs collect far
 /// fewer.
@@ -25,7 +25,8 @@ const FAILURES_MAX: usize = 1 << 14;
 /// them. A very late poll may therefore return the failure of another ticket, but never misses a failure.
 ///
 /// ```
-/// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
+/// use backend_api::{Error, ErrorKind, Progress, QueueHandle};
+/// use vmarray_support::Timeline;
 /// let timeline = Timeline::new(QueueHandle::unique().id());
 /// assert_eq!(timeline.newest().value, 0);
 /// let (copy, kernel, last) = (timeline.begin()?, timeline.begin()?, timeline.begin()?);
@@ -175,7 +176,7 @@ impl Timeline {
     /// Returns whether all work up to `value` is done. Value 0 is always done.
     ///
     /// # Errors
-    /// The errors of [`Device::poll`](crate::Device::poll).
+    /// The errors of [`Device::poll`](backend_api::Device::poll).
     pub fn poll(&self, value: u64) -> Result<Progress> {
         self.check(value)?;
         if self.completed.load(Ordering::Acquire) < value {
@@ -187,7 +188,7 @@ impl Timeline {
     /// Blocks until all work up to `value` is done.
     ///
     /// # Errors
-    /// The errors of [`Device::poll`](crate::Device::poll).
+    /// The errors of [`Device::poll`](backend_api::Device::poll).
     pub fn wait(&self, value: u64) -> Result<()> {
         self.check(value)?;
         let done = || self.completed.load(Ordering::Acquire) >= value;
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn equal_failures_in_a_row_take_one_entry() {
-        let t = Timeline::new(QueueId::unique());
+        let t = Timeline::new(QueueHandle::unique().id());
         for value in 1..=1000 {
             t.begin().unwrap();
             t.complete(value, Err(Error::new(ErrorKind::CopyFailed, "submit")));
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn failures_now_and_then_are_bounded_and_none_is_missed() {
-        let t = Timeline::new(QueueId::unique());
+        let t = Timeline::new(QueueHandle::unique().id());
         let newest = 2 * FAILURES_MAX as u64 + 1000;
         for value in 1..=newest {
             t.begin().unwrap();
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_lost_queue_is_never_pending() {
-        let t = Timeline::new(QueueId::unique());
+        let t = Timeline::new(QueueHandle::unique().id());
         t.begin().unwrap();
         t.begin().unwrap();
         t.complete(1, Ok(()));
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn sleepers_and_wakers_are_woken() {
         let count = Arc::new(Count(AtomicUsize::new(0)));
-        let t = Arc::new(Timeline::new(QueueId::unique()));
+        let t = Arc::new(Timeline::new(QueueHandle::unique().id()));
         t.begin().unwrap();
         t.begin().unwrap();
         t.wake(1, count.clone().into());
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn wakers_are_cloned_woken_and_dropped_under_no_lock() {
-        let t = Timeline::new(QueueId::unique());
+        let t = Timeline::new(QueueHandle::unique().id());
         // SAFETY: the functions may be called by any thread as long as the timeline lives.
         let waker = unsafe { Waker::new(std::ptr::from_ref(&t).cast(), &NOSY) };
         t.begin().unwrap();
@@ -358,7 +359,7 @@ mod tests {
             }
         }
         let count = Arc::new(Count(AtomicUsize::new(0)));
-        let t = Timeline::new(QueueId::unique());
+        let t = Timeline::new(QueueHandle::unique().id());
         t.begin().unwrap();
         t.wake(1, Arc::new(Panics).into());
         t.wake(1, count.clone().into());

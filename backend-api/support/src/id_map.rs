@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hash map from ids ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId),
-/// [`QueueId`](crate::QueueId)) to objects, with a fast hash function. For backends, which look up several
+/// A hash map from ids ([`BufferId`](backend_api::BufferId), [`HostId`](backend_api::HostId),
+/// [`QueueId`](backend_api::QueueId)) to objects, with a fast hash function. For backends, which look up several
 /// ids in each call.
 ///
 /// ```
-/// use backend_api::{BufferHandle, IdMap};
+/// use backend_api::BufferHandle;
+/// use vmarray_support::IdMap;
 /// let mut lengths = IdMap::default();
 /// let buffer = BufferHandle::unique().id();
 /// lengths.insert(buffer, 4096);
@@ -21,7 +22,8 @@ pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 ///
 /// ```
 /// use std::hash::{BuildHasher, BuildHasherDefault};
-/// use backend_api::{BufferHandle, IdHasher};
+/// use backend_api::BufferHandle;
+/// use vmarray_support::IdHasher;
 /// let build = BuildHasherDefault::<IdHasher>::default();
 /// let (one, other) = (BufferHandle::unique().id(), BufferHandle::unique().id());
 /// assert_eq!(build.hash_one(one), build.hash_one(one));
