@@ -239,6 +239,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backend_api::QueueHandle;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::task::{RawWaker, RawWakerVTable, Wake};
