@@ -253,7 +253,7 @@ mod assembly {
         /// Moves the first and the last piece of a width, which may overlap.
         macro_rules! both_ends {
             ($size:tt) => {{
-                // SAFETY: the caller guarantees both ranges, which are at least this wide.
+                // SAFETY: the caller guarantees both ranges, which have at least `$size` bytes.
                 unsafe {
                     piece!($size, from, to);
                     piece!($size, from.add(bytes - $size), to.add(bytes - $size));

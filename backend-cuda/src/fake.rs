@@ -404,7 +404,11 @@ unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, 
     }
     let mut all = RESERVED.lock();
     let (start, [reserved, mapped, _]) = all.range_mut(..=address).next_back().expect("set aside");
-    assert_eq!((handle, address), (bytes as u64, start + *mapped as u64), "behind what is there");
+    assert_eq!(
+        (handle, address),
+        (bytes as u64, start + *mapped as u64),
+        "new memory must be mapped behind the mapped range"
+    );
     *mapped += bytes;
     assert!(*mapped <= *reserved);
     RANGES.lock().insert(*start, *mapped as u64);
@@ -414,7 +418,11 @@ unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, 
 unsafe extern "C" fn mem_unmap(address: u64, bytes: usize) -> u32 {
     let mut all = RESERVED.lock();
     let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
-    assert_eq!(address + bytes as u64, start + *mapped as u64, "up to the end");
+    assert_eq!(
+        address + bytes as u64,
+        start + *mapped as u64,
+        "the unmapped range must end at the end of the mapped one"
+    );
     *mapped -= bytes;
     *reached = (*reached).min(*mapped);
     RANGES.lock().insert(*start, *mapped as u64);

@@ -132,7 +132,7 @@ impl Queue {
         self.events.order(stream, value)
     }
 
-    /// Returns whether a reached value has succeeded.
+    /// Returns the outcome of the work of a completed value.
     pub(crate) fn outcome(&self, value: u64) -> Result<()> {
         if self.attention.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -142,7 +142,7 @@ impl Queue {
         staging.failure(value).map_or(Ok(()), Err)
     }
 
-    /// Returns whether the stream is empty, or the driver's error.
+    /// Returns `Ok` if all work of the stream is done, or the driver's code.
     pub(crate) fn query(&self) -> Outcome {
         let _current = self.context.enter()?;
         self.stream.query()

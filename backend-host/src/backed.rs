@@ -98,7 +98,8 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// there is no room. After an error the page may have its old or its new contents.
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Makes all written pages durable, as far as the storage can. Does nothing by default.
+    /// Makes all written pages durable, if the storage supports this. The default implementation has no
+    /// effect.
     ///
     /// # Errors
     /// [`Device::sync`] returns this error.

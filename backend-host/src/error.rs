@@ -1,4 +1,4 @@
-//! Conversion of operating system errors to the contract's errors.
+//! Conversion of errors of the operating system to [`Error`] of devices.
 
 use std::io;
 

@@ -26,7 +26,8 @@ pub(crate) struct Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if let Some(wiping) = &self.wiping {
-            // SAFETY: memory of this device, zeroed at creation. Work in flight would own this piece too.
+            // SAFETY: the memory belongs to this device, and was zeroed at its creation. No work is in flight
+            // on it, because such work would also own this piece.
             unsafe { wiping.wipe(self.at(0), self.bytes) };
         }
     }

@@ -362,8 +362,9 @@ mod lock {
     }
 }
 
-/// How long a reading of the system's memory is used again. Linux needs 50 us or more for one, and small
-/// arrays take less to make. Programs fill at most a small part of the head room of `usable_bytes` meanwhile.
+/// Maximum age of a reading of the system's free memory. A new reading takes 50 us or more on Linux, which
+/// exceeds the creation of a small array. In this time programs can use only a small part of the reserve in
+/// `usable_bytes`.
 const READING_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Returns the size of the RAM and its available part, read at most [`READING_AGE_MAX`] ago.

@@ -262,8 +262,8 @@ impl HostPiece {
         Self::new(address, bytes, Some(&core.wipes), backing)
     }
 
-    /// Returns the memory as a kernel's argument, and the offset of the piece in it; `None` if only copies
-    /// can access it.
+    /// Returns the memory as an argument for kernels, and its offset in the argument. `None` if only copies
+    /// can access the memory.
     pub fn for_kernels(&self) -> Option<(Argument<'_>, u64)> {
         match &self.backing {
             Backing::Shared(_) => Some((Argument::Shared(self.at(0).cast()), 0)),

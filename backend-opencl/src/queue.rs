@@ -223,7 +223,7 @@ impl<'q> Submission<'q> {
         self.queue
     }
 
-    /// The value that the ticket will have.
+    /// Returns the value of the ticket that [`finish`](Self::finish) will issue.
     pub fn value(&self) -> u64 {
         self.state.newest + 1
     }
@@ -232,7 +232,8 @@ impl<'q> Submission<'q> {
         self.core.fail(self.operation, self.kind, status)
     }
 
-    /// Takes the list of resolved transfers, which [`put_batch`](Self::put_batch) returns.
+    /// Takes the queue's reusable list of resolved transfers. Return the list with
+    /// [`put_batch`](Self::put_batch).
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.state.batch)
     }

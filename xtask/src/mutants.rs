@@ -1,8 +1,9 @@
-//! `cargo xtask mutants`: changes the engine's code in small ways and looks whether its tests notice.
+//! `cargo xtask mutants`: mutation tests of the engine. Changes its code in small ways, and checks that a
+//! test fails.
 //!
-//! All changes of a sample are compiled at once and chosen at run time, so that a mutant costs a run of its
-//! module's tests and no build (see [`sites`]). Results are kept, and a later call goes on where this one
-//! ended. Mutants that survived are tried again when a test has changed since.
+//! The command compiles all mutants of a sample in one build, and selects a mutant at run time. So a mutant
+//! costs a run of its module's tests, and no build (see [`sites`]). The command stores results, and a later
+//! call continues with the remaining mutants. It tries surviving mutants again after a change of a test.
 
 mod sites;
 
@@ -20,17 +21,18 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use xshell::{Shell, cmd};
 
-/// The share of mutants that tests have to kill.
+/// Minimum share of mutants that tests must kill.
 const KILLED_AT_LEAST: f64 = 0.9;
-/// How many cases each random test runs.
+/// Number of cases of each random test.
 const CASES: &str = "32";
 /// Files of tests next to the code.
 const TESTS: [&str; 3] = ["tests.rs", "model.rs", "litmus.rs"];
-/// What a sample takes: lines changed since a commit, how many mutants, for how many minutes.
+/// Limits of a sample: the commit since which lines have changed, the number of mutants, and the number of
+/// minutes.
 const SAMPLE: (&str, usize, u64) = ("HEAD~1", 40, 2);
-/// The survivors that may live, each with a reason.
+/// The list of accepted survivors, each with a reason.
 const ALLOWED: &str = "vmarray/tests/mutants.toml";
-/// What the changed code asks at run time.
+/// Module that the changed code calls to find out which mutant is active.
 const SWITCH: &str = r#"
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 static ACTIVE: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -45,17 +47,17 @@ pub fn on(number: u32) -> bool {
 }
 "#;
 
-/// Code, and what the names have in them of those tests that are to notice changes of it.
+/// An area of code, with parts of the names of the tests that must detect changes of it.
 struct Area {
     name: &'static str,
     code: &'static [&'static str],
     unit: &'static [&'static str],
     integration: &'static [&'static str],
-    /// Integration tests that take tens of seconds: run last, and not for a sample.
+    /// Integration tests that take tens of seconds. They run last, and not for a sample.
     long: &'static [&'static str],
 }
 
-/// How many runs of tests an area has: unit tests, integration tests, and long ones.
+/// Number of test runs of an area: unit tests, integration tests, and long tests.
 const RUNS: usize = 3;
 
 const AREAS: [Area; 7] = [
@@ -113,36 +115,36 @@ const AREAS: [Area; 7] = [
 /// Tests mutants of the code. 300 mutants take an hour on two cores.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many mutants.
+    /// Number of mutants.
     #[arg(long, default_value_t = 300)]
     count: usize,
-    /// Which ones.
+    /// Seed that selects the mutants.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only lines that were changed since this commit. Survivors are listed, and are no error.
+    /// Mutates only lines that were changed since this commit. Lists survivors without an error.
     #[arg(long, value_name = "COMMIT")]
     since: Option<String>,
-    /// Only these areas: page, pager, channel, evict, gather, geometry, modes.
+    /// Mutates only these areas: page, pager, channel, evict, gather, geometry, modes.
     #[arg(long, value_name = "AREA")]
     only: Vec<String>,
-    /// Only those whose name, as it is printed, has one of these in it: functions, for example.
+    /// Tries only mutants whose printed name contains one of these texts, for example the name of a function.
     #[arg(long, value_name = "TEXT")]
     like: Vec<String>,
-    /// Ends so many minutes after the build; the next call goes on.
+    /// Number of minutes after the build at which the command ends. The next call continues.
     #[arg(long, value_name = "N")]
     minutes: Option<u64>,
     /// Forgets earlier results.
     #[arg(long)]
     afresh: bool,
-    /// Tries all survivors again, those with a reason to live too.
+    /// Tries all survivors again, including accepted ones.
     #[arg(long)]
     survivors: bool,
-    /// Some of the lines that the last commit changed, for two minutes, without tests that take long.
+    /// Runs a sample: mutates lines that the last commit changed, for two minutes, without long tests.
     #[arg(long, conflicts_with_all = ["count", "since", "only", "like", "minutes", "survivors"])]
     sample: bool,
 }
 
-/// A change in its file.
+/// A change of a file, as a mutant.
 #[derive(Clone)]
 struct Mutant {
     number: u32,
@@ -157,11 +159,11 @@ struct Mutant {
 enum Fate {
     Killed,
     Survived,
-    /// It does not compile.
+    /// The mutant does not compile.
     Impossible,
 }
 
-/// What is kept, by file and key of a mutant: also the fingerprint of the tests that were run.
+/// Stored results by the file and the key of each mutant, with the fingerprint of the tests that ran.
 type Kept = BTreeMap<String, (Fate, u64)>;
 
 #[derive(Deserialize, Default)]
@@ -209,7 +211,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         ensure!(!survivor.why.trim().is_empty(), "{ALLOWED}: {} has no reason", survivor.change);
     }
     let sample = sample(sh, args)?;
-    // Who survives a sample's tests has not survived all.
+    // The tests of a sample are not all tests, so they get another fingerprint.
     let tests = fingerprint(sh)? ^ u64::from(args.sample);
     let is_open = |mutant: &&Mutant| match kept.get(&mutant.name()) {
         None => true,
@@ -254,7 +256,7 @@ fn save(at: &Path, kept: &Kept) -> Result<()> {
 }
 
 impl Allowed {
-    /// Why a mutant may live.
+    /// Returns the reason for which a surviving mutant is accepted.
     fn reason(&self, mutant: &Mutant) -> Option<&str> {
         let is = |survivor: &&Survivor| survivor.file == mutant.file && survivor.change == mutant.key;
         self.survivor.iter().find(is).map(|survivor| survivor.why.as_str())
@@ -267,7 +269,7 @@ impl Mutant {
     }
 }
 
-/// Mutants of all areas, chosen by the seed.
+/// Returns mutants of all areas, selected by the seed.
 fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
     let known = AREAS.map(|area| area.name);
     if let Some(unknown) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
@@ -290,7 +292,7 @@ fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
         let text = sh.read_file(file)?;
         for site in sites::find(&text).with_context(|| file.to_string())? {
             let key = site.key(&text);
-            // The same text twice in a function: the second one is another mutant.
+            // If a function contains a text twice, the second one is another mutant.
             let times = names.entry(format!("{file}: {key}")).or_default();
             *times += 1;
             let key = if *times == 1 { key } else { format!("{key} #{times}") };
@@ -304,7 +306,7 @@ fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
             }
         }
     }
-    // In an order that depends on the seed alone, and not on the mutants before.
+    // The order depends only on the seed and the mutant, not on the other mutants.
     all.sort_by_cached_key(|mutant| scrambled(args.seed, &mutant.name()));
     all.truncate(args.count);
     all.iter_mut().zip(1..).for_each(|(mutant, number)| mutant.number = number);
@@ -315,7 +317,7 @@ fn is_test(file: &str) -> bool {
     TESTS.iter().any(|name| Path::new(file).file_name().is_some_and(|of| of == *name))
 }
 
-/// A number that changes when a test does.
+/// Returns a number that changes when a test changes.
 fn fingerprint(sh: &Shell) -> Result<u64> {
     let files = cmd!(sh, "git ls-files vmarray/src vmarray/tests/it").quiet().read()?;
     let tests = files.lines().filter(|file| is_test(file) || file.starts_with("vmarray/tests"));
@@ -323,14 +325,14 @@ fn fingerprint(sh: &Shell) -> Result<u64> {
     Ok(scrambled(0, &texts))
 }
 
-/// FNV-1a of a text: the same on every machine.
+/// Returns the FNV-1a hash of a text, which is equal on all machines.
 fn scrambled(seed: u64, text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// Lines that were added or changed, by file.
+/// Returns the added or changed lines of each file.
 fn changed_lines(sh: &Shell, commit: &str) -> Result<HashMap<String, BTreeSet<usize>>> {
     let diff = cmd!(sh, "git diff --unified=0 {commit} -- vmarray/src").quiet().read()?;
     let mut lines: HashMap<String, BTreeSet<usize>> = HashMap::new();
@@ -351,7 +353,7 @@ fn changed_lines(sh: &Shell, commit: &str) -> Result<HashMap<String, BTreeSet<us
 fn copy_sources(sh: &Shell, tree: &Path) -> Result<()> {
     for file in cmd!(sh, "git ls-files").quiet().read()?.lines() {
         let (from, to) = (sh.current_dir().join(file), tree.join(file));
-        // A link is followed; what was deleted and not yet committed is not there.
+        // The read follows links. It fails for files whose deletion is not committed yet.
         let Ok(bytes) = std::fs::read(&from) else { continue };
         if std::fs::read(&to).is_ok_and(|known| known == bytes) {
             continue;
@@ -365,17 +367,17 @@ fn copy_sources(sh: &Shell, tree: &Path) -> Result<()> {
     Ok(std::fs::write(tree.join("vmarray/src/mutant.rs"), SWITCH)?)
 }
 
-/// Tests of code with mutants in it.
+/// The compiled tests of the code with all mutants.
 struct Build {
     folder: PathBuf,
     mutants: Vec<Mutant>,
     unit: PathBuf,
     integration: PathBuf,
-    /// How many runs of an area's tests there are.
+    /// Number of test runs of an area.
     runs: usize,
 }
 
-/// Compiles all mutants; those that do not compile are reported and left out.
+/// Compiles all mutants. Reports the mutants that do not compile, and omits them.
 fn build(
     sh: &Shell,
     tree: &Path,
@@ -439,14 +441,14 @@ fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>, runs: usize) -> Resu
             .with_context(|| format!("no tests {name}"))?
             .into())
     };
-    // Outside of the checkout: random tests look for their sources in all folders above, and write down there
-    // what a mutant failed by.
+    // The folder is outside of the checkout: random tests search for their sources in all parent folders, and
+    // would store the failing inputs of mutants there.
     let folder = std::env::temp_dir().join("vmarray-mutants");
     std::fs::create_dir_all(&folder)?;
     Ok(Build { folder, mutants, unit: executable("vmarray")?, integration: executable("it")?, runs })
 }
 
-/// What the compiler and cargo say, as far as it is JSON.
+/// Runs cargo, and returns its messages and the compiler's messages, which are JSON.
 fn cargo(tree: &Path, target: &Path, is_check: bool) -> Result<Vec<serde_json::Value>> {
     let mut command = Command::new("cargo");
     if is_check {
@@ -470,7 +472,8 @@ fn cargo(tree: &Path, target: &Path, is_check: bool) -> Result<Vec<serde_json::V
 }
 
 impl Build {
-    /// How long each run of the tests of each area takes without a mutant, while so many go on at once.
+    /// Returns the duration of each test run of each area without a mutant, if `workers` runs execute at the
+    /// same time.
     fn baseline(&self, workers: usize) -> Result<Vec<[Duration; RUNS]>> {
         let areas = AREAS.iter().enumerate();
         areas
@@ -499,7 +502,7 @@ impl Build {
 
     fn fate(&self, mutant: &Mutant, baseline: &[[Duration; RUNS]]) -> Result<Fate> {
         for (run, took) in baseline[mutant.area].iter().enumerate().take(self.runs) {
-            // A mutant that takes longer hangs.
+            // A mutant that exceeds this limit counts as endless.
             let limit = 2 * *took + Duration::from_secs(10);
             if self.test(&AREAS[mutant.area], run, mutant.number, limit)?.is_none() {
                 return Ok(Fate::Killed);
@@ -508,7 +511,8 @@ impl Build {
         Ok(Fate::Survived)
     }
 
-    /// How long one of the runs of an area's tests takes; `None` if a test fails, or it takes too long.
+    /// Returns the duration of a test run of an area. `None` if a test fails, or if the run exceeds the
+    /// limit.
     fn test(&self, area: &Area, run: usize, number: u32, limit: Duration) -> Result<Option<Duration>> {
         let (tests, names) = match run {
             0 => (&self.unit, area.unit),
@@ -521,7 +525,7 @@ impl Build {
         }
         let mut child = Command::new(tests)
             .args(names)
-            // The first failure is enough; unstable options want the variable.
+            // Stop at the first failure. The unstable option needs the variable `RUSTC_BOOTSTRAP`.
             .args(["--quiet", "--test-threads", "4", "-Zunstable-options", "--fail-fast"])
             .env("RUSTC_BOOTSTRAP", "1")
             .env("PROPTEST_CASES", CASES)

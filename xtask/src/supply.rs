@@ -1,7 +1,7 @@
-//! Licences, sources and bans of all dependencies, against `deny.toml`.
+//! Check of the licences and sources of all dependencies by the rules in `deny.toml`.
 //!
-//! cargo-deny reads the same file and checks more (duplicates, wildcards), but takes minutes to build. This
-//! runs everywhere, in a second, on what `cargo metadata` says.
+//! cargo-deny reads the same file and checks more (duplicates, wildcards), but its build takes minutes. This
+//! check uses the output of `cargo metadata`, takes a second, and needs no other program.
 
 use crate::project;
 use crate::steps::Outcome;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use spdx::{Expression, ParseMode};
 use xshell::{Shell, cmd};
 
-/// The part of `deny.toml` that is checked here.
+/// The part of `deny.toml` that this check uses.
 #[derive(Deserialize)]
 struct Rules {
     licenses: Licenses,
@@ -67,7 +67,7 @@ pub fn deny(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// What is wrong with a package, if anything.
+/// Returns the fault of a package, if it violates a rule.
 fn fault(rules: &Rules, name: &str, license: Option<&str>, source: Option<&str>) -> Option<String> {
     if rules.bans.deny.iter().any(|ban| ban.name == *name) {
         return Some("is banned".into());

@@ -286,7 +286,7 @@ impl Core {
         Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
     }
 
-    /// Returns whether a ticket is over because its queue has ended.
+    /// Returns true if a ticket is done because its queue was released.
     fn check_ticket(&self, state: &State, operation: &'static str, ticket: Ticket) -> Result<bool> {
         let ended = state.ended.get(&ticket.queue).copied();
         let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));

@@ -98,8 +98,8 @@ mod os {
         outcome(status).ok().map(|()| mode)
     }
 
-    /// Prefers a node for new memory of the calling thread, unless the thread has a policy of its own.
-    /// Returns whether the system accepted it.
+    /// Prefers a node for new memory of the calling thread, unless the thread already has a memory policy.
+    /// Returns true if the system accepted the preference.
     pub(in crate::numa) fn prefer_memory(node: u32) -> bool {
         let node = node as usize;
         if node >= NODES || memory_policy() != Some(libc::MPOL_DEFAULT) {

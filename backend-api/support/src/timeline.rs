@@ -173,7 +173,7 @@ impl Timeline {
             .with_detail(format!("ticket {value} was never issued")))
     }
 
-    /// Returns whether all work up to `value` is done. Value 0 is always done.
+    /// Returns [`Done`](Progress::Done) if all work up to `value` is done. Value 0 is always done.
     ///
     /// # Errors
     /// The errors of [`Device::poll`](backend_api::Device::poll).

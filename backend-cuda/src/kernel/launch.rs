@@ -140,7 +140,8 @@ fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
     let mut lanes = 16 / longest;
     let mut head = best(lanes);
     if longest < 4 && views.iter().any(|view| ahead(lanes, head, *view) < 4) {
-        // Where words do not fit, items are accessed singly, so limit their number.
+        // If accesses of whole words are impossible, the kernel accesses items one by one, so limit their
+        // number.
         lanes = 4 / longest;
         head = best(lanes);
     }

@@ -113,7 +113,8 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         } else {
             let mut at = 0;
             for (byte, first) in word.to_le_bytes().into_iter().zip((first..).step_by(8)) {
-                // At most 56 bits precede the last byte.
+                // The range is inside of the 64 + `SPARE` places, because the earlier bytes have at most 56
+                // set bits.
                 for (place, bit) in places[at..at + SPARE].iter_mut().zip(PLACES[usize::from(byte)]) {
                     *place = first + u64::from(bit);
                 }

@@ -263,7 +263,7 @@ fn files_of_two_moments_do_not_open() {
                     assert!(!of.is_empty(), "{words}: a mixture");
                     whole += 1;
                     drop(volumes);
-                    // It goes on from there, as one.
+                    // The group continues from this state.
                     let volumes = open(&disks, false).unwrap();
                     assert_eq!(state(&volumes).unwrap(), found, "{words}");
                     let mut contents = found.0;

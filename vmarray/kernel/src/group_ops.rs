@@ -25,7 +25,7 @@ pub const fn check_lanes(extents: &[usize]) {
     );
 }
 
-/// The items of a group, as far as they can be counted.
+/// Returns the number of items of a group, or `usize::MAX` if it overflows.
 const fn product(extents: &[usize]) -> usize {
     let (mut len, mut axis) = (1_usize, 0);
     while axis < extents.len() {

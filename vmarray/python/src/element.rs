@@ -43,7 +43,7 @@ impl Kind {
         Self::Number(number)
     }
 
-    /// The type of the kind's values in a program of the library; `None` for plain bytes.
+    /// Returns the type of this kind's values in device programs; `None` for plain bytes.
     pub fn value_type(self) -> Option<Type> {
         match self {
             Self::Bool => Some(Type::Bool),

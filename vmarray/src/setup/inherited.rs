@@ -63,7 +63,8 @@ pub(crate) fn is_child() -> bool {
     }
 }
 
-/// Answers in place of a device in a child: each request with an error, and nothing is given back.
+/// The substitute for all devices in a forked child process: returns an error for each request, and releases
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct InheritedDevice;
 
@@ -75,7 +76,7 @@ pub(crate) fn refused(operation: &'static str) -> Error {
         .with_advice("start processes by `exec`, and make or open arrays in them")
 }
 
-// SAFETY: no request is carried out and no memory is handed out or given back.
+// SAFETY: the device executes no request, and allocates and releases no memory.
 unsafe impl Device for InheritedDevice {
     fn info(&self) -> &DeviceInfo {
         static INFO: LazyLock<DeviceInfo> =

@@ -174,7 +174,8 @@ fn pages_that_cannot_be_prepared_are_released_with_the_earlier_ones() {
     let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };
     let array: VirtualArray<u32, _> = shape.describe(8 * 300, vec![Arc::clone(&device)]).build().unwrap();
     let value = Field::whole();
-    // A page that loses its contents before its turn gets zeroes then; this fill sometimes fails.
+    // If a page loses its contents before the operation reaches it, the operation fills its slot with zeroes.
+    // Make this fill fail sometimes.
     let fills = Fault::new(Operation::Fill, vmarray::device::ErrorKind::KernelFailed);
     device.inject(fills.with_chance(0.3, 3));
     let done = AtomicBool::new(false);

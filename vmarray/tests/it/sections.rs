@@ -37,7 +37,7 @@ fn only_pages_of_the_section_are_fetched_and_written_back() {
     // An overlapping section needs one more page.
     assert_eq!(array.section(45..101).unwrap().count(.., KEY, &9).unwrap(), 1);
     assert_eq!(moved(&array), (2 * PAGE, 3 * PAGE + 3 * 16));
-    // Pages that were written back stay in the cache; a read fetches only its pages.
+    // Written-back pages stay in the cache, and a read of a section fetches only the section's pages.
     array.reset_stats();
     assert_eq!(section.get(7).unwrap(), [9, 9]);
     assert_eq!(moved(&array), (0, 0));

@@ -1,4 +1,5 @@
-//! Arrays in several files of which one is replaced: an error that names a file, or one moment.
+//! Arrays in several files, one of which is replaced by an older copy: opening them returns an error that
+//! names a file, or the state at one moment.
 
 use std::sync::Arc;
 

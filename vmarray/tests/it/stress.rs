@@ -99,7 +99,7 @@ fn an_array_as_large_as_the_cards() {
     let len = (bytes / 8) as usize;
     let array = VirtualArray::<u64>::builder(len).devices(rig()).page_len(1 << 17).build().unwrap();
     let page_len = array.page_len();
-    // All threads write, page by page; every page differs.
+    // All threads write whole pages, each with different contents.
     let threads = setting("VMARRAY_STRESS_THREADS", 16) as usize;
     let pages = array.page_count();
     let next = AtomicU64::new(0);

@@ -1,6 +1,6 @@
-//! Where a source file can be changed so that a test should notice, and the file with all those changes.
+//! The possible mutations of a source file, and the text of the file with all of them.
 //!
-//! Every change is compiled in beside the code that it changes, and chosen at run time by its number (*mutant
+//! The text contains each change next to the original code, and selects it at run time by its number (*mutant
 //! schemata*: R. Untch, A. Offutt, M. Harrold, "Mutation Analysis Using Mutant Schemata", 1993). So hundreds
 //! of changes cost one build.
 
@@ -29,13 +29,13 @@ pub struct Site {
 pub enum Change {
     /// Another operator in the place of the bytes.
     Operator { at: Range<usize>, old: String, new: &'static str },
-    /// A condition that is always so.
+    /// A condition that is always true, or always false.
     Condition(bool),
-    /// An operator in front of its operand is left out.
+    /// Removal of an operator in front of its operand.
     Negation,
-    /// A statement is left out.
+    /// Removal of a statement.
     Removed,
-    /// The function returns this at once.
+    /// The function returns this value at once.
     Returned(&'static str),
 }
 
@@ -73,7 +73,7 @@ pub fn find(text: &str) -> Result<Vec<Site>> {
 /// Returns the text of the file with all changes, each under its number.
 pub fn apply(text: &str, sites: &[(u32, Site)]) -> String {
     let mut sites: Vec<_> = sites.iter().collect();
-    // The outer one of two first. Of the same code the condition first, which stands around all of it.
+    // Sort outer changes before inner ones. For equal code, the condition is the outer change.
     sites.sort_by_key(|(_, site)| {
         let is_within = !matches!(site.change, Change::Condition(_));
         (site.range.start, std::cmp::Reverse(site.range.end), is_within)
@@ -91,7 +91,7 @@ fn render(text: &str, range: Range<usize>, sites: &[&(u32, Site)]) -> String {
             break;
         };
         let (number, site) = sites[next];
-        // Not itself again.
+        // Exclude the change itself.
         let inner = &sites[next + 1..];
         out += &text[at..site.range.start];
         out += &changed(text, *number, site, inner);
@@ -138,7 +138,7 @@ struct Finder<'a> {
     text: &'a str,
     sites: Vec<Site>,
     functions: Vec<String>,
-    /// How many expressions around are evaluated by the compiler.
+    /// Number of enclosing expressions that the compiler evaluates.
     is_constant: usize,
 }
 
@@ -194,7 +194,7 @@ fn returned(of: &Type) -> &'static [&'static str] {
     }
 }
 
-/// Whether a condition binds names, so that it cannot stand in other places.
+/// Returns true if a condition binds names, so that it is valid only at its place.
 fn has_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,
@@ -233,7 +233,7 @@ fn other(op: &BinOp) -> Option<&'static str> {
     })
 }
 
-/// Whether an item is left out of the build that is tested.
+/// Returns true if the tested build omits an item.
 fn is_left_out(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };
@@ -274,7 +274,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        // What is printed for people is not compared by tests.
+        // Tests do not compare texts for people.
         let of = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
         if of.is_some_and(|of| of.ident == "Debug" || of.ident == "Display") {
             return;
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn changes_within_changes_are_all_there() {
-        // In an order by chance, as in a sample.
+        // The order is reversed: a sample may have any order.
         let sites: Vec<(u32, Site)> = (0..).zip(find(TEXT).unwrap().into_iter().rev()).collect();
         let text = apply(TEXT, &sites);
         syn::parse_file(&text).unwrap();

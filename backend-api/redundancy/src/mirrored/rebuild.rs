@@ -269,7 +269,7 @@ impl Core {
         };
         let lost = std::mem::replace(&mut state.members[at], member);
         drop(state);
-        // None of its work is in flight: its imports of host memory end.
+        // The lost device has no work in flight. Its drop ends its imports of host memory.
         drop(lost);
         Ok(id)
     }

@@ -210,7 +210,7 @@ impl MemberQueueState {
         self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
     }
 
-    /// Returns whether a ticket is over because its queue has ended; an error if the queue has not issued
+    /// Returns true if a ticket is done because its queue was released; an error if the queue has not issued
     /// it.
     pub(super) fn check_ticket(&self, operation: &'static str, ticket: Ticket) -> Result<bool> {
         let ended = self.ended.get(&ticket.queue).copied();

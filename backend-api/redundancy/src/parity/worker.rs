@@ -1,4 +1,5 @@
-//! Submissions, and the thread of each member. The thread executes work that needs several devices.
+//! Submissions to a member of a parity group, and the member's thread, which executes work that needs several
+//! devices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

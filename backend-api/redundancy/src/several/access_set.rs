@@ -202,12 +202,12 @@ impl AccessSet {
         self.host_writes.add(at.host(), at.offset(), bytes);
     }
 
-    /// Returns whether a request must wait for one in flight, since the queues of one device do not order
-    /// them. Two cases need it:
+    /// Returns true if a request must wait for a request in flight, because the queues of the devices do not
+    /// order the two. There are two cases:
     ///
-    /// - One of the two changes host memory that the other uses.
-    /// - It changes device memory that the other reads on one device alone. If that device is lost,
-    ///   another one must repeat the read.
+    /// - One request changes host memory that the other request uses.
+    /// - The new request changes device memory that the request in flight reads on only one device. If that
+    ///   device is lost, another device must repeat the read.
     pub(crate) fn must_follow(&self, under_way: &Self) -> bool {
         self.host_writes.overlap(&under_way.host_reads)
             || self.host_writes.overlap(&under_way.host_writes)

@@ -85,7 +85,8 @@ struct Superblocks {
 
 /// End of a volume's log, for the first commit of a writer.
 pub(super) struct FoundEnd {
-    /// What replaces the beginning of a commit that other volumes of the group do not have, and its offset.
+    /// Bytes that replace the beginning of a commit that other volumes of the group do not have, and their
+    /// offset.
     dropped: Option<(u64, Vec<u8>)>,
     doubts: Doubts,
     are_superblocks_equal: bool,

@@ -672,7 +672,8 @@ impl<'a> Writer<'a> {
         (inside, find)
     }
 
-    /// Returns whether a field is aligned to its length, and whether it may cross two pieces.
+    /// Returns two bools: true if a field is aligned to its length, and true if it may cross the boundary of
+    /// two pieces.
     fn lies(&self, view: u16, offset: u32, bytes: u32) -> (bool, bool) {
         let shape = &self.shape.views[usize::from(view)];
         let is_aligned = (shape.align | u64::from(offset)).is_multiple_of(bytes.into());

@@ -1,4 +1,4 @@
-//! Lowering of patterns.
+//! Lowering of the patterns of `let` and `match`.
 
 use super::expr::constant;
 use super::value::{Operand, Value};

@@ -365,7 +365,7 @@ impl Lower {
                     let part = self.settled(&part)?;
                     is_shared |= part.is_shared;
                     nodes.push(part.node);
-                    // All parts have the same index, so one access that is never removed is enough.
+                    // All parts have the same index, so only the first access must keep its bounds check.
                     self.is_checked |= value.index.is_some();
                 }
                 self.is_checked = is_checked;

@@ -60,7 +60,7 @@ impl Drop for Made {
     }
 }
 
-/// Where the pages of elements are.
+/// The devices that store the pages of elements.
 struct PageCleaner {
     devices: Vec<Arc<AnyDevice>>,
     description: Description,

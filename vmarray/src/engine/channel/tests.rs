@@ -1,5 +1,5 @@
-//! Combined loads of several threads, by counts: loads that are queued during a submission go together in the
-//! next.
+//! Tests of combined loads by several threads: the next submission contains all loads that were queued during
+//! a submission.
 
 use std::collections::HashSet;
 use std::future::Future;

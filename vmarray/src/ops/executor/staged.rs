@@ -69,7 +69,7 @@ struct StagedMemory<'m, L: Lane> {
     lane: OwnQueue<'m, L>,
     host: HostBuffer<dyn Device>,
     memory: DeviceBuffer<dyn Device>,
-    /// Where each column begins, in bytes.
+    /// Offset of each column, in bytes.
     begins: Vec<usize>,
     /// Rows of a piece.
     most: usize,

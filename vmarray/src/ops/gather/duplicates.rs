@@ -16,7 +16,7 @@ pub(super) struct Duplicates {
 }
 
 impl Duplicates {
-    /// Processes a list of fewer than 2^31 indices. Returns whether any index occurs twice.
+    /// Processes a list of fewer than 2^31 indices. Returns true if an index occurs twice.
     ///
     /// Most indices of a long list occur once and have a unique hash. A first filter, with a bit for each
     /// hash, finds the other indices, a few per cent. A second filter holds the hashes of these, and finds
@@ -108,7 +108,7 @@ impl Filter {
         self.words.resize(words, 0);
     }
 
-    /// Adds the hash of an index. Returns whether the set had it already.
+    /// Adds the hash of an index. Returns true if the set already had the hash.
     #[inline]
     fn insert(&mut self, index: usize) -> bool {
         let hash = hash(index, self.bits);

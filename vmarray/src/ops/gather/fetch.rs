@@ -212,7 +212,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         Ok(first + at)
     }
 
-    /// Reads an element, or adds it to a stage. Returns whether a kernel gathers it.
+    /// Reads an element, or adds it to a stage. Returns true if a kernel gathers the element.
     #[inline(always)]
     fn one(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
         let entry = self.call.array.pager().entry(place.page);

@@ -43,7 +43,8 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Claims a page that is absent and has no contents, without waiting. Returns whether its slot is zero.
+/// Claims a page that is not in the cache and has no contents, without a wait. Returns true if its slot is
+/// zero.
 fn claim(pager: &Pager, page: u64) -> Option<bool> {
     let before = pager.entry(page).try_claim_absent(false).ok()?;
     if before.has(HOME) {

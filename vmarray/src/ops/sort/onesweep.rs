@@ -359,10 +359,10 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: the text takes as many views and words as the body declares, and the number of items between
-    // them. It reads elements of the views, and writes only to views that are declared as written. It stays
-    // within bounds, because only `on_devices` launches it, with parameters inside the views. It ends,
-    // because it waits only for blocks that have started before it.
+    // SAFETY: the kernel text has the arguments that the body declares: the views, the number of items, and
+    // the parameters. It reads elements of the views, and writes only to views that are declared as written.
+    // It stays within bounds, because only `on_devices` launches it, with parameters inside the views. It
+    // ends, because a block waits only for blocks that have started before it.
     let mut code = unsafe { Code::new(name) }.with_shared_bytes(shared_bytes);
     let [ptx, opencl_c] = texts;
     code = ptx.into_iter().fold(code, |code, text| code.ptx(text));

@@ -150,7 +150,7 @@ pub trait StoreMut: Store {
         let second = self.get_at(b, internal)?;
         let first = self.replace_at(a, second, internal)?;
         self.set_at(b, first, internal).inspect_err(|_| {
-            // Undoes the first write, as far as possible.
+            // Try to undo the first write.
             let _ = self.set_at(a, first, internal);
         })
     }

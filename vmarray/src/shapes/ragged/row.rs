@@ -125,7 +125,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 pub struct Rows<'a, S, D: Device = AnyDevice> {
     of: &'a Ragged<S, D>,
     rows: Range<usize>,
-    /// The offsets of the next rows, as far as they were read.
+    /// Offsets of the next rows that were read in advance.
     offsets: VecDeque<u64>,
 }
 
