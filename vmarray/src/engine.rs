@@ -1,4 +1,5 @@
-//! The engine of bytes: pages, their frames and homes, and the access protocol.
+//! The engine, which works on pages of bytes: their frames in RAM, their home slots on devices, and the
+//! protocol of accesses.
 
 #[cfg(not(loom))]
 pub(crate) mod channel;

@@ -1,29 +1,35 @@
 //! One channel: a slice of a device's memory, its queues, and one shard of the page cache.
 //!
-//! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies,
-//! waits, or runs foreign code. Each transfer in flight is recorded as a [`FetchUnderWay`] or a
-//! [`WriteBack`], which *any* thread can wait for and finish. So the library needs no worker threads: a
-//! thread that needs a page or a frame advances the channel.
+//! A channel owns *frames* (places for pages in RAM) and *slots* (places for pages on the device, the pages'
+//! homes), and copies pages between them. No thread holds the lock of a channel while it copies, waits, or
+//! runs foreign code. A [`FetchUnderWay`] or a [`WriteBack`] records each transfer in flight, and *any*
+//! thread can wait for it and finish it. So the library needs no worker threads: a thread that needs a page
+//! or a frame advances the channel.
 //!
 //! # A miss, by threads, tasks and prefetches
 //!
-//! 1. *Frame*: one without a page, while nothing is held (`frames`, and an eviction if there is none).
-//! 2. *Claim*: one of the threads that want the page claims it ([`Entry::try_claim_absent`],
+//! 1. *Frame*: the thread takes a free frame, while it holds no page (`frames`). If there is none, it evicts
+//!    a page.
+//! 2. *Claim*: one of the threads that need the page claims it ([`Entry::try_claim_absent`],
 //!    [`Entry::claim_to_load`]).
-//! 3. *Place*: a page without contents is resident at once, as zeroes ([`Channel::install_new`]); else there
-//!    is a [`Load`].
-//! 4. *Submit*: loads of many threads as one batch (`combine`), loads of tasks as another (`async_progress`).
-//! 5. *Record*: the batch is a [`FetchUnderWay`], its pages are in flight; any thread may wait for it.
-//! 6. *Finish*: requests of tasks are served, and pages are published or, after a failure, released
-//!    (`transfers`).
+//! 3. *Place*: a page without contents becomes resident at once, as zeroes ([`Channel::install_new`]). Other
+//!    pages need a [`Load`].
+//! 4. *Submit*: one batch contains the loads of many threads (`combine`), another the loads of tasks
+//!    (`async_progress`).
+//! 5. *Record*: the batch becomes a [`FetchUnderWay`], and its pages are in flight. Any thread may wait for
+//!    it.
+//! 6. *Finish*: a thread serves the requests of tasks, and publishes the pages, or releases them after a
+//!    failure (`transfers`).
 //!
 //! # An eviction
 //!
-//! 1. *Choose*: frames selected by the policy, or left behind by a scan (`victims`).
-//! 2. *Claim*: clean pages exclusively, dirty ones shared ([`Entry::sweep`]).
-//! 3. *Quiesce*: one barrier ends the accesses without a lock (`page::quiesce`).
-//! 4. *Free* the frames of clean pages ([`Channel::free_clean`]); *write back* the dirty ones (`write_back`).
-//! 5. *Finish*: written pages are clean, and the first victims of the next round (`transfers`).
+//! 1. *Choose*: the policy selects frames, or the thread takes frames that a scan has left behind
+//!    (`victims`).
+//! 2. *Claim*: the thread claims clean pages exclusively, and dirty pages shared ([`Entry::sweep`]).
+//! 3. *Quiesce*: one barrier waits for the end of lock-free accesses (`page::quiesce`).
+//! 4. *Free* the frames of clean pages ([`Channel::free_clean`]), and *write back* the dirty pages
+//!    (`write_back`).
+//! 5. *Finish*: written-back pages are clean, and become the first victims of the next round (`transfers`).
 
 #[forbid(unsafe_code)]
 mod ahead;
@@ -105,21 +111,24 @@ use victims::DropBehind;
 pub(crate) use victims::Victim;
 pub(crate) use write_back::WriteBackFor;
 
-/// A place in the slots, stored next to them: detached when a channel returns it.
+/// A place in the slots of a channel. It is detached from the borrow of the slots, so that code can store it
+/// next to them.
 pub(crate) type DevicePlace = DeviceSpan<'static>;
-/// A place in host memory, stored next to it: detached at its creation.
+/// A place in host memory. It is detached from the borrow of the memory, so that code can store it next to
+/// the memory.
 pub(crate) type HostPlace = HostSpan<'static>;
 
 /// Marks a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
 
-/// Memory for lists and stages allocated in advance, over all channels: enough for a gather by 16 threads. It
-/// is at most this share of the slots, and omitted if it would be too small.
+/// Bytes of memory for lists and stages that all channels together allocate in advance: enough for a gather
+/// by 16 threads. The memory is at most this share of the slots; a channel that would get too little
+/// allocates none.
 const RESERVED_BYTES: u64 = 128 << 20;
 const RESERVED_BYTES_MIN: u64 = 8 << 20;
 const RESERVED_SHARE: u64 = 16;
 
-/// The pages of a range with their home in one of several channels, in ascending order.
+/// Returns the pages of a range whose home is in one of several channels, in ascending order.
 pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     let first = range.start + (channel + channels - range.start % channels) % channels;
     (first..range.end).step_by(channels as usize)
@@ -146,7 +155,7 @@ pub(crate) struct ChannelPlan {
 /// Constant properties of a channel.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Its number, and the number of channels.
+    /// The index of the channel, and the number of channels.
     pub(crate) index: u32,
     pub(crate) channels: u32,
     pub(crate) page_bytes: usize,
@@ -157,41 +166,43 @@ pub(crate) struct Layout {
 /// Free frames, and the search for more.
 #[derive(Debug)]
 struct FrameSupply {
-    /// In ascending order if possible: consecutive pages get neighbouring frames, across which processors
-    /// prefetch, and which move home in one copy.
+    /// Free frames, in ascending order if possible. Consecutive pages then get neighbouring frames, so
+    /// processors prefetch across them, and one copy writes them back.
     free: SegQueue<Frame>,
-    /// Held by the one thread that searches for frames to free.
+    /// The thread that searches for frames to free holds this lock.
     search: Mutex<()>,
-    /// Held by a thread that polls the device for completed write-backs; no thread waits for it.
+    /// A thread that polls the device for completed write-backs holds this lock. No thread waits for the
+    /// lock.
     asking: Mutex<()>,
 }
 
-/// Loads that threads have queued, as seen without the lock of the shard.
+/// Hints about queued loads, for threads without the lock of the shard.
 #[derive(Debug, Default)]
 struct LoadQueue {
     /// True if queued loads may be submitted.
     may_combine: AtomicBool,
     /// Number of unreported failed loads.
     unreported_errors: AtomicU32,
-    /// Counter for names of loads.
+    /// Counter for ids of loads.
     next: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Channel {
-    // Declared first, dropped first: releasing a queue waits for its work.
+    // Declared first, so that Rust drops it first: the release of a queue waits for its work.
     pub(crate) queues: HomeQueues,
     slots: DeviceBuffer<dyn Device>,
     shard: Mutex<Shard>,
     supply: FrameSupply,
-    /// Framed pages not yet reported to the policy. A thread that [locks](Self::lock) the shard reports them.
+    /// Pages that have a frame, but are not yet reported to the policy. A thread that [locks](Self::lock) the
+    /// shard reports them.
     newcomers: SegQueue<(u64, u32)>,
     drop_behind: DropBehind,
     loads: LoadQueue,
     ahead: AheadCount,
     guards: GuardCount,
     tasks: TaskRequests,
-    /// Signals new frames, memory, fewer guards, or completed work.
+    /// Signals events that may end a wait: new frames, free memory, the end of a guard, or completed work.
     events: EventCount,
     pinned: Arc<PinnedPool>,
     read_costs: ReadCosts,
@@ -222,15 +233,16 @@ struct FrameTable {
     evictor: Evictor,
     /// The page in each frame, or `NO_PAGE`.
     pages: Vec<u64>,
-    /// Frames of pages, for an exact order only.
+    /// The frame of each page, only for policies with an exact order.
     frame_of: HashMap<u64, u32>,
-    /// Pages written back by an eviction: the next victims, unless used since.
+    /// Pages that an eviction has written back. They are the next victims, unless a thread has used them
+    /// since.
     cleaned: Vec<u64>,
     /// Frames reserved for tasks.
     reserved: Reserved,
     stride: usize,
     growing: bool,
-    /// Set when the system refused memory: the cache does not grow any more.
+    /// True after the system has refused memory. The cache then does not grow any more.
     full: bool,
 }
 
@@ -245,7 +257,7 @@ struct WorkUnderWay {
     has_combiner: bool,
     fetches: Vec<FetchUnderWay>,
     write_backs: Vec<WriteBack>,
-    /// Failed loads, until their threads have got the error.
+    /// Failed loads whose threads have not yet received the error.
     failed_loads: Vec<FailedLoad>,
     /// The first unreported failure of a write-back.
     write_error: Option<backend_api::Error>,
@@ -317,7 +329,8 @@ impl Channel {
             counters,
         };
         if plan.slots_most > 0 {
-            // A refusal of the first frames is an error of the builder, not of the first access.
+            // If there is no memory for the first frames, the builder returns the error, and not the first
+            // access.
             channel.grow()?;
             // Allocate the remaining required frames now, so that later accesses cannot fail.
             while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
@@ -337,7 +350,7 @@ impl Channel {
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
         if self.device.info().kind.is_gpu() && bytes >= RESERVED_BYTES_MIN {
             let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
-            // Without the thread, the first calls allocate it.
+            // If the thread cannot start, the first calls allocate the memory.
             let _ = thread::Builder::new().name("vmarray-reserve".into()).spawn(move || {
                 let _near = OnNode::run(node);
                 pinned.reserve(bytes as usize);
@@ -349,7 +362,7 @@ impl Channel {
         &self.device
     }
 
-    /// The home of a page of this channel.
+    /// Returns the home slot of a page of this channel.
     pub(crate) fn home(&self, page: u64) -> DevicePlace {
         self.slot_memory().plus(page / u64::from(self.layout.channels) * self.layout.page_bytes as u64)
     }
@@ -372,34 +385,35 @@ impl Channel {
         self.layout.frames_max
     }
 
-    /// Present and maximum bytes of RAM of the frames, and the kind of memory of new ones.
+    /// Returns the present and the maximum RAM of the frames in bytes, and the kind of memory of new frames.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
         let frames: usize = self.lock().frames.chunks.iter().map(HostBuffer::bytes).sum();
         (frames, self.layout.frames_max as usize * self.layout.frame_stride, self.pinned.kind())
     }
 
-    /// Bytes of RAM for transfers that bypass the frames, divided equally among the sharing channels.
+    /// Returns this channel's share of the RAM for transfers that bypass the frames, in bytes. The channels
+    /// that share this RAM have equal shares.
     pub(crate) fn staging_bytes(&self) -> usize {
         self.pinned.share_bytes()
     }
 
-    /// Host memory of the kind of the frames, owned by the caller.
+    /// Allocates host memory of the same kind as the frames, which the caller owns.
     pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         Ok(self.pinned.make(bytes)?.0)
     }
 
-    /// Host memory with a minimum length, page-locked if possible. The caller
-    /// [returns it](Self::put_pinned).
+    /// Takes host memory with a minimum length from the pool, page-locked if possible. The caller [returns
+    /// it](Self::put_pinned).
     pub(crate) fn take_pinned(&self, bytes: usize) -> Result<PinnedPiece> {
         self.pinned.take(bytes)
     }
 
-    /// Takes such memory back, with nothing in flight on it.
+    /// Returns host memory to the pool. No work on it may be in flight.
     pub(crate) fn put_pinned(&self, memory: PinnedPiece) {
         self.pinned.put(memory);
     }
 
-    /// True if the page's state records recency; otherwise every access is reported to the policy.
+    /// True if the state of a page records its recency. Otherwise threads report every access to the policy.
     pub(crate) fn recency(&self) -> bool {
         self.recency
     }
@@ -412,8 +426,9 @@ impl Channel {
         }
     }
 
-    /// The pages of a range with frames, in ascending order; only dirty ones on request. The result may be
-    /// outdated at once. Examines the range or the frames, whichever are fewer.
+    /// Returns the pages of a range that have frames, in ascending order; with `only_dirty`, only the dirty
+    /// ones. The result may be outdated at once. Examines the pages of the range or the frames, whichever are
+    /// fewer.
     pub(crate) fn resident_pages(&self, table: &PageTable, range: &Range<u64>, only_dirty: bool) -> Vec<u64> {
         let is_wanted = |page: &u64| {
             let state = table.entry(*page).state(Ordering::Acquire);
@@ -434,8 +449,8 @@ impl Channel {
 }
 
 impl Channel {
-    /// Number of failed write-backs among all completed writes. A failed one leaves unspecified contents in
-    /// the home slot, while its page stays resident.
+    /// Returns the number of failed write-backs. A failed write-back leaves unspecified contents in the home
+    /// slot, and its page stays resident.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
         self.reap(table);
         self.counters.failed_write_backs.get()

@@ -16,11 +16,12 @@ use crate::base::progress::{self, WorkHold};
 use crate::base::scoped_threads;
 use crate::engine::page::wake_tasks_of_thread;
 
-/// Living arrays. Read only by threads that hold guards, before an operation fails with `WouldDeadlock`.
+/// Ids of all existing arrays. Threads that hold guards read the set before an operation returns
+/// `WouldDeadlock`.
 static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
 
 thread_local! {
-    /// Array and page of each guard.
+    /// The array and the page of each guard of the thread.
     static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
     /// The array of each future that already counts as a guard.
     static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
@@ -28,7 +29,7 @@ thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Rule for the waits of the calling thread for guards; the previous one applies again after the drop.
+/// A rule for the calling thread's waits for guards. The drop restores the previous rule.
 #[must_use]
 pub(crate) struct WaitRule(bool);
 
@@ -107,8 +108,8 @@ pub(crate) fn is_waited_for() -> bool {
     held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))
 }
 
-/// As [`is_waited_for`], or the thread runs the program's function for a snapshot, which its helpers could
-/// not know.
+/// True if [`is_waited_for`] is true, or if the thread runs the program's function for a snapshot; helper
+/// threads would not know about the snapshot.
 fn works_alone() -> bool {
     is_waited_for() || progress::inherits(|_| true)
 }

@@ -1,4 +1,4 @@
-//! Access between the memories of devices.
+//! Access of a device to the memory of another device.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use vmarray_support::links;
 
 use crate::base::trace;
 
-/// Access of a device to memory of another; none if their link is broken. As [`links::reach`]: the first use
-/// of a link tests it. The calling thread holds no lock of a channel.
+/// Returns the access of a device to the memory of another device, or none if the link between them is
+/// broken. As in [`links::reach`], the first use of a link tests it. The calling thread must hold no lock of
+/// a channel.
 pub(crate) fn reach(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Reach {
     links::reach(from, to, |from, to, error| match error {
         None => trace::link_broken(from.info(), to.info()),

@@ -1,7 +1,8 @@
-//! The protocol of one page: packed state, transitions, and announcement of and waiting for accesses.
+//! The protocol of one page: its packed state, the transitions of the state, the announcement of lock-free
+//! accesses, and waits for them.
 //!
-//! Nothing here knows devices, frames or element types. The protocol (`entry`, `hazard`, `barrier`) is built
-//! on the atomics of `sync`, which loom replaces when it checks the protocol.
+//! This module does not depend on devices, frames or element types. The protocol (`entry`, `hazard`,
+//! `barrier`) uses the atomics of `sync`, which loom replaces when it checks the protocol.
 
 mod barrier;
 #[cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! Pager: acquires, releases and moves pages of bytes, without knowledge of elements.
+//! The pager, which acquires, releases and moves pages of bytes. It does not depend on the type of elements.
 
 mod bulk;
 #[forbid(unsafe_code)]
@@ -60,7 +60,7 @@ pub(crate) use pool::SharedHomes;
 #[cfg(feature = "host")]
 pub(crate) use snapshot::{PageSaver, Snapshot};
 
-/// Need for the present contents of a page to be acquired.
+/// The need of an acquisition for the present contents of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
     Contents,
@@ -79,7 +79,7 @@ pub(crate) enum Stream {
 /// Page held by the caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
-    /// The first byte of its frame.
+    /// The first byte of the page's frame.
     pub(crate) address: *mut u8,
     /// State before acquisition; it shows the lock-free accesses that may be in progress.
     pub(crate) before: State,
@@ -94,12 +94,12 @@ impl Held {
     }
 }
 
-/// Greatest read-ahead of one stream in bytes, and its bounds in pages if an eighth of the frames allows
-/// them. This keeps a bus of 64 GB/s busy during one round trip.
+/// Maximum read-ahead of one stream in bytes, if it is at most an eighth of the frames. It keeps a bus of 64
+/// GB/s busy during one round trip.
 const WINDOW_BYTES: usize = 4 << 20;
 const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
-/// All pages of one array.
+/// The pager of one array: all of its pages, with their channels.
 #[derive(Debug)]
 pub struct Pager {
     channels: Vec<Arc<Channel>>,
@@ -123,7 +123,7 @@ pub struct Pager {
     /// Number of long uncached copies started.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
-    /// Held by the thread that grows the devices' memory.
+    /// The thread that extends the devices' memory holds this lock.
     extending: Mutex<()>,
     snapshots: Snapshots<snapshot::Saver>,
     pool: OnceLock<Option<SharedHomes>>,
@@ -151,7 +151,7 @@ pub(crate) enum KeptLength {
     OfWhole(Arc<PersistentLen>),
 }
 
-/// Fate of the contents when the array is dropped.
+/// The contents that remain after the drop of the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
     /// Contents are lost when the array is dropped.
@@ -268,7 +268,7 @@ impl Pager {
         self.publication = Some(publication);
     }
 
-    /// Makes contents outlive the array; a read-only array also rejects writes.
+    /// Makes the contents persist after the drop of the array. A read-only array also rejects writes.
     #[cfg(feature = "host")]
     pub(crate) fn keep(&mut self, is_read_only: bool, length: KeptLength) {
         self.keeps = if is_read_only { Keeps::AsFound } else { Keeps::All };
@@ -295,7 +295,7 @@ impl Pager {
         let _ = len;
     }
 
-    /// Lets files reuse the places of pages behind the length.
+    /// Allows files to reuse the places of pages behind the length.
     pub(crate) fn give_back(&self, pages: Range<u64>) {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -510,7 +510,8 @@ impl Pager {
     ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
-        // First the frame, without a hold or a mark: a thread that waits for a frame blocks no other thread.
+        // Take the frame first, without a hold or a mark on the page, so that a thread that waits for a frame
+        // blocks no other thread.
         let mut frame = None;
         if *wants {
             frame = channel.take_frame(&self.table, Blocking::Try)?;
@@ -700,7 +701,7 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // First of all end the publication: no thread queries the channels from here on.
+        // First end the publication, so that no thread queries the channels from here on.
         self.publication = None;
         if self.keeps == Keeps::All && !self.stays() {
             #[cfg(feature = "host")]

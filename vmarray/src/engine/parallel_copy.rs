@@ -1,4 +1,5 @@
-//! Host threads for long copies: one thread reaches only a fraction of the bandwidth of RAM or a bus.
+//! Host threads for long copies, because a single thread uses only a fraction of the bandwidth of RAM or of a
+//! bus.
 //!
 //! Calls share the cores: together they use at most one thread per core.
 
@@ -9,7 +10,8 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::scoped_threads::{self, CORES, works_alone};
 
-/// Least bytes per thread; starting a thread takes as long as copying a hundredth of them.
+/// Minimum number of bytes per thread. The start of a thread takes as long as the copy of a hundredth of
+/// them.
 const SHARE_BYTES: u64 = 8 << 20;
 /// Greatest useful number of threads per bus; each copies some 8 GB/s.
 const THREADS_A_BUS: usize = 12;

@@ -15,7 +15,8 @@ use std::cell::RefCell;
 const STREAMS: usize = 8;
 /// Loose pages remembered per thread: three interleaved strided streams take nine.
 const LOOSE: usize = 12;
-/// Steps that a stream may skip: of several threads with the same pages, each is first at only some of them.
+/// Maximum number of steps that a stream may skip. If several threads access the same pages, each of them is
+/// the first at only some pages.
 const GAP: u64 = 8;
 /// Length of a run before the first prefetch: initial value and limit.
 const RUN_MIN: u64 = 2;
@@ -23,7 +24,7 @@ const RUN_MIN_MOST: u64 = 16;
 /// Pages at equal distances that begin a strided stream.
 const STRIDED_RUN: u64 = 4;
 
-/// The array of a stream.
+/// Properties of the array of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streams {
     /// Identity of the array.
@@ -98,7 +99,7 @@ impl MissStream {
 struct Memory {
     clock: u64,
     streams: [MissStream; STREAMS],
-    /// Array and page; array 0 marks an unused entry.
+    /// Array and page of each loose page; array 0 marks an unused entry.
     loose: [(u64, u64); LOOSE],
     next_loose: usize,
     run_min: u64,

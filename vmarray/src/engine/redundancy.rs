@@ -10,7 +10,7 @@ use vmarray_support::links::is_same;
 
 use crate::base::error::{ErrorKind, Result};
 
-/// Redundancy of an array's pages.
+/// The redundancy of an array's pages: none, mirrors, or parity.
 #[derive(Debug, Default)]
 pub(crate) struct Redundancy {
     keeper: Keeper,
@@ -54,7 +54,7 @@ impl Redundancy {
         }
     }
 
-    /// Also wipes buffers of the redundancy layer on release.
+    /// Makes the redundancy layer also wipe its buffers on release.
     pub(crate) fn wipe_on_release(&self) -> Result<()> {
         let mut devices = (0..).map_while(|channel| self.device(channel));
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))

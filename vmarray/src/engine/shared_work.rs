@@ -5,10 +5,10 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::scoped_threads;
 
-/// Runs `work` on all items. Up to `threads` threads, the calling one among them, take one item at a time, in
-/// order. After an error, which is returned, no more items are taken.
+/// Runs `work` on all items. Up to `threads` threads, including the calling one, take one item at a time, in
+/// order. After an error the threads take no more items, and the call returns the error.
 ///
-/// Threads that the system refuses to start are done without. A thread that holds guards works
+/// If the system cannot start a thread, the other threads process all items. A thread that holds guards works
 /// [alone](scoped_threads::works_alone). A panic of `work` is passed on.
 pub(crate) fn for_each<I>(
     threads: usize,
@@ -18,7 +18,7 @@ pub(crate) fn for_each<I>(
     for_each_with(threads, items, || (), |(), item| work(item))
 }
 
-/// As [`for_each`], where each thread has scratch memory of its own.
+/// Runs `work` as [`for_each`] does; each thread has separate scratch memory.
 pub(crate) fn for_each_with<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,

@@ -1,7 +1,7 @@
-//! Limit of frames with prefetched, unused pages.
+//! Limit of the number of frames with prefetched pages that no thread has used yet.
 //!
-//! Such frames are at most half of a channel's frames. With more, prefetched pages would evict each other
-//! before their use, because a thread does not know the streams of other threads.
+//! At most half of a channel's frames may hold such pages. With more, prefetched pages would evict each other
+//! before their use, because a thread does not know about the prefetches of other threads.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ pub(super) struct AheadCount {
 }
 
 impl Channel {
-    /// Number of further pages that may be prefetched now.
+    /// Returns the number of further pages that a thread may prefetch now.
     pub(crate) fn ahead_room(&self, table: &PageTable) -> usize {
         let most = u64::from(self.layout.frames_max / 2);
         let ahead = self.ahead.count.load(Ordering::Relaxed);
@@ -39,12 +39,12 @@ impl Channel {
         0
     }
 
-    /// Records pages being prefetched.
+    /// Counts pages that a thread begins to prefetch.
     pub(crate) fn more_ahead(&self, pages: usize) {
         self.ahead.count.fetch_add(pages as u64, Ordering::Relaxed);
     }
 
-    /// Records pages that are no longer prefetched and unused: they were used, evicted, or failed.
+    /// Stops to count prefetched pages that were used or evicted, or whose load failed.
     pub(crate) fn fewer_ahead(&self, pages: usize) {
         if pages > 0 {
             let fewer = |ahead: u64| Some(ahead.saturating_sub(pages as u64));

@@ -1,4 +1,5 @@
-//! Processing of task requests: batched, submitted together, and served when their pages arrive.
+//! Processing of the requests of tasks: a thread submits them in batches, and serves them when their pages
+//! arrive.
 //!
 //! No thread waits here, and no task must be polled again. The device wakes the
 //! [driver](super::async_wakeups) on completion; it serves requests whose pages have arrived, and submits new
@@ -31,9 +32,10 @@ pub(super) const UNDER_WAY_MAX: usize = 3;
 /// Maximum bytes of one submission: long enough that waking the threads of served tasks takes less time than
 /// the next one.
 const SUBMISSION_BYTES: usize = 16 << 20;
-/// The same in pages: the next pages arrive while one thread polls the served tasks.
+/// Maximum number of pages of one submission: the next pages arrive while one thread polls the served tasks.
 const SUBMISSION_PAGES: usize = 256;
-/// Maximum share of the frames of one submission, so that all of them leave some for others.
+/// A submission takes at most this share of the frames, so that all submissions in flight leave frames for
+/// other threads.
 const FRAMES_SHARE: usize = 4;
 /// Prefetch distance of entries in pages: the latency of memory, in examined entries.
 const LOOK_AHEAD: usize = 16;
@@ -43,9 +45,9 @@ const LOOK_AHEAD: usize = 16;
 pub(super) struct Serving {
     /// Requests in order of arrival.
     queue: VecDeque<Arc<Request>>,
-    /// Events that end the wait for a frame: releases of pages.
+    /// Sleeping waits for the release of pages, which end the wait for a frame.
     asleep: Vec<Asleep>,
-    /// The last foreign transfer registered to wake the driver.
+    /// The last transfer of another thread that will wake the driver.
     awaited: Option<Ticket>,
     /// Number of failed write-backs when the first request found no frame.
     failures_before: Option<u64>,
@@ -69,7 +71,7 @@ impl Channel {
         }
     }
 
-    /// Serves requests whose pages have arrived, and submits others, unless another thread does.
+    /// Serves requests whose pages have arrived, and submits further requests, unless another thread does so.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
         // Wakers are program code, and may need resources held here.
         let _deferral = DeferredWakes::begin();
@@ -165,7 +167,7 @@ impl Channel {
         self.await_frames(table, serving)
     }
 
-    /// Approximate number of absent pages.
+    /// Returns the approximate number of absent pages among the requests.
     fn look(&self, table: &PageTable, requests: &[Arc<Request>]) -> usize {
         requests.iter().take(LOOK_AHEAD).for_each(|request| table.prefetch(request.page));
         let mut absent = 0;
@@ -340,7 +342,7 @@ impl Channel {
         waker
     }
 
-    /// Reports to the first request why it has no frame.
+    /// Answers the first request with the error for which there is no frame.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
         // The request reports the error, so the next flush must not.
         self.lock().work.write_error = None;
@@ -432,7 +434,7 @@ impl Channel {
         Stuck::Frames
     }
 
-    /// Finishes a completed transfer; returns its result. `None`: another thread is about to do so.
+    /// Finishes a completed transfer, and returns its result. `None` if another thread is about to finish it.
     fn end_oldest(&self, table: &PageTable, ticket: Ticket) -> Option<backend_api::Result<()>> {
         let done = self.ask_which_are_done(vec![ticket]).pop()?;
         let outcome = done.1.clone();
@@ -447,7 +449,7 @@ impl Channel {
 }
 
 impl Channel {
-    /// Lets the driver end a foreign transfer.
+    /// Makes the driver finish a transfer of another thread.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
         let is_fetch = shard.work.fetches.iter().any(|work| work.submission.ticket == ticket);

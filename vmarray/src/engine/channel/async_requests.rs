@@ -6,12 +6,12 @@
 //! **every load started for a task serves that task**. For any number of tasks and frames, an element is
 //! loaded at most once for each request (once more, alone, if a submission of several fails).
 //!
-//! A guard cannot be served like that. The frame is [reserved](super::frame_reservation) until the task takes
-//! the page, and the future counts as a guard from then on. Reads of more than 256 bytes reserve up to a
-//! quarter of the frames; further reads are copied at once.
+//! A request for a guard needs the page itself. The channel [reserves](super::frame_reservation) the frame
+//! until the task takes the page, and from then on the future counts as a guard. Reads of more than 256 bytes
+//! reserve up to a quarter of the frames; further reads are copied at once.
 //!
-//! No request holds anything while it waits. After dropping its future, a request is skipped, or its page
-//! enters the cache.
+//! A waiting request holds no page and no frame. If the task drops the future, the channel skips the request,
+//! or the requested page enters the cache.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
@@ -26,8 +26,8 @@ use crate::engine::page::this_thread;
 /// The bytes of an element, or of a part of a page; short ones need no allocation.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Longer reads are [left to their tasks](super::frame_reservation) while frames suffice: copying them twice
-/// costs more than acquiring the page again.
+/// Number of bytes above which a task [copies the bytes itself](super::frame_reservation), while frames
+/// suffice: a second copy would take longer than a second access to the page.
 const LONG_BYTES: usize = 256;
 
 /// Action on the page in its frame.
@@ -64,7 +64,7 @@ enum RequestStage {
         is_at_page: bool,
         waker: Option<Waker>,
     },
-    /// No task waits for the answer any more.
+    /// The task does not wait for an answer any more.
     Over,
 }
 
@@ -73,7 +73,7 @@ enum RequestStage {
 pub(crate) struct Request {
     pub(super) page: u64,
     pub(super) ask: Ask,
-    /// The [thread](this_thread) that polled the task first.
+    /// The id of the [thread](this_thread) that polled the task first.
     pub(super) thread: usize,
     stage: Mutex<RequestStage>,
     /// True if the page was loaded for this request, and not for an earlier one or a thread.
@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// The answer, taken once; otherwise the task is woken with it.
+    /// Returns the answer once, or registers the task to be woken with the answer.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<RequestAnswer> {
         let take = |stage: &mut RequestStage| match stage {
             RequestStage::Waiting(_) => None,
@@ -145,7 +145,8 @@ impl Request {
         None
     }
 
-    /// The untaken answer, if any; again, for a frame that the task could not use.
+    /// Returns the answer that the task has not taken yet. Returns the answer a second time if the task could
+    /// not use its frame.
     fn take_answer(&self, stage: &mut RequestStage) -> Option<RequestAnswer> {
         match std::mem::replace(stage, RequestStage::Over) {
             RequestStage::Answered(RequestAnswer::Reserved(frame)) if !self.is_for_guard() => {
@@ -270,7 +271,8 @@ impl Request {
         )
     }
 
-    /// Ends the reservation of a frame after the task's read. `false`: the frame was taken from the task.
+    /// Ends the reservation of a frame after the task's read. Returns `false` if another thread has taken the
+    /// frame from the task.
     pub(super) fn let_go(&self) -> bool {
         let mut stage = self.stage.lock();
         let old = std::mem::replace(&mut *stage, RequestStage::Over);
@@ -278,7 +280,8 @@ impl Request {
         matches!(old, RequestStage::Kept { .. })
     }
 
-    /// Takes a frame from a task that should read it, and reads for it. `None`: the page has been evicted.
+    /// Takes a reserved frame from a task, and reads the bytes for the task. Pass `None` if the page was
+    /// evicted.
     ///
     /// # Safety
     /// As [`serve`](Self::serve).

@@ -1,4 +1,4 @@
-//! Waits of tasks other than requests: foreign transfers, guards.
+//! Waits of tasks that are not requests: waits for transfers of other threads, and for guards.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -32,9 +32,9 @@ pub(super) struct TaskRequests {
     pub(super) requests: Combiner<Arc<Request>, Serving>,
     pub(super) driver: OnceLock<Waker>,
     pub(super) kept_for_reads: Arc<KeptForReads>,
-    /// True if the first of them has no frame,
+    /// True if the first request has no frame.
     pub(super) is_short_of_frames: AtomicBool,
-    /// and only the program can release one.
+    /// True if, in addition, only the program can release a frame.
     pub(super) are_all_kept: AtomicBool,
 }
 

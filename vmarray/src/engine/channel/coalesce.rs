@@ -1,4 +1,4 @@
-//! Copies between slots and frames, with neighbours merged.
+//! Copies between slots and frames, in which adjacent copies are merged.
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 
@@ -11,7 +11,8 @@ pub(crate) enum CopyWay {
     WriteBack,
 }
 
-/// Copies of a length, in ascending order of slots; copies that are contiguous on both sides are merged.
+/// Returns copies of pages in ascending order of their slots. Merges copies that are contiguous on both
+/// sides.
 ///
 /// The driver takes microseconds for each piece, so one long copy is far cheaper than several short ones.
 pub(super) fn coalesce<'a>(

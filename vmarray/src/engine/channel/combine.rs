@@ -36,13 +36,13 @@ use crate::engine::page::{DeferredWakes, Holder, PageTable, State};
 /// Maximum bytes of one submission, unless a page is longer, so that the first page does not wait long for
 /// the last. Futures use such batches.
 pub(super) const BATCH_BYTES: usize = 2 << 20;
-/// The same for threads whose cache holds many batches of that length: longer batches lose less bus time
-/// between them.
+/// Maximum bytes of one submission of threads whose cache has room for many batches: with longer batches the
+/// bus idles less often.
 const LONG_BATCH_BYTES: usize = 4 << 20;
 const LONG_BATCHES: usize = 32;
-/// Submissions in flight before others are held back. With one, the device would be idle between submissions.
+/// Maximum number of submissions in flight. With one, the device would be idle between submissions.
 const DEPTH: usize = 2;
-/// Number of checks for its submitted load before a thread yields.
+/// Number of checks of a queued load before the thread yields.
 const LOOKS: u32 = 100;
 
 /// State of a loaded page for its requester, set by any finishing thread.
@@ -65,7 +65,7 @@ pub(crate) struct Load {
     pub(crate) page: u64,
     pub(crate) frame: Frame,
     pub(crate) then: LoadFor,
-    /// Its name, by which the requester learns the result.
+    /// The id of the load, with which the requester gets the result.
     pub(crate) id: u64,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Load {
 #[derive(Debug)]
 pub(super) struct Read {
     copy: Transfer<'static>,
-    /// Its result, and true if it was submitted alone.
+    /// The result of the read, and true if it was submitted alone.
     pub(super) outcome: OnceLock<(backend_api::Result<()>, bool)>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum Loaded {
 }
 
 impl Channel {
-    /// A name for a load.
+    /// Returns a new id for a load.
     pub(crate) fn load_id(&self) -> u64 {
         self.loads.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl Channel {
     /// threads. Blocks.
     ///
     /// # Errors
-    /// The failure of the copy, when it was submitted alone.
+    /// The error of the copy after a submission without other copies.
     pub(super) fn read_with_others(
         &self,
         table: &PageTable,
@@ -182,8 +182,8 @@ impl Channel {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
-        // If the role is taken, this thread checks again. The thread that frees room leads loads without a
-        // waiting thread.
+        // If another thread is the combiner, this thread checks again later. The thread that ends a
+        // submission handles loads without a waiting thread.
         let Some(shard) = self.shard.try_lock() else { return false };
         let combines = shard.work.may_combine();
         self.combine_now(table, shard);
@@ -209,7 +209,7 @@ impl Channel {
         self.next_batch(shard)
     }
 
-    /// The next batch: loads with waiting threads precede prefetches.
+    /// Returns the next batch, in which loads with waiting threads precede prefetches.
     fn next_batch(&self, shard: &mut Shard) -> Batch {
         let cache_bytes = self.layout.frames_max as usize * self.layout.frame_stride;
         let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
@@ -304,7 +304,7 @@ impl Channel {
     /// the state of the page at its claim.
     ///
     /// # Errors
-    /// The failure of a load that was submitted alone.
+    /// The error of a load after a submission without other loads.
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<Loaded> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));

@@ -1,5 +1,5 @@
-//! Direct reads of home slots by the calling thread, if the device's memory is in reach of threads: no queue,
-//! no intermediate memory, and one read in flight for each thread.
+//! Direct reads of home slots: the calling thread itself reads the memory of devices that support this,
+//! without a queue and without intermediate memory. Each thread has at most one read in flight.
 //!
 //! The protection of pages also protects direct reads: copies into a slot end before its page is released.
 //! Only kernels that write to slots of unheld pages rely on queue order alone. So [direct reads are
@@ -7,10 +7,11 @@
 //!
 //! # Admission of pages
 //!
-//! A short read of an uncached page can use its home, each time; or the page is fetched once for all unknown
-//! later reads. It is fetched when its reads have cost as much as the fetch: the ski-rental rule (A. R.
-//! Karlin, M. S. Manasse, L. Rudolph, D. D. Sleator, "Competitive snoopy caching", 1988). The cost of a fetch
-//! beyond the copy (a frame, the evicted page, the processor's caches) exceeds that of the copy.
+//! A short read of an uncached page can read from its home slot. Alternatively the thread fetches the whole
+//! page, which makes later reads cheap, but their number is unknown. The page is fetched when its reads have
+//! cost as much as the fetch: the ski-rental rule (A. R. Karlin, M. S. Manasse, L. Rudolph, D. D. Sleator,
+//! "Competitive snoopy caching", 1988). The cost of a fetch beyond the copy (a frame, the evicted page, the
+//! processor's caches) exceeds that of the copy.
 //!
 //! This rule alone would eventually fetch every page, and evict pages of equal worth if all pages are read
 //! equally often. So while few frames are free, counts are halved from time to time, as in TinyLFU (G.
@@ -52,7 +53,7 @@ pub(super) struct DirectGate {
     is_used: AtomicBool,
 }
 
-/// Bar of direct reads of certain home slots, while it lives.
+/// A guard that prevents direct reads of certain home slots while it lives.
 pub(super) struct ReadsBarred<'a> {
     gates: Vec<RwLockWriteGuard<'a, ()>>,
     /// Dropped last: wakers may block, and wait for barred reads.
@@ -60,7 +61,7 @@ pub(super) struct ReadsBarred<'a> {
 }
 
 impl<'a> ReadsBarred<'a> {
-    /// Shuts gates after waiting for threads inside. Call it before taking any lock of queues.
+    /// Closes gates, and waits for the threads that are reading. Call it before taking a lock of queues.
     pub(super) fn begin(mut gates: Vec<&'a DirectGate>) -> Self {
         // Lock in the order of addresses, so that two threads cannot deadlock.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
@@ -70,7 +71,7 @@ impl<'a> ReadsBarred<'a> {
         Self { gates: gates.into_iter().map(|gate| gate.lock.write()).collect(), _deferral: deferral }
     }
 
-    /// Waits for work on such slots, if any. The owner of the ticket gets its result.
+    /// Waits for work on the slots, if there is any. The owner of the ticket receives the result.
     pub(super) fn until_done(&self, device: &dyn Device, ticket: Ticket) {
         if !self.gates.is_empty() {
             let _ = device.wait(ticket);
@@ -79,7 +80,7 @@ impl<'a> ReadsBarred<'a> {
 }
 
 impl DirectGate {
-    /// The direct reads of a device. Threads always read whole pages of files directly.
+    /// Returns the gate for a device. Threads always read whole pages of files directly.
     pub(super) fn of(device: &Arc<dyn Device>) -> Self {
         Self { is_used: (device.info().kind == DeviceKind::File).into(), ..Self::default() }
     }
@@ -158,8 +159,8 @@ impl Channel {
         drop(self.queues.begin_loads());
     }
 
-    /// True if a missing thread loads the page itself. GPUs, and RAM in place of GPUs, get several pages at a
-    /// time instead.
+    /// True if the thread with a miss reads the page itself. On GPUs, and on RAM in place of GPUs,
+    /// submissions with several pages load the page instead.
     pub(crate) fn loads_directly(&self) -> bool {
         self.queues.direct().is_some() && self.device.info().kind == DeviceKind::File
     }

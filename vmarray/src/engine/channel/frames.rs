@@ -16,7 +16,7 @@ use crate::engine::page::{DeferredWakes, Entry, PageTable, unpark};
 
 /// Host memory allocated at once while a cache grows; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
-/// The same for the first allocation, of an array that may never need more.
+/// Length of the first allocation, because an array may never need more.
 const FIRST_CHUNK_BYTES: usize = 256 << 10;
 /// Minimum number of frames allocated at a time, within that size.
 const FRAMES_LEAST: u64 = 2;
@@ -58,7 +58,7 @@ pub(crate) enum Blocking {
 }
 
 impl Channel {
-    /// Allocates one more chunk of host memory for frames.
+    /// Allocates another chunk of host memory for frames.
     pub(super) fn grow(&self) -> Result<()> {
         let have = {
             let mut shard = self.lock();
@@ -114,7 +114,7 @@ impl Channel {
         result
     }
 
-    /// Phase 1 of a miss: takes a free frame. `None` only for a caller that does not block.
+    /// Phase 1 of a miss: takes a free frame. Returns `None` only to a caller that does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
         // Resume an interrupted search, which released the lock for other threads, for at most two CLOCK
         // revolutions.
@@ -164,7 +164,7 @@ impl Channel {
         }
     }
 
-    /// One search for pages to evict, or to write back for eviction.
+    /// Searches once for pages to evict, or to write back for eviction.
     fn free_some(
         &self,
         table: &PageTable,
@@ -326,7 +326,7 @@ impl Channel {
         self.policy_insert(page, frame);
     }
 
-    /// Puts a frame under the eviction policy: it now holds this page.
+    /// Inserts a frame into the eviction policy. The frame now holds this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         self.newcomers.push((page, frame.index));
         // Report some newcomers now, so that no thread has to report all of them.

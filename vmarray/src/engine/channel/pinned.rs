@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::trace;
 
-/// Maximum unused memory kept, in bytes: enough for a thread on each of many cores.
+/// Maximum number of unused bytes in the pool: enough for a thread on each of many cores.
 const KEPT_BYTES: usize = 192 << 20;
-/// Pieces begin and end at multiples of this.
+/// Pieces begin and end at multiples of this number of bytes.
 const GRAIN: usize = 4096;
-/// Number of shortest pieces kept separately.
+/// Number of pieces of minimum length that the pool keeps separately.
 const SHORT: usize = 64;
 /// Minimum size of the first slab: fits partial results of a kernel and short lists of matches.
 const SLAB_BYTES_MIN: usize = 192 << 10;
@@ -62,7 +62,7 @@ impl PinnedPiece {
         self.range.len()
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn address(&self) -> NonNull<u8> {
         // SAFETY: the range is within the slab's memory.
         unsafe { self.slab.memory.address().add(self.range.start) }
@@ -72,13 +72,13 @@ impl PinnedPiece {
         self.slab.memory.at(self.range.start as u64 + offset)
     }
 
-    /// Copies bytes out of it.
+    /// Copies bytes out of the piece.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.bytes(), "the bytes must lie inside of the piece");
         self.slab.memory.read(self.range.start + offset, into);
     }
 
-    /// Copies bytes to it.
+    /// Copies bytes to the piece.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.bytes(), "the bytes must lie inside of the piece");
         self.slab.memory.write(self.range.start + offset, from);
@@ -182,7 +182,7 @@ impl PinnedStock {
         })
     }
 
-    /// Total memory in bytes.
+    /// Returns the total memory of the pool, in bytes.
     fn bytes(&self) -> usize {
         self.slabs.lock().iter().map(PoolSlab::bytes).sum()
     }
@@ -308,7 +308,7 @@ impl PinnedPool {
         drop(dropped);
     }
 
-    /// Total memory in bytes.
+    /// Returns the total memory of the pool, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.stock.bytes()
     }

@@ -1,9 +1,9 @@
 //! Queues for copies in one direction, from or to the device.
 //!
-//! Work in one queue runs in order, and the bus idles for some microseconds between submissions; a page's
-//! fetch would wait for an earlier search of all device memory. So each direction has several queues. A
-//! submission goes to the least busy one, the first among equals. While each submission ends before the next,
-//! all use the same queue, and no other is created.
+//! Work in one queue runs in order, and the bus idles for some microseconds between submissions. With a
+//! single queue, the fetch of a page would wait for an earlier search of all device memory. So each direction
+//! has several queues. A submission goes to the least busy queue, and to the first of equally busy ones. If
+//! each submission ends before the next one, all of them use the first queue, and no other queue is created.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

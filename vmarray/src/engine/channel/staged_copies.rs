@@ -35,9 +35,9 @@ pub(crate) struct StagedCopy {
     copies: Vec<Transfer<'static>>,
     bytes: u64,
     owner: Thread,
-    /// True if its owner leaves the wait to other threads. Set under the lock.
+    /// True if the owner of the copy lets other threads wait for it. The lock protects writes.
     is_left: AtomicBool,
-    /// Its result, and true if it was submitted alone.
+    /// The result of the copy, and true if it was submitted alone.
     outcome: OnceLock<(backend_api::Result<()>, bool)>,
 }
 
@@ -46,7 +46,7 @@ impl StagedCopy {
         self.outcome.get().is_some()
     }
 
-    /// Sleeps until it completes, or until its owner is [called](Self::call).
+    /// Sleeps until the copy completes, or until another thread [wakes](Self::call) the owner.
     fn sleep(&self) {
         let sleeps = || !self.is_done() && self.is_left.load(Ordering::Acquire);
         if !spin_while(sleeps) {
@@ -56,7 +56,7 @@ impl StagedCopy {
         }
     }
 
-    /// Wakes its sleeping owner to handle it. Under the lock.
+    /// Wakes the sleeping owner of the copy. The caller holds the lock.
     fn call(&self) -> bool {
         let slept = self.is_left.swap(false, Ordering::AcqRel);
         if slept {

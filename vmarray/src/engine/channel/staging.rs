@@ -38,7 +38,7 @@ struct Stock {
 }
 
 impl Stage {
-    /// Bytes of it, once the copy to it is done.
+    /// Returns bytes of the stage. The copy to the stage must be done.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset + len <= self.memory.bytes(), "the part must lie inside of the stage");
         // SAFETY: within the memory, which is initialised. The owner of the stage waits for a copy to it
@@ -46,7 +46,7 @@ impl Stage {
         unsafe { std::slice::from_raw_parts(self.memory.address().as_ptr().add(offset), len) }
     }
 
-    /// Copies bytes to it, before it is copied from.
+    /// Copies bytes to the stage, before a copy from the stage begins.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.memory.bytes(), "the part must lie inside of the stage");
         // SAFETY: within the memory; the owner of the stage has no copy in flight on it yet.
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// The place of a page.
+    /// Returns the place of a page in the stage.
     pub(super) fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
         // SAFETY: the stage stays with its owner until the copy has ended.
         unsafe { self.memory.at((at * page_bytes) as u64).detach() }
@@ -91,7 +91,8 @@ impl Channel {
         Some(Stage { memory: memory.ok()? })
     }
 
-    /// Waits until a stage may be free; false if there are none. The caller has no stage and holds no page.
+    /// Waits until a stage may be free. Returns false if no stage exists. The caller has no stage and holds
+    /// no page.
     pub(crate) fn await_stage(&self) -> bool {
         let Stages { stock, returned } = &self.stages;
         self.counters.waits.add(1);

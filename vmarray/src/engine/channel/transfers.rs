@@ -1,4 +1,4 @@
-//! Transfers in flight between frames and slots: waiting and finishing.
+//! Transfers in flight between frames and slots: threads wait for them and finish them.
 //!
 //! One thread waits for a ticket in the driver; other threads that need one of its pages sleep at the page,
 //! because calls into a driver alternate. The thread that finishes the ticket wakes them.
@@ -140,7 +140,7 @@ impl Channel {
     /// Waits for a ticket and finishes all its transfers, unless another thread did.
     ///
     /// # Errors
-    /// The ticket's.
+    /// The error of the ticket.
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
         self.finish_and_read(table, ticket, None)
     }
@@ -174,21 +174,22 @@ impl Channel {
         outcome.map_err(Into::into)
     }
 
-    /// Finishes completed write-backs, which may free frames. Does not wait; the lock is not held.
+    /// Finishes completed write-backs, which may free frames. Does not wait. The caller does not hold the
+    /// lock.
     pub(super) fn reap(&self, table: &PageTable) {
         let tickets = self.lock().work.write_backs.iter().map(|work| work.submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
 
-    /// Finishes all completed transfers. Does not wait; the lock is not held.
+    /// Finishes all completed transfers. Does not wait. The caller does not hold the lock.
     pub(crate) fn reap_all(&self, table: &PageTable) {
         let tickets = self.lock().work.submissions().map(|submission| submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
 
-    /// Finishes completed ones. The lock is not held.
+    /// Finishes completed transfers. The caller does not hold the lock.
     pub(super) fn end_done(&self, table: &PageTable, done: Vec<(Ticket, backend_api::Result<()>)>) {
         if done.is_empty() {
             return;
@@ -202,7 +203,8 @@ impl Channel {
         self.announce();
     }
 
-    /// The completed ones among tickets in submission order, with their results. The lock is not held.
+    /// Returns the completed tickets with their results. The tickets are in the order of submission. The
+    /// caller does not hold the lock.
     pub(super) fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
         let mut done = Vec::new();
         let mut pending = Vec::new();

@@ -28,15 +28,16 @@ const LOOK_AHEAD: usize = 8;
 const DIRTY_PATIENCE: usize = 64;
 /// Minimum number of recently used pages that a sweep skips before it releases the lock.
 pub(super) const USED_PATIENCE: usize = 256;
-/// While less than this share of the frames, and less than this many bytes, is cleaned or being cleaned, more
-/// dirty pages are written back.
+/// The eviction writes back further dirty pages while clean pages and pages in write-back are less than this
+/// share of the frames, and less than this number of bytes.
 const WRITE_AHEAD_SHARE: usize = 4;
 const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
-/// Recorded pages left behind by long scans, in bytes: a size that fits a processor's cache.
+/// Maximum length of the recorded pages that long scans have left behind, in bytes. They fit into the cache
+/// of a processor.
 const DROP_BEHIND_BYTES: usize = 32 << 20;
 
-/// Maximum pages of one write-back that makes up for others.
+/// Maximum number of pages of a write-back that catches up with missing ones.
 const WRITE_BACK_PAGES_MAX: usize = 128;
 
 /// A page taken by a sweep or a flush.
@@ -54,7 +55,7 @@ pub(super) struct DropBehind {
     pages: OnceLock<ArrayQueue<u64>>,
     /// Maximum number of them.
     most: usize,
-    /// True if these are the first victims.
+    /// True if these pages are the first victims.
     is_on: bool,
 }
 
@@ -77,9 +78,9 @@ impl DropBehind {
 /// Result of one round of eviction.
 #[derive(Default)]
 pub(super) struct Victims {
-    /// Claimed, to lose their frames.
+    /// Claimed pages, which lose their frames.
     pub(super) clean: Vec<Victim>,
-    /// Pinned, to be written back.
+    /// Pinned pages, which are written back.
     pub(super) dirty: Vec<Victim>,
     /// True if the search was interrupted and should be resumed.
     pub(super) unfinished: bool,

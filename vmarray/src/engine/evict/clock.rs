@@ -1,4 +1,4 @@
-//! CLOCK policy: a hand moves over the frames. The caller stores the referenced bits.
+//! The CLOCK policy: a hand moves over the frames in a circle. The caller stores the referenced bits.
 
 use super::{Candidate, Verdict};
 

@@ -1,9 +1,9 @@
-//! Exact LRU: a list in order of last access.
+//! The exact LRU policy: a list of frames in the order of their last access.
 
 use super::Candidate;
 use super::list::{self, Link, List, ListSweep};
 
-/// All updates take constant time.
+/// The list of tracked frames. All updates take constant time.
 #[derive(Debug)]
 pub(crate) struct Lru {
     links: Vec<Link>,

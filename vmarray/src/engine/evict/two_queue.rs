@@ -1,4 +1,4 @@
-//! 2Q with a CLOCK as its main queue.
+//! The 2Q policy, with a CLOCK as its main queue.
 //!
 //! | here | Johnson and Shasha | holds | length |
 //! |---|---|---|---|
@@ -22,7 +22,7 @@ struct QueuedPage {
     is_hot: bool,
 }
 
-/// See the module.
+/// The state of the policy; the module describes its three parts.
 #[derive(Debug)]
 pub(crate) struct TwoQueue {
     links: Vec<Link>,

@@ -20,7 +20,8 @@
 
 use super::sync::{Ordering, fence};
 
-/// The compiler fence of the cheap side; a full fence under loom, which does not model asymmetry.
+/// The barrier of the cheap side: a compiler fence. Under loom, which does not model asymmetric barriers, it
+/// is a full fence.
 #[inline(always)]
 pub(crate) fn light() {
     #[cfg(loom)]
@@ -29,7 +30,7 @@ pub(crate) fn light() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The barrier of the waiting side. `threads` returns threads that may have passed [`light`].
+/// The barrier of the expensive side. `threads` returns the threads that may have passed [`light`].
 pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
@@ -49,7 +50,7 @@ pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     drop(threads);
 }
 
-/// A thread, by the system's identifier.
+/// The operating system's id of a thread.
 pub(crate) type Thread = i32;
 
 /// The calling thread.
@@ -70,8 +71,9 @@ pub(crate) fn asymmetric() -> bool {
     }
 }
 
-/// Backoff between checks of a value that another thread will change within nanoseconds. If that thread lost
-/// its core, this one yields, and finally sleeps, so that threads of lower priority progress too.
+/// Waits between two checks of a value that another thread will change within nanoseconds. That thread may
+/// have lost its core: after several checks the calling thread yields, and finally sleeps, so that threads of
+/// lower priority progress.
 pub(crate) fn relax(turns: u64) {
     #[cfg(loom)]
     {
@@ -103,7 +105,8 @@ mod os {
         outcome(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
     }
 
-    /// Registers for the private expedited barrier; false if the kernel does not support or forbids it.
+    /// Registers the process for the private expedited barrier. Returns false if the kernel does not support
+    /// it, or forbids it.
     pub(super) fn register() -> bool {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
         let wanted = libc::c_long::from(wanted);
@@ -145,7 +148,7 @@ mod os {
     }
 }
 
-/// Systems without such a call; and Miri, which does not support it.
+/// Substitutes for systems without this call, and for Miri, which does not support it.
 #[cfg(all(any(not(target_os = "linux"), miri), not(loom)))]
 mod os {
     use std::io;

@@ -54,7 +54,8 @@ pub(crate) fn wake(waker: Waker) {
     waker.into_iter().for_each(run);
 }
 
-/// While a thread has one, wakers of tasks are deferred; they run when the last one is dropped.
+/// While a thread has a value of this type, its wake-ups of tasks are deferred. They run at the drop of the
+/// thread's last value.
 pub(crate) struct DeferredWakes(PhantomData<*const ()>);
 
 impl DeferredWakes {
@@ -73,8 +74,8 @@ impl Drop for DeferredWakes {
     }
 }
 
-/// Lives while a lock is held under which devices are called: neither tasks nor [drivers](Self::postpone) are
-/// woken meanwhile.
+/// Lives while the thread holds a lock and calls devices under it. The thread wakes neither tasks nor
+/// [drivers](Self::postpone) during this time.
 #[derive(Debug)]
 pub(crate) struct LockScope(PhantomData<*const ()>);
 
@@ -84,7 +85,8 @@ impl LockScope {
         Self(PhantomData)
     }
 
-    /// Wakes a driver when the calling thread holds no such lock any more. `false`: it holds none.
+    /// Wakes a driver when the calling thread has released all such locks. Returns `false`, without a
+    /// wake-up, if it holds none.
     pub(crate) fn postpone(driver: impl FnOnce() -> Waker) -> bool {
         DEFERRED
             .try_with(|deferred| {

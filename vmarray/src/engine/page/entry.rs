@@ -1,12 +1,12 @@
 //! The entry of one page in the page table, and all transitions of its state.
 //!
-//! This file holds transitions only; waiting, transfers and the choice of victims are elsewhere. Each method
-//! is one read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and
-//! the methods here are the whole protocol.
+//! This file contains only transitions. Each method is a single read-modify-write of the state word, with
+//! changes of the gates. So the table in [`state`](super::state) and the methods here define the whole
+//! protocol. Waits, transfers and the choice of victims are elsewhere.
 //!
 //! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else
-//! null. Gates are opened only by a holder of the page (pin, guard or `EXCLUSIVE`; the write gate only under
-//! `EXCLUSIVE`), and may be shut by anybody at any time.
+//! null. Only a holder of the page (pin, guard or `EXCLUSIVE`) opens a gate, and only with `EXCLUSIVE` the
+//! write gate. Any thread may shut a gate at any time.
 
 use super::state::{
     AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, UNSAVED, USED, VERSION,
@@ -35,7 +35,7 @@ impl Holder {
 pub(crate) enum Refusal {
     /// The page has no frame.
     Absent,
-    /// Another holder prevents the transition; has the state at that moment.
+    /// Another holder prevents the transition. The value is the state at that moment.
     Busy(State),
 }
 
@@ -46,9 +46,9 @@ pub(crate) enum Sweep {
     SecondChance,
     /// The page is in use now.
     Busy,
-    /// The page is clean; the caller now holds it exclusively. Has the previous state.
+    /// The page is clean, and the caller now holds it exclusively. The value is the previous state.
     Claimed(State),
-    /// The page is dirty; the caller now holds a pin for a write-back. Has the previous state.
+    /// The page is dirty, and the caller now holds a pin for a write-back. The value is the previous state.
     WriteBack(State),
 }
 
@@ -111,19 +111,22 @@ impl Entry {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// The frame, if lock-free reads are allowed, else null. Read under a hazard slot.
+    /// Returns the frame if lock-free reads are allowed, else null. The caller has announced the page in its
+    /// hazard slot.
     #[inline(always)]
     pub(crate) fn read_gate(&self) -> *mut u8 {
         self.read_gate.load(Ordering::Acquire)
     }
 
-    /// The frame, if lock-free writes are allowed, else null. Read under a hazard slot.
+    /// Returns the frame if lock-free writes are allowed, else null. The caller has announced the page in its
+    /// hazard slot.
     #[inline(always)]
     pub(crate) fn write_gate(&self) -> *mut u8 {
         self.write_gate.load(Ordering::Acquire)
     }
 
-    /// Applies `change` until it is either applied undisturbed or refused.
+    /// Applies `change` to the state by compare-and-swap, and repeats it until it succeeds, or until `change`
+    /// refuses.
     fn transition<E>(&self, mut change: impl FnMut(State) -> Result<u64, E>) -> Result<State, E> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -252,14 +255,14 @@ impl Entry {
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)
     }
 
-    /// Gives an absent page, held exclusively, its frame. Still exclusive afterwards.
+    /// Assigns a frame to an absent page, which the caller holds exclusively before and after the call.
     pub(crate) fn install(&self, address: *mut u8) {
         self.address.store(address, Ordering::Relaxed);
         self.change(|s| (s.0 | RESIDENT) & !(IN_FLIGHT | WRITER_PENDING));
     }
 
-    /// Gives an absent page, held exclusively, its frame, and ends the hold: [`install`](Self::install) and
-    /// [`release_exclusive`](Self::release_exclusive) of a pin in one.
+    /// Assigns a frame to an absent page that the caller holds exclusively, and ends the hold:
+    /// [`install`](Self::install) and [`release_exclusive`](Self::release_exclusive) of a pin in one step.
     #[must_use]
     pub(crate) fn install_and_release(&self, address: *mut u8, add: u64) -> bool {
         self.address.store(address, Ordering::Relaxed);
@@ -276,7 +279,7 @@ impl Entry {
         holder == Holder::Guard && self.change(|s| (s.0 & !WAITED) + GUARD).any(WAITED)
     }
 
-    /// Declares a page dirty that the caller holds exclusively.
+    /// Marks a page, which the caller holds exclusively, as dirty.
     pub(crate) fn mark_dirty(&self) {
         self.change(|s| s.0 | DIRTY);
     }
@@ -381,17 +384,18 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// True if it was used since the last sweep, unless its use was [forgotten](Self::forget_use).
+    /// Returns true if the page was used since the last sweep, unless the use was
+    /// [forgotten](Self::forget_use).
     pub(crate) fn is_used(&self) -> bool {
         self.seems_used(self.state(Ordering::Relaxed))
     }
 
-    /// The same, by a state of it.
+    /// Returns true if the page was used, by this state of it.
     fn seems_used(&self, state: State) -> bool {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
-    /// Makes it unused for the next sweep, unless there are lock-free accesses.
+    /// Marks the page as unused for the next sweep, unless lock-free accesses are possible.
     pub(crate) fn forget_use(&self) {
         self.change(|s| s.0 & !USED);
     }
@@ -492,7 +496,8 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Requests a wake-up if `busy` still holds for the state. False: it does not; check again.
+    /// Requests a wake-up if `busy` is still true for the state. Returns false if it is not; the caller then
+    /// checks again.
     pub(crate) fn ask_to_wake(&self, busy: impl Fn(State) -> bool) -> bool {
         self.transition(|s| if busy(s) { Ok(s.0 | WAITED) } else { Err(()) }).is_ok()
     }

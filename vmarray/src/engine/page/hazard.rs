@@ -13,7 +13,7 @@ use super::barrier;
 use super::entry::Entry;
 use super::sync::{AtomicUsize, Ordering};
 
-/// Awaited lock-free accesses.
+/// The lock-free accesses for whose end a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Lock-free writes only.
@@ -22,7 +22,7 @@ pub(crate) enum Access {
     All,
 }
 
-/// Announcement of a thread.
+/// The place in which a thread announces its access.
 #[derive(Debug)]
 pub(crate) struct Slot {
     reading: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Sleeping until a page is released.
+//! Sleep of threads and tasks until a page is released.
 
 use std::task::Waker;
 
@@ -44,7 +44,7 @@ pub(crate) fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// As [`park`], for a task. `None` if it need not wait.
+/// Registers the waker of a task as [`park`] does for a thread. Returns `None` if the task need not wait.
 pub(crate) fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> Option<Asleep> {
     let asleep = Asleep::at(key(entry), waker);
     entry.ask_to_wake(busy).then_some(asleep)

@@ -20,10 +20,10 @@ const COUNT_SHIFT: u32 = 14;
 
 /// Number of a reader's attempts before it excludes writers.
 const READS_MAX: u64 = if cfg!(loom) { 1 } else { 16 };
-/// The bit of an active writer.
+/// The bit that is set while a writer is active.
 const LOCKED: u32 = 1;
 
-/// Protects the elements that share it.
+/// A sequence lock, which protects all elements that share it.
 #[derive(Debug)]
 pub(crate) struct SeqLock(AtomicU32);
 
@@ -60,7 +60,8 @@ impl SeqLock {
         }
     }
 
-    /// `None` if a writer was active. Only a reader that sleeps through exactly 2^31 writes would miss it.
+    /// Reads data of the lock once. Returns `None` if a writer was active. Only a reader that sleeps through
+    /// exactly 2^31 writes would not notice them.
     #[inline(always)]
     pub(crate) fn try_read<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.0.load(Ordering::Acquire);
@@ -104,7 +105,7 @@ impl SeqLock {
         result
     }
 
-    /// One instruction that tests and sets the bit.
+    /// Tests and sets the bit by one instruction.
     #[cfg(not(loom))]
     #[inline(always)]
     fn try_lock(&self) -> bool {

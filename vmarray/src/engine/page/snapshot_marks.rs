@@ -19,9 +19,9 @@ use super::entry::Entry;
 use super::state::{EXCLUSIVE, State, UNSAVED, WRITERS};
 use super::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock};
 
-/// The pages of an array, as a snapshot sees them.
+/// The operations of a snapshot on the pages of an array.
 pub(crate) trait MarkedPages {
-    /// No page is added while this value lives.
+    /// While this value lives, no thread adds a page.
     type FixedCount<'a>
     where
         Self: 'a;
@@ -87,7 +87,7 @@ pub(crate) struct SnapshotMarks<S> {
 /// The snapshots of an array: one at a time.
 #[derive(Debug)]
 pub(crate) struct Snapshots<S> {
-    /// Held by the thread that creates the snapshot.
+    /// The thread that creates the snapshot holds this lock.
     making: Mutex<()>,
     current: Mutex<Option<Arc<SnapshotMarks<S>>>>,
 }
@@ -121,7 +121,7 @@ impl<S> Snapshots<S> {
         saver
     }
 
-    /// The current snapshot.
+    /// Returns the current snapshot.
     pub(crate) fn current(&self) -> Option<Arc<SnapshotMarks<S>>> {
         self.current.lock().clone()
     }
@@ -136,7 +136,7 @@ impl<S> Snapshots<S> {
         holds_guards: bool,
     ) -> Option<Arc<SnapshotMarks<S>>> {
         let Some(marks) = self.current() else {
-            // The page is about to lose its mark.
+            // The page will lose its mark soon.
             yield_now();
             return None;
         };

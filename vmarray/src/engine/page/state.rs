@@ -49,11 +49,11 @@ const PIN_SHIFT: u32 = 11;
 const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
 const VERSION_SHIFT: u32 = 33;
 
-/// One pin.
+/// The state's increment for a pin.
 pub(crate) const PIN: u64 = 1 << PIN_SHIFT;
-/// One guard.
+/// The state's increment for a guard.
 pub(crate) const GUARD: u64 = 1 << GUARD_SHIFT;
-/// One version.
+/// The state's increment for a version.
 pub(crate) const VERSION: u64 = 1 << VERSION_SHIFT;
 
 /// Bits that show a reader of a huge element that it raced with a writer: the latch and the version.
@@ -113,9 +113,9 @@ impl State {
         self.0 >> VERSION_SHIFT
     }
 
-    /// True for a coherent state of the directory of valid copies. At most one of home slot and frame is
-    /// newer: a dirty page has a frame, and a page with possible lock-free writers is dirty. A transfer holds
-    /// the page exclusively or pins it, so neither location changes its page meanwhile.
+    /// Returns true if the state is consistent: a dirty page has a frame, a page with possible lock-free
+    /// writers is dirty, and a transfer holds the page exclusively or by a pin. So at most one of home slot
+    /// and frame is newer, and neither changes during a transfer.
     pub(crate) fn is_coherent(self) -> bool {
         (!self.any(DIRTY) || self.any(RESIDENT))
             && (!self.any(WRITERS) || self.any(DIRTY))

@@ -13,7 +13,7 @@ use crate::base::memory::{ask_for_large_pages, prefetch_write};
 pub(crate) struct PageTable {
     /// The first entry, after the [`Lengths`].
     first: NonNull<Entry>,
-    /// The start of its memory.
+    /// The start of the table's memory.
     start: NonNull<u8>,
     /// Number of pages with a home.
     pages: AtomicU64,
@@ -150,7 +150,7 @@ impl PageTable {
         self.pages.fetch_max(pages, Ordering::AcqRel);
     }
 
-    /// The entry of a page.
+    /// Returns the entry of a page.
     ///
     /// # Panics
     /// If `page` is at least the maximal number of pages; callers have checked the index of the element.

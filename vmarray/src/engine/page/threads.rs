@@ -22,19 +22,21 @@ const UNCOUNTED: u32 = COUNTERS as u32;
 /// not wait for each other's increments in the store buffer.
 const LANES: usize = 8;
 
-/// Addresses below this mean "shut" to a registered thread: all but null are open.
+/// Threshold of a registered thread: a gate is open unless its address is null.
 const REGISTERED: usize = 1;
-/// For a thread that is not registered, or without a cheap barrier, every gate looks shut.
+/// Threshold of a thread that is not registered, or of any thread without a cheap barrier: all gates count as
+/// shut.
 const UNREGISTERED: usize = usize::MAX;
 
 /// Data of a thread for lock-free accesses. The alignment prevents false sharing.
 #[repr(C, align(128))]
 struct Local {
     slot: Slot,
-    /// A gate is open for this thread if its address is not below this, so one comparison tests both.
+    /// A gate is open for this thread if its address is not below this value. So one comparison tests the
+    /// gate and the registration.
     threshold: Cell<usize>,
-    /// Puts counters and slot at different page offsets, because processors compare only the low bits of
-    /// addresses to find whether a load depends on a store.
+    /// Padding that places counters and slot at different offsets in a memory page: processors compare only
+    /// the low bits of addresses to detect a load that depends on a store.
     apart: [u64; 13],
     /// Hits by number of the array; only the owning thread writes them.
     hits: [[AtomicU64; LANES]; COUNTERS + 1],
@@ -103,8 +105,8 @@ fn delist() {
     });
 }
 
-/// The calling thread's data. Not by a closure around an access: the compiler would outline such a long
-/// closure, and pass elements through memory.
+/// Returns the calling thread's data. It does not run accesses in a closure, because the compiler would not
+/// inline such a long closure, and would pass elements through memory.
 #[inline(always)]
 fn local<'a>() -> &'a Local {
     // SAFETY: the memory exists while the thread runs code, and is not dropped; the reference stays in
@@ -248,7 +250,7 @@ pub(crate) fn drain_all(entry: &Entry, access: Access) {
     }
 }
 
-/// Number of hits of all threads for a counter; none for an array that does not count.
+/// Returns the number of hits of all threads for a counter; `None` for an array that does not count hits.
 pub(crate) fn hits(counter: HitCounter) -> Option<u64> {
     if !counter.counts() {
         return None;
@@ -276,7 +278,7 @@ impl HitCounter {
     }
 }
 
-/// Allocation of counters.
+/// Allocation of hit counters to arrays.
 pub(crate) mod counter {
     use super::{COUNTERS, HitCounter, UNCOUNTED};
     use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! Tasks that sleep until an object is released: the counterpart of `park` for threads.
+//! Tasks that sleep until a thread releases an object. `park` is the counterpart for threads.
 //!
 //! A task registers its waker under a key, the address of the awaited object, and then checks the object
 //! again. The thread that releases the object wakes all tasks under its key. Wakers are foreign code, and run
@@ -21,7 +21,7 @@ const LISTS: usize = 64;
 struct Sleeper {
     key: usize,
     number: u64,
-    /// The thread that checked last.
+    /// The thread that last polled the task.
     thread: usize,
     waker: Waker,
 }
@@ -41,7 +41,7 @@ fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
     &SLEEPERS[(key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> (usize::BITS - LISTS.ilog2())]
 }
 
-/// Identifies the calling thread.
+/// Returns an id of the calling thread.
 pub(crate) fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     // A thread that is ending has no tasks.

@@ -41,7 +41,7 @@ fn first(pages: &Pages) -> Option<u64> {
     pages.clone().next()
 }
 
-/// Division of a range of pages into units.
+/// The division of a range of pages into units.
 #[derive(Debug)]
 struct Units {
     pages: Range<u64>,
@@ -112,7 +112,7 @@ struct Target<'a> {
     slice: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: stands for a `&mut [u8]`, of which `part` hands out parts.
+// SAFETY: the value represents a `&mut [u8]`, which is `Sync`, and `part` returns disjoint parts of it.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Target<'a> {
@@ -155,14 +155,14 @@ struct Flight<'a, H> {
     copy: Arc<StagedCopy>,
 }
 
-/// Obstacle to the rest of a unit.
+/// The reason why a thread cannot copy the rest of a unit yet.
 enum Obstacle {
     /// Another thread uses the next page.
     Busy(State),
     NoStage,
 }
 
-/// One direction of a long copy.
+/// A long copy in one direction.
 trait BulkCopy<'a>: Sync {
     /// Hold of a page in flight.
     type Hold;

@@ -10,7 +10,7 @@ use crate::engine::channel::Channel;
 use crate::engine::page::state::{HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Refusal, State};
 
-/// Result of an attempt to hold a page without contents.
+/// Result of an attempt to hold a page without contents for zeroes in its slot.
 enum Homeless<'a> {
     Held(ZeroedNext<'a>),
     /// The slot needs no zeroes: the page has contents, or the slot already has zeroes.

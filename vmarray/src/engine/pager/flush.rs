@@ -99,7 +99,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Declares the contents of whole pages void: they read as zeroes, and nothing is written back for them.
+    /// Discards the contents of whole pages: they then read as zeroes, and are not written back.
     pub(crate) fn discard(&self, pages: Range<u64>) -> Result<()> {
         self.expect_writable()?;
         for page in pages {

@@ -13,7 +13,7 @@ const SPARE_PARTS: [u64; 4] = [1, 4, 16, u64::MAX];
 /// Least growth per channel, if there is room: drivers allocate memory in units of this size.
 const STEP_BYTES: u64 = 2 << 20;
 
-/// Choice of spare memory beyond the present need.
+/// The amount of spare memory beyond the present need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
     Some,
@@ -26,7 +26,8 @@ impl Pager {
         (pages + channels - 1 - channel) / channels
     }
 
-    /// Gives this number of pages a home, with or without spare memory; present pages stay in place.
+    /// Extends the array's home memory to this number of pages, with or without spare memory. Present pages
+    /// stay in place.
     ///
     /// # Errors
     /// Device errors; the number of pages with a home is then unchanged.

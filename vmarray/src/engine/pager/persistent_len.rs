@@ -17,11 +17,11 @@ pub(crate) type CommitMetadata = [u64; 3];
 pub(crate) struct PersistentLen {
     /// Held during an attempt.
     state: Mutex<Attempts>,
-    /// Makes all files store this note with their pages from now on.
+    /// Makes all files store this note together with their pages in later commits.
     write_down: Box<dyn Fn(CommitMetadata) -> Result<()> + Send + Sync>,
     /// Makes all files store their received bytes.
     store: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    /// Lets files reuse the places of pages.
+    /// Allows files to reuse the places of pages.
     give_back: Box<dyn Fn(Range<u64>) + Send + Sync>,
     /// True after a final failure to store elements.
     is_broken: AtomicBool,
@@ -97,12 +97,12 @@ impl PersistentLen {
         state.reached = state.reached.min(len);
     }
 
-    /// Lets files reuse the places of pages behind the [shortened](Self::shorten) length.
+    /// Allows files to reuse the places of pages behind the [shortened](Self::shorten) length.
     pub(crate) fn give_back(&self, pages: Range<u64>) {
         (self.give_back)(pages);
     }
 
-    /// Stops the growth of the stored length for good.
+    /// Permanently stops the growth of the stored length.
     pub(crate) fn give_up(&self) {
         self.is_broken.store(true, Ordering::Release);
     }

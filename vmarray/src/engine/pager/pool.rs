@@ -1,5 +1,5 @@
-//! Pooled channels: all devices of the array can access all home slots. A list of elements can then be split
-//! anywhere, and each device processes its part, whichever device stores the elements.
+//! Pools of channels: arrays all of whose devices can access all home slots. A list of elements can then be
+//! split anywhere, and each device processes its part, even if other devices store the elements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ impl SharedHomes {
         &self.lanes
     }
 
-    /// The channel whose device gets the next part.
+    /// Returns the channel whose device gets the next part.
     pub(crate) fn next_lane(&self) -> usize {
         self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()]
     }
