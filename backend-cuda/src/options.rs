@@ -37,7 +37,7 @@ impl Options {
         self
     }
 
-    /// Forces one route for all copies of any number and size; for tests and measurements.
+    /// Forces one route for all copies, for tests and measurements.
     ///
     /// Drivers before 12.8 have no [batch copy](Route::Batch): single copies are used then. The
     /// [kernel](Route::Kernel) route applies to pieces between device memory and pinned memory; other pieces

@@ -173,7 +173,7 @@ impl<J: Job> Lane<J> {
         queued.or_else(running)
     }
 
-    /// Wakes `waker` when all work up to `value` is done, or at once.
+    /// Wakes `waker` when all work up to `value` is done; at once if it is already done.
     pub fn wake_at(self: &Arc<Self>, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.reached(value) {

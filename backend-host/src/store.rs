@@ -465,8 +465,8 @@ impl StoreDevice {
         }
     }
 
-    /// Caches pages on the GPUs of a tier, and allocates the GPU memory now. A GPU with too little memory is
-    /// not used; [`Tier::status`] reports the reason. Durability is the same as without a tier.
+    /// Caches pages on the GPUs of a tier, and allocates the GPU memory now. The tier does not use a GPU with
+    /// too little memory; [`Tier::status`] reports the reason. Durability is the same as without a tier.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -103,7 +103,7 @@ impl FromIterator<Arc<dyn Device>> for Tier {
 
 impl Tier {
     /// Creates a tier that uses the whole memory of these GPUs. To combine several types of devices, collect
-    /// them:
+    /// an iterator of `Arc<dyn Device>`:
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -72,7 +72,8 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// Creates a mark. If the driver reports a failure, it becomes an error of this kind.
+    /// Creates the mark of a submission, which records its end. If the driver reports a failure, the mark has
+    /// an error of this kind.
     pub fn new(
         value: u64,
         event: Event,
@@ -101,7 +102,7 @@ impl Mark {
         &self.event
     }
 
-    /// The last known status, without a query of the driver: positive while pending.
+    /// Returns the last known status without a query of the driver: positive while pending.
     pub fn known(&self) -> cl_int {
         self.status.load(Ordering::Acquire)
     }
@@ -263,7 +264,7 @@ impl Track {
         }
     }
 
-    /// Records that the driver does not report the end of some work.
+    /// Records that the driver no longer reports the end of some work.
     pub fn lose_sight(&self) {
         self.unknown.store(true, Ordering::Release);
     }
@@ -275,8 +276,8 @@ impl Track {
         asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
     }
 
-    /// Starts a thread that waits for all work so far, and then runs the wakers. Used when the device is lost
-    /// but its work may still run.
+    /// Starts a thread that waits for all work so far, and then runs the wakers. The backend calls it when
+    /// the device is lost, but its work may still run.
     pub fn see_off(self: Arc<Self>) {
         if self.backlog() == 0 {
             return;

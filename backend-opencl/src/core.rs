@@ -34,7 +34,7 @@ pub(crate) struct Core {
     pub programs: Programs,
     /// Built kernels of the program, for launches.
     pub launches: Launches,
-    /// A queue for mapping memory and for probing the device, which never has much work.
+    /// A queue with little work, for mapping memory and for probing the device.
     pub service: CommandQueue,
     probe: Memory,
     pub context: Context,
@@ -45,7 +45,8 @@ pub(crate) struct Core {
     /// Number of callbacks that the driver still has to make, plus the number of wakers that the completion
     /// thread still has to run.
     pub callbacks: Arc<AtomicUsize>,
-    /// True if pinned memory uses NVIDIA's host buffers. A trial has shown that kernels can access them.
+    /// True if pinned memory uses NVIDIA's host buffers, after a trial has shown that kernels can access
+    /// them.
     pub host_buffers_nv: bool,
     pub completion_thread: CompletionThread,
     /// The measured routes of copies.
@@ -120,7 +121,7 @@ impl Core {
         self.lost.get().is_some()
     }
 
-    /// Returns true if the device is lost, and none of its work runs any more.
+    /// Returns true if the device is lost, and all of its work is over.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -214,10 +215,10 @@ impl Core {
         keep_for_good(memory);
     }
 
-    /// Blocks until the driver has made all of its callbacks and the completion thread holds no part of the
-    /// device. So the calling thread releases the context, and not a later one. The call does not block in
-    /// the completion thread itself, if a waker drops the device there: the last waker then releases the
-    /// context. It does not wait for wakers.
+    /// Blocks until the driver has made all of its callbacks, and the completion thread holds no part of the
+    /// device, so that the calling thread releases the context. If a waker drops the device in the completion
+    /// thread, the call does not block there, and the last waker releases the context. The call does not wait
+    /// for wakers.
     pub fn await_callbacks(&self) {
         if self.completion_thread.is_this_thread() {
             return;

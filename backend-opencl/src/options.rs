@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 /// Storage of built kernels between runs of programs.
 ///
-/// Built kernels are stored in a folder. A driver runs any binary that is there, so the folder and its files
-/// must belong to the user: on Unix they must be owned by the effective user of the process, not writable by
-/// other users, and not symbolic links. The device creates them with the modes 0700 and 0600. If a folder
-/// does not meet these conditions, the device does not use it, and builds the kernels each time it is opened:
-/// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the reason. On other systems the
-/// permissions of the folder are not checked.
+/// The device stores built kernels in a folder. A driver runs any binary in the folder, so the folder and its
+/// files must belong to the user: on Unix the effective user of the process must own them, no other user may
+/// write to them, and they must not be symbolic links. The device creates them with the modes 0700 and 0600.
+/// If a folder does not meet these conditions, the device does not use it, and builds the kernels each time
+/// it is opened: [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the reason. On other
+/// systems the permissions of the folder are not checked.
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};

@@ -164,8 +164,8 @@ impl Queue {
         result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
     }
 
-    /// Blocks until a recorded submission is done; it may also have failed to start. Returns false if the
-    /// device is lost and the end of the work is unknown.
+    /// Blocks until a recorded submission is done, or has failed to start. Returns false if the device is
+    /// lost and the end of the work is unknown.
     pub fn wait_for_noted(&self, value: u64) -> bool {
         // The thread that recorded the value holds the lock until it is a ticket or has failed.
         let newest = self.submit.lock().newest;

@@ -10,12 +10,12 @@ pub(super) fn an_empty_batch_gives_a_ticket<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 4096, 4096);
     let first = scene.submit(&[scene.upload(0, 0, 4096)]);
     let empty = scene.submit(&[]);
-    assert_eq!(empty.value, first.value + 1, "the ticket of an empty batch");
+    assert_eq!(empty.value, first.value + 1, "an empty batch gets the next ticket");
     cx.wait(empty);
     scene.assert_as_expected("an empty batch");
     let queue = cx.queue();
     let ticket = queue.submit(&[]).expect("an empty batch as the first of a queue");
-    assert_eq!(ticket.value, 1, "the first ticket of a queue");
+    assert_eq!(ticket.value, 1, "the first ticket of a queue is 1");
     cx.wait(ticket);
 }
 

@@ -46,8 +46,9 @@ pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
 }
 
 pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
-    let _memory = [Commit::Lazy, Commit::Proven]
-        .map(|commit| DeviceBuffer::new(cx.device(), 0, commit).expect("device memory of no bytes"));
+    let _memory = [Commit::Lazy, Commit::Proven].map(|commit| {
+        DeviceBuffer::new(cx.device(), 0, commit).expect("an allocation of 0 bytes of device memory")
+    });
     let [host, _other] = [cx.host(0), cx.host(0)];
     assert_eq!(host.bytes(), 0);
     host.read(0, &mut []);

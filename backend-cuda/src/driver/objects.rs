@@ -239,7 +239,7 @@ impl Module {
         Ok(function)
     }
 
-    /// Returns the kernels `name_1`, `name_2`, `name_4` and so on.
+    /// Returns `N` kernels of the module: `name_1`, `name_2`, `name_4` and so on.
     pub fn family<const N: usize>(&self, name: &str) -> Outcome<[Function; N]> {
         let mut functions = [Function::NULL; N];
         for (log2, function) in functions.iter_mut().enumerate() {

@@ -6,8 +6,8 @@ use crate::tree::Tree;
 use backend_api::expr::Type;
 use std::marker::PhantomData;
 
-/// A literal of type `T`, as a parameter of a closure that is never called: rustc infers `T` from the
-/// closure's body.
+/// A literal of type `T`. It is a parameter of a closure that no code calls, so that rustc infers `T` from
+/// the body of the closure.
 pub struct Lit<T>(PhantomData<fn() -> T>);
 
 impl<T> Lit<T> {
@@ -41,7 +41,7 @@ pub enum Slot {
     Callee(fn() -> Definition),
 }
 
-/// A slot, or a tuple of them.
+/// A slot, or a tuple of slots.
 pub trait Slots {
     /// Appends the slots.
     fn append(into: &mut Vec<Slot>);
@@ -188,8 +188,8 @@ pub struct PlainFunction;
 #[derive(Debug)]
 pub struct FunctionOfValues;
 
-/// A function that kernels can call. Also implemented for a missing function, because rustc reports it
-/// elsewhere.
+/// A function that kernels can call. The trait is also implemented for a missing function, because rustc
+/// reports the missing function elsewhere.
 #[diagnostic::on_unimplemented(
     message = "a kernel calls kernel functions only: write `#[kernel]` above this function",
     label = "this function has no `#[kernel]`"

@@ -9,7 +9,7 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// Returns the host form for launches whose results have `axes` axes; 0 stands for the number of axes of the
+/// Returns the host form for launches whose results have `axes` axes; 0 means the number of axes of the
 /// kernel's place. `None` for more than four axes.
 #[derive(Debug)]
 pub enum Argument<'s> {

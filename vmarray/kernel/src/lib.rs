@@ -88,7 +88,7 @@ pub use stencil::{Anywhere, Window};
 pub use views::{Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
-/// Parts for code that launches kernels.
+/// Items for crates that launch kernels, such as `vmarray`.
 #[doc(hidden)]
 pub mod launch {
     pub use crate::host::host_form_of;

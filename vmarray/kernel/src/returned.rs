@@ -81,7 +81,7 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// The target of returned values in the host form; empty if the launch does not use them.
+/// The target of returned values in the host form. It is empty if the launch does not use these values.
 pub struct Returning<'s, R> {
     /// For each scalar.
     views: Vec<HostView<'s>>,

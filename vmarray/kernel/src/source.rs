@@ -8,7 +8,7 @@ use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
-/// The arguments of a device's launch, which parameters take in their order.
+/// The arguments of a device's launch. The parameters take them in the order of declaration.
 pub struct Given<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
@@ -113,7 +113,7 @@ impl<'i, 's> Given<'i, 's> {
     }
 }
 
-/// Source of the elements that items only read, one for each item.
+/// Source of the elements of an [`Own`](crate::Own) parameter: each item reads its own element.
 pub enum HeldElements<'s, T> {
     /// The elements of all running items, in memory of the program.
     Slice(&'s [T]),
@@ -143,7 +143,8 @@ impl<'s, T: Memory> HeldElements<'s, T> {
     }
 }
 
-/// Target of the elements that items read and write, one for each item.
+/// Target of the elements of a `&mut` [`Own`](crate::Own) parameter: each item reads and writes its own
+/// element.
 pub enum HeldElementsMut<'s, T> {
     /// The elements of all running items, in memory of the program.
     Slice(&'s mut [T]),
@@ -187,7 +188,7 @@ fn read<T: Memory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T
     debug_assert!(is_there, "a launch must have an element for each item");
 }
 
-/// Source of all elements of an array.
+/// Source of an array whose elements any item may read.
 pub enum AllElements<'s, T> {
     /// Memory of the program.
     Slice(&'s [T]),

@@ -181,7 +181,7 @@ impl Mode {
     }
 }
 
-/// An axis of elements read by places.
+/// An axis of elements that items read by position.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
     /// The first place.
@@ -192,7 +192,7 @@ pub struct AroundAxis {
     stride: usize,
 }
 
-/// Source of elements that a kernel reads by places.
+/// Source of elements that a kernel reads by position.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// The index of the element at the first place.

@@ -52,8 +52,9 @@ impl Turns {
         }
     }
 
-    /// Counts all back edges of a `for` loop in advance, if they are fewer than [`TimeLimit::TURNS`]. Returns
-    /// true if they are not: then the loop must call [`turn`](Self::turn) for each back edge.
+    /// Counts all back edges of a `for` loop in advance, if there are fewer than [`TimeLimit::TURNS`]. If
+    /// there are more, counts none and returns true: the loop must then call [`turn`](Self::turn) for each
+    /// back edge.
     #[inline(always)]
     pub fn enter<T: Integer, const REVERSED: bool>(&mut self, numbers: &Numbers<T, REVERSED>) -> bool {
         let count = numbers.distance();

@@ -68,8 +68,8 @@ impl Bytes {
         self.len
     }
 
-    /// Copies bytes to the array. The program must not use the array meanwhile; this holds for every use of
-    /// NumPy arrays without Python's lock.
+    /// Copies bytes to the array. The program must not use the array during the call, because the call does
+    /// not hold Python's global interpreter lock.
     ///
     /// # Safety
     /// The array is alive and writable.

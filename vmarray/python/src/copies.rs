@@ -107,7 +107,7 @@ pub fn fill(handle: &Handle, to: &Geometry, item: &[u8]) -> Result<()> {
     write(handle, to, &item.repeat(to.count()))
 }
 
-/// Copies a view to another one of the same shape and item size; the two do not overlap.
+/// Copies a view to another view of the same shape and item size. The two must not overlap.
 pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> {
     let (unit, is_whole_range) =
         (to.0.unit.bytes(), |of: &Geometry, unit: usize| is_whole(of, unit) && of.in_a_row(of.itemsize));

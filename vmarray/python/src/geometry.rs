@@ -13,7 +13,7 @@ pub struct Geometry {
     pub itemsize: usize,
 }
 
-/// Equally long runs of elements, at equal distances along an axis.
+/// Rows of equally many elements, at equal distances along an axis.
 pub struct Rows {
     pub extent: usize,
     /// Index of the first element of the first row.
@@ -141,7 +141,7 @@ impl Geometry {
         }
     }
 
-    /// Divides the items into two halves, one after the other in C order; `None` for one item.
+    /// Divides the items into two halves, in C order. `None` for a single item.
     pub fn halves(&self) -> Option<[Self; 2]> {
         let axis = self.shape.iter().position(|extent| *extent > 1)?;
         let (mut first, mut second) = (self.clone(), self.clone());

@@ -26,7 +26,7 @@ pub struct Handle {
     pub unit: Unit,
     /// Options for new arrays that are computed from this one.
     pub options: Options,
-    /// True if the array is on GPUs, whose kernels are faster than a copy to RAM.
+    /// True if the array is on GPUs: their kernels are faster than a copy to RAM.
     pub is_on_cards: bool,
     /// True if its home is memory or functions of Python.
     is_at_home: bool,
@@ -66,8 +66,8 @@ impl Drop for Export {
 /// An array in use: it stays open until this value is dropped.
 pub type Open = Owned<dyn Elements>;
 
-/// Value that owns threads and devices. A forked process leaks it instead of dropping it, because it has
-/// neither.
+/// A value that owns threads and devices. A forked process has neither, so it leaks the value instead of
+/// dropping it.
 pub struct Owned<T: ?Sized + Send> {
     /// None when it is being dropped.
     inner: Option<Box<T>>,

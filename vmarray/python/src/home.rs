@@ -26,8 +26,8 @@ const CACHE_BYTES: usize = 256 << 20;
 /// Arrays over writing functions, which must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
-/// Pages of the program as the home of an array: memory of a NumPy array, or functions that read and write a
-/// page.
+/// Pages of the program that are the home of an array: the memory of a NumPy array, or functions that read
+/// and write a page.
 #[derive(Clone)]
 pub struct Home(Arc<Pages>);
 
@@ -125,8 +125,9 @@ impl Backing for Home {
     }
 }
 
-/// An array of a shape over pages of equal length that functions read and write: ``read(page)`` returns a
-/// NumPy array of a page's length, ``write(page, bytes)`` takes one, unless it is `None`.
+/// Creates an array of a shape over pages of equal length, which Python functions read and write.
+/// ``read(page)`` returns a NumPy array of a page's length. ``write(page, bytes)`` receives such an array;
+/// with `None` the array is read-only.
 #[pyfunction]
 pub fn create_over(
     py: Python<'_>,
@@ -160,7 +161,7 @@ pub fn create_over(
     Ok(Core::new(Body::View(handle), grid))
 }
 
-/// An array whose home is the memory of a contiguous NumPy array.
+/// Creates an array whose home is the memory of a contiguous NumPy array.
 #[pyfunction]
 pub fn over_memory(
     py: Python<'_>,

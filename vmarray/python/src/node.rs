@@ -59,7 +59,7 @@ pub struct Size {
     leaves: usize,
 }
 
-/// Values, the mask that selects some of them, and the shape of both.
+/// A selection: values, the mask that selects some of them, and the shape of both.
 pub type Selection = (Arc<Node>, Arc<Node>, Vec<usize>);
 
 /// A pending expression, computed when its items are needed.
@@ -131,9 +131,9 @@ impl Node {
         }
     }
 
-    /// Returns the expression to use as an operand of another expression: later changes of this array do not
-    /// affect that. Returns the result instead if it is computed already, or if the expression is a selection
-    /// or too large.
+    /// Returns the operand for another expression that uses this one: the expression itself, or its result if
+    /// that is already computed. Also computes and returns the result if the expression is a selection, or
+    /// too large. Later changes of this array do not affect the operand.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {

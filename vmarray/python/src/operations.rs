@@ -49,7 +49,7 @@ operations! {
 }
 
 impl Operation {
-    /// True if devices have the operation for operands of this kind.
+    /// Returns true if devices support the operation for operands of this kind.
     pub fn takes(self, of: Kind) -> bool {
         use Operation as O;
         let is_bool = of == Kind::Bool;
@@ -196,7 +196,7 @@ impl Code {
         }
     }
 
-    /// Adds the conversion of a value to the form of an item of this kind.
+    /// Adds the conversion of a value to the representation in which items of this kind are stored.
     pub fn stored(&mut self, of: Value, kind: Kind) -> Value {
         match kind {
             Kind::Bool => self.push(Instruction::Cast { of, to: Type::U8 }),

@@ -1,4 +1,4 @@
-//! Pool of memory for results. NumPy arrays lie in pieces of memory that return to the pool when the arrays
+//! Pool of memory for results. NumPy arrays are in pieces of memory that return to the pool when the arrays
 //! are freed. Reuse saves the system from finding and zeroing pages, which takes longer than the copy of the
 //! items.
 //!

@@ -107,7 +107,7 @@ pub struct Pager {
     /// Closed when the array is dropped; the channels and the table then have no other owner.
     drivers: Vec<Arc<Driver>>,
     page_bytes: usize,
-    /// Frame budget of all channels together.
+    /// Maximum number of frames of all channels together.
     frames: u64,
     /// Index of the hit counter.
     counter: HitCounter,
@@ -228,7 +228,7 @@ impl Pager {
         &self.identity
     }
 
-    /// Frame budget of all channels together.
+    /// Maximum number of frames of all channels together.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }

@@ -20,7 +20,8 @@ pub(super) struct Layout {
     pub align: u64,
     /// True if no thread writes to the source during the request.
     pub read_only: bool,
-    /// True if the first element is aligned to [`VECTOR_BYTES`], and elements are short.
+    /// True if the first element is aligned to [`VECTOR_BYTES`], and elements are short, so that a thread
+    /// loads several at once.
     pub in_vectors: bool,
 }
 

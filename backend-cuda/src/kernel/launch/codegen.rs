@@ -39,7 +39,7 @@ pub(crate) struct Shape {
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if the contents of the tables are passed as kernel parameters.
+    /// True if the launch passes the contents of the tables as kernel parameters.
     pub gives_tables: bool,
     /// Number of items that a thread processes at once.
     pub lanes: u32,

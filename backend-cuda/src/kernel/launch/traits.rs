@@ -14,13 +14,14 @@ const TABLE_BYTES_GIVEN: u64 = 512;
 pub(crate) struct Traits {
     /// True if the kernel reads its items' indices.
     pub needs_index: bool,
-    /// True if the contents of the kernel's tables are passed as parameters.
+    /// True if the launch passes the contents of the kernel's tables as parameters.
     pub gives_tables: bool,
     /// Accesses of the items to each view.
     pub views: Vec<Reach>,
     /// True if items only compute, load and store, so a thread can process several.
     pub is_plain: bool,
-    /// Present if a thread can process several items that read neighbouring elements, with the way to do so.
+    /// The way in which a thread processes several items that read neighbouring elements; `None` if it
+    /// cannot.
     pub around: Option<Lanes>,
 }
 
@@ -33,8 +34,8 @@ pub(crate) struct Reach {
     pub of_item: bool,
     /// One more than the highest constant index of an access; 0 without such accesses.
     pub constants: u64,
-    /// The field that items access in their own element: `None` if they access no field, `Some(None)` if
-    /// several.
+    /// The field that items access in their own element. `None` if they access no field, and `Some(None)` if
+    /// they access several.
     pub own: Option<Option<Memory>>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Commit {
     pub last_checksum: u64,
     /// True if another record may follow the last one, because the write of that record failed.
     pub has_tail: bool,
-    /// Note of the last stored commit.
+    /// The note (three numbers of the store's user) of the last stored commit.
     pub noted: CommitMetadata,
     /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,

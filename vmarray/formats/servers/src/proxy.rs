@@ -74,7 +74,7 @@ impl Proxy {
         self.port
     }
 
-    /// Replaces the rule of failures.
+    /// Replaces the rule that selects the failures.
     pub fn decide(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
         *self.shared.decide.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(decide);
     }

@@ -73,8 +73,8 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// Returns the result of code that has its own end and other exits, which have written a value to
-    /// `outcome`; `None` if it has no exit.
+    /// Returns the result of code with several exits: its normal end, and exits that have written a value to
+    /// `outcome`. `None` if the code has no exit.
     pub fn joined(
         &mut self,
         outcome: &mut Outcome,
@@ -90,7 +90,7 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(Value::unit, Value::fresh)))
     }
 
-    /// Writes a value to the place of an outcome.
+    /// Writes the value of an exit to the place of an outcome.
     pub fn give(&mut self, outcome: &mut Outcome, value: &Value) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {
@@ -102,7 +102,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Frees the arrays of finished code.
+    /// Makes the arrays of finished code available to later code.
     pub fn release(&mut self) {
         let depth = self.depth;
         for array in self.arrays.iter_mut().filter(|array| array.1.is_some_and(|of| of > depth)) {

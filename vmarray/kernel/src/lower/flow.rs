@@ -183,7 +183,7 @@ impl Lower {
         Ok((std::mem::replace(&mut self.code, outer), end))
     }
 
-    /// Lowers a choice between two pieces of code.
+    /// Lowers a branch: code that runs one of two pieces of code.
     pub fn branches(
         &mut self,
         condition: Operand,

@@ -52,7 +52,7 @@ impl Lower {
         }
     }
 
-    /// Lowers the negation of a value of such a type.
+    /// Lowers the negation of a value of a type of another crate.
     pub fn negated_foreign(&mut self, of: &Value) -> Result<Value> {
         if conversions(&of.layout).is_some() {
             let value = self.widened(of)?;

@@ -23,7 +23,7 @@ pub struct Target {
     pub next: Option<Next>,
     /// The result of the block or loop.
     pub outcome: Outcome,
-    /// True if code breaks out of it.
+    /// True if code breaks out of the block or loop.
     pub is_left: bool,
 }
 

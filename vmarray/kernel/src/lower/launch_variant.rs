@@ -6,8 +6,8 @@ use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
-/// Limit of 32-bit place computations: the result and all operands that are read by places must have fewer
-/// elements.
+/// Number of elements below which the result and all operands that items read by position must stay, so that
+/// 32 bits suffice for the computation of positions.
 pub const SHORT_MAX: u64 = 1 << 30;
 /// Maximum number of scalars of an element type, for a boundary constant that the launch passes as
 /// parameters.
@@ -141,7 +141,7 @@ impl AxisPart {
     ];
 }
 
-/// A property of a parameter whose elements are read by places.
+/// A property of a parameter whose elements items read by position.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, ScalarSource, StencilPart, Window, kernel, lower};
@@ -189,7 +189,7 @@ pub struct LaunchVariant {
     pub axes: usize,
     /// True if the result is stored in tiles.
     pub is_tiled: bool,
-    /// True if some elements of the store have no item, because the launch covers a part of the result.
+    /// True if the launch covers only a part of the result, so that some elements of the store have no item.
     pub is_part: bool,
     /// True if 32 bits suffice for place computations.
     pub is_short: bool,

@@ -169,7 +169,7 @@ impl Node {
         Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
     }
 
-    /// Returns the scalars of an element in memory.
+    /// Returns a value whose scalars are the fields of an element in memory.
     pub fn in_memory(layout: &Layout, offset: usize, leaf: &impl Fn(Type, u32) -> Leaf) -> Self {
         match layout {
             Layout::Scalar(of) => Self::Leaf(leaf(*of, offset as u32)),
@@ -380,7 +380,7 @@ impl Lower {
         }
     }
 
-    /// Copies a value if later assignments could change it.
+    /// Returns a value that later assignments do not change; copies the value if necessary.
     pub fn kept(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         self.kept_settled(value)
@@ -408,8 +408,8 @@ impl Lower {
         }
     }
 
-    /// Allocates variables and arrays for a value. The arrays live until the block at nesting depth `depth`
-    /// ends.
+    /// Allocates variables and arrays for a value. The arrays are in use until the end of the block at
+    /// nesting depth `depth`.
     pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<Value> {
         let node = self.place_node(layout, None, depth)?;
         Ok(Value { is_shared: true, ..Value::new(layout.clone(), node) })
@@ -527,8 +527,8 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// Allocates the place of a variable with this first value. The variable takes the value's arrays if they
-    /// are unique.
+    /// Allocates the place of a variable with this initial value. The variable takes over the value's arrays
+    /// if no other value uses them.
     pub fn variable(&mut self, value: &Value) -> Result<Value> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;

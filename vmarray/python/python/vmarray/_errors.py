@@ -78,7 +78,7 @@ class FileError(Error, OSError):
 
 
 class ClosedError(Error, ValueError):
-    """The array was closed."""
+    """The program has closed the array."""
 
 
 class ExportError(Error, BufferError):

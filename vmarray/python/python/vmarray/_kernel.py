@@ -165,7 +165,7 @@ class _Run:
         return np.where(condition, self.value(node, yes), self.value(node, no))
 
     def value(self, node: Any, value: Any) -> Any:
-        """The operand of an operation; for an array with neighbours, the item itself."""
+        """The operand of an operation. For an array whose neighbours the kernel reads, it is the item itself."""
         if isinstance(value, _Neighbours):
             return value.at(())
         if isinstance(value, tuple):
@@ -335,7 +335,7 @@ class Kernel:
         self._check(self._tree.body)
 
     def error(self, node: Any, text: str) -> KernelError:
-        """An error at the line of a part of the function."""
+        """Creates an error with the line of a part of the function."""
         number = node.lineno - 1
         line = self._lines[number] if number < len(self._lines) else ""
         place = (self._file, self._first + number, node.col_offset + self._indent + 1, line)

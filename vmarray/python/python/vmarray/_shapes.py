@@ -147,7 +147,7 @@ def _stacked(count: int, axis: int) -> Any:
 
 
 def column_stack(arrays: Any) -> Array:
-    """Rows as columns: as ``numpy.column_stack``."""
+    """Arrays of one axis as the columns of an array, as ``numpy.column_stack``."""
     arrays = list(arrays)
     arrays = [_array.asarray(one, **_array._options_like(*arrays)) for one in arrays]
     return concatenate([one if one.ndim > 1 else atleast(1)(one)[:, None] for one in arrays], 1)
@@ -159,14 +159,14 @@ def append(array: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def repeat(array: Array, repeats: Any, axis: int | None = None) -> Array:
-    """Each item several times: as ``numpy.repeat``."""
+    """Each item repeated several times, as ``numpy.repeat``."""
     array = array.reshape(-1) if axis is None or not array.ndim else array
     own = axis_of(axis or 0, array.ndim)
     return take(array, np.repeat(np.arange(array.shape[own]), np.asarray(repeats)), own)
 
 
 def tile(array: Array, reps: Any) -> Array:
-    """All items several times: as ``numpy.tile``."""
+    """An array repeated several times along each axis, as ``numpy.tile``."""
     reps = tuple(reps) if isinstance(reps, Sequence) or np.ndim(reps) else (operator.index(reps),)
     ndim = max(array.ndim, len(reps))
     shape, reps = (1,) * (ndim - array.ndim) + array.shape, (1,) * (ndim - len(reps)) + reps

@@ -214,7 +214,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 
 def concat(arrays: Any, /, *, axis: Any = 0) -> Array:
-    """Arrays one after the other."""
+    """Concatenates arrays along an axis."""
     return np.concatenate(list(arrays), axis=axis)
 
 
@@ -261,12 +261,12 @@ def unique_all(x: Array, /) -> Any:
 
 
 def cumulative_sum(x: Array, /, *, axis: Any = None, dtype: Any = None, include_initial: Any = False) -> Array:
-    """Sums of the items up to each."""
+    """Cumulative sums along an axis."""
     return _cumulated(np.cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x: Array, /, *, axis: Any = None, dtype: Any = None, include_initial: Any = False) -> Array:
-    """Products of the items up to each."""
+    """Cumulative products along an axis."""
     return _cumulated(np.cumprod, x, axis, dtype, include_initial, 1)
 
 

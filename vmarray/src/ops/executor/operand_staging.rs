@@ -20,7 +20,7 @@ use crate::engine::channel::PinnedPiece;
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
-    /// The index of the column in a run.
+    /// The index of the operand among the columns of a run.
     pub column: usize,
     /// The index of the element that corresponds to the first one.
     first: usize,

@@ -68,14 +68,14 @@ pub(crate) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
 /// Two kernels that merge two sorted runs into one.
 #[derive(Debug)]
 pub(super) struct MergeKernels {
-    /// Finds the start and the end of each tile in the first run; each item processes a tile. Views: the keys
-    /// of both runs, and two numbers for each tile. Parameters: the six of a
+    /// Kernel that finds the start and the end of each tile in the first run; each item processes a tile. Its
+    /// views are the keys of both runs, and two numbers for each tile. Its parameters are the six words of a
     /// [`StripedRange`](super::merge::StripedRange), the lengths of the runs, and the two words of the key
     /// order.
     pub find: Kernel,
-    /// Writes the tiles, one for each block. Views: the keys of both runs, the two numbers for each tile, and
-    /// the target; with values, also the values of both runs and their target. Parameters: the same; with
-    /// values, also the bytes of a value.
+    /// Kernel that writes the tiles, one for each block. Its views are the keys of both runs, the two numbers
+    /// for each tile, and the target; with values, also the values of both runs and their target. Its
+    /// parameters are the same as for [`find`](Self::find); with values, also the bytes of a value.
     pub merge: Kernel,
 }
 

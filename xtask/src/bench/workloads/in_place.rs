@@ -88,7 +88,7 @@ fn scan(array: &Words) -> Result<()> {
     Ok(())
 }
 
-/// Reads all elements, page by page, by the threads of the current pool.
+/// Reads all elements page by page, with the threads of the current rayon pool.
 pub fn par_scan(array: &Words) -> Result<()> {
     black_box(array.par_fold_slices(.., || 0, |all, _, slice| all + sum(slice), |a, b| a + b)?);
     Ok(())
@@ -101,7 +101,7 @@ fn update(array: &Words) -> Result<()> {
     Ok(())
 }
 
-/// Changes all elements, page by page, by the threads of the current pool.
+/// Changes all elements page by page, with the threads of the current rayon pool.
 pub fn par_update(array: &Words) -> Result<()> {
     Ok(array.par_for_each_slice_mut(.., |_, slice| {
         slice.iter_mut().for_each(|word| *word = word.wrapping_add(1));

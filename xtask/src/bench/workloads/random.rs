@@ -24,7 +24,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     one::<Block>(bench, Some(1), 100, true)
 }
 
-/// Calls `step` with random indices, by threads, for some time.
+/// Measures calls of `step` with random indices, by several threads for some time.
 pub fn at_random(
     threads: usize,
     seconds: f64,

@@ -40,7 +40,7 @@ fn percent(bench: &mut Bench, setup: &Setup) -> Result<()> {
     })
 }
 
-/// A source of numbers from 0 on.
+/// Returns a source with the numbers from 0 on.
 pub fn source_of(
     setup: &Setup,
     bytes: usize,

@@ -72,7 +72,8 @@ pub fn per_thread<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result
     })
 }
 
-/// Reads all elements by all threads: thread `t` of `n` gets elements `t`, `t + n`, `t + 2 n`, …
+/// Measures reads of single elements by several threads. Thread `t` of `n` reads the elements `t`, `t + n`,
+/// `t + 2 n`, …
 pub fn interleaved<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
     on_threads(threads, |thread| {
         let indices = (thread..array.len()).step_by(threads);

@@ -23,10 +23,10 @@ const RUNS_MAX: usize = 16;
 pub(in super::super) struct Run {
     pub view: usize,
     pub of: Memory,
-    /// True if the next item loads the next element; else it loads the same one.
+    /// True if the next item loads the next element; false if it loads the same element.
     pub follows: bool,
-    /// Lowest distance of a load from the item's element, and the index of such a load. `high` is the
-    /// highest.
+    /// The lowest distance of a load from the item's element, and the index of this load. `high` is the same
+    /// for the highest distance.
     pub low: (i64, u32),
     pub high: (i64, u32),
     sum: Sum,

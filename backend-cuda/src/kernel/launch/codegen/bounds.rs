@@ -11,14 +11,15 @@ const STEPS_MAX: usize = 16;
 pub(super) struct Bounds {
     /// Upper bound of each register's value at all its reads, as an unsigned number.
     pub most: Vec<u64>,
-    /// For each register: the register and literal whose sum it is, while that register keeps its value.
+    /// For each register that is the sum of another register and a literal: the two summands, as long as the
+    /// other register keeps its value.
     pub sums: Vec<Option<(Reg, u64)>>,
     /// Loop counters with their first and last value, inclusive, for every run of the loop.
     pub counts: HashMap<Reg, (u64, u64)>,
 }
 
 impl Bounds {
-    /// Returns the bounds of a kernel about which nothing is known.
+    /// Returns the bounds of a kernel without an analysis.
     pub fn unknown(registers: usize) -> Self {
         Self { most: vec![u64::MAX; registers], sums: vec![None; registers], counts: HashMap::new() }
     }
