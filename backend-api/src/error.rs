@@ -73,7 +73,7 @@ kinds! {
     /// The system refuses to page-lock host memory.
     PinRefused "page-locking refused",
         "raise the limit of locked memory (`ulimit -l`), request less, or use HostMemory::Pageable";
-    /// An argument breaks a rule of the contract. No work was started.
+    /// An argument breaks a rule of the [contract](crate#the-contract). No work was started.
     InvalidArgument "invalid argument", "correct the request: nothing was started";
     /// A buffer, queue or ticket that this device does not know. No work was started.
     UnknownHandle "unknown handle", "use a handle that this device has made and not released: nothing was started";

@@ -1,4 +1,5 @@
-//! The interface between `vmarray` and its devices: the trait [`Device`], and the contract of its methods.
+//! The interface between `vmarray` and its devices: the trait [`Device`], and the rules of its methods (the
+//! *contract*).
 //!
 //! A *device* is a GPU, or a substitute for a GPU: host RAM, a file, a simulation. A *backend* is a crate
 //! that implements devices. This crate depends on no backend. It defines a device's operations ([`Device`]),

@@ -1,4 +1,4 @@
-//! Copies: resolves names to addresses, merges neighbours, and submits the pieces.
+//! Copies: resolves ids to addresses, merges adjacent copies, and submits them.
 
 use backend_api::{DeviceSpan, Route, Transfer};
 use vmarray_support::backends::copies::joined;

@@ -1,4 +1,4 @@
-//! The GPU as a device: the contract's calls.
+//! The implementation of [`Device`] for an NVIDIA GPU.
 
 use std::ffi::c_void;
 use std::fmt;

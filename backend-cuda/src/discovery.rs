@@ -32,7 +32,7 @@ pub struct Card {
     /// The GPU's index in the driver, the argument of [`CudaDevice::open`](crate::CudaDevice::open). It may
     /// change from run to run; [`DeviceInfo::identity`] does not.
     pub index: u32,
-    /// Name, identity, memory and features of the GPU, in the terms of the device contract.
+    /// Name, identity, memory and features of the GPU.
     pub info: DeviceInfo,
     /// The compute capability, major and minor.
     pub compute_capability: (u32, u32),

@@ -1,11 +1,11 @@
-//! The mapping from the driver's codes to the contract's error kinds.
+//! The mapping from error codes of the CUDA driver to the kinds of [`Error`].
 
 use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 
 use crate::driver::{Code, Missing};
 
 impl Code {
-    /// Returns the kind of error for this code in an operation of the contract.
+    /// Returns the kind of error for this code in a method of [`Device`](backend_api::Device).
     pub(crate) fn kind(self, operation: &str) -> ErrorKind {
         if self.is_fatal() {
             return ErrorKind::Lost;

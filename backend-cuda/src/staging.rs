@@ -1,5 +1,5 @@
-//! Small pieces of pinned memory, lent to the GPU by a call until its work is done; and the reports of
-//! indexed kernels.
+//! Small pieces of pinned memory that a call reserves until its work is done, and the reports of indexed
+//! kernels.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Table of a device: maps the names of its memory and queues to the objects.
+//! Table of a device, which maps the ids of its memory and queues to the objects.
 
 use std::fmt::Debug;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Host memory for copies of a device.
+//! Host memory that devices copy from and to.
 
 use std::io;
 use std::ptr::NonNull;

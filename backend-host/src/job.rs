@@ -1,4 +1,4 @@
-//! Queued requests: checked, with resolved names, and with memory kept alive.
+//! Queued requests: they are checked, refer to memory directly instead of by id, and keep the memory alive.
 
 use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
 use vmarray_support::backends::Direction;

@@ -13,7 +13,7 @@ use vmarray_support::backends::ram::SystemMemory;
 
 /// Size of a huge page on x86-64, and on AArch64 with 4 KiB pages; elsewhere only an alignment.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Alignment of host memory by the contract.
+/// The alignment of host memory that [`allocate_host`](backend_api::Device::allocate_host) promises.
 pub(crate) const ALIGNMENT_BYTES: usize = 4096;
 
 /// Zeroed memory from the system, aligned to 4 KiB, or to 2 MiB from that length on. The system commits pages

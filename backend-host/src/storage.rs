@@ -1,4 +1,4 @@
-//! Device memory, as copies and kernels see it.
+//! The trait of device memory that copies and kernels use.
 
 use std::fmt::Debug;
 

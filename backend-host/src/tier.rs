@@ -1,4 +1,4 @@
-//! GPUs as a cache between a file and the RAM of its user.
+//! A cache in the memory of GPUs, between a file and RAM.
 
 mod card;
 #[forbid(unsafe_code)]

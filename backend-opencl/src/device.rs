@@ -1,4 +1,4 @@
-//! The OpenCL device: the contract's calls.
+//! The implementation of [`Device`] for OpenCL.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -559,7 +559,7 @@ mod tests {
             };
             let (_, receiver, end) = awaited();
             assert_ne!(receiver.recv().unwrap(), own);
-            // From here on the completion thread runs that waker.
+            // From here on the completion thread is blocked in the first waker.
             let (ticket, second_receiver, no_end) = awaited();
             drop(no_end);
             let track = &device.queue(one.id(), "test").unwrap().track;

@@ -94,7 +94,7 @@ pub(crate) struct Traits {
 }
 
 impl Discovered {
-    /// Name, identity, memory and features of the device, in the terms of the device contract.
+    /// Name, identity, memory and features of the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info

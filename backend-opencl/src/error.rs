@@ -1,4 +1,4 @@
-//! The mapping from a driver's codes to the contract's errors.
+//! The mapping from error codes of OpenCL drivers to the kinds of [`Error`].
 
 use backend_api::{Error, ErrorKind};
 use opencl3::error_codes as code;

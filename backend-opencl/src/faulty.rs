@@ -1,4 +1,4 @@
-//! Tests with failing drivers: the real one, with some functions that the test controls.
+//! Tests with failing drivers: the real driver, in which the test controls some functions.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

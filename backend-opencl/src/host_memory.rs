@@ -17,7 +17,7 @@ use crate::driver::objects::{Argument, Memory};
 use crate::memory::Uses;
 use crate::queue::Queue;
 
-/// The alignment that the contract promises.
+/// The alignment of host memory that [`allocate_host`](backend_api::Device::allocate_host) promises.
 const ALIGNMENT_BYTES: usize = 4096;
 
 /// One piece of host memory under a name.

@@ -1,4 +1,4 @@
-//! Device memory: one handle for several OpenCL buffers, and the account of allocations.
+//! Device memory: a handle may refer to several OpenCL buffers. Also counts allocated bytes.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! `cargo xtask features`: the published crates build with the combinations of features that a dependant
-//! may select.
+//! `cargo xtask features`: checks that the published crates build with all combinations of features that a
+//! dependent crate may select.
 
 use crate::project;
 use crate::steps::Outcome;

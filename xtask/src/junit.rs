@@ -1,4 +1,4 @@
-//! The counts of a test run, from the report that nextest leaves.
+//! The counts of a test run, from the report that nextest writes.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

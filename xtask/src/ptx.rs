@@ -1,5 +1,5 @@
-//! `cargo xtask ptx`: the CUDA kernels, compiled to text that every driver accepts, by plain clang without
-//! a toolkit.
+//! `cargo xtask ptx`: compiles the CUDA kernels to PTX text that every driver accepts. It needs only clang,
+//! and no CUDA toolkit.
 
 use crate::project;
 use crate::steps::Outcome;

@@ -1,4 +1,4 @@
-//! `cargo xtask sanitize`: the test suites under AddressSanitizer.
+//! `cargo xtask sanitize`: runs the test suites under AddressSanitizer.
 
 use crate::junit::{self, Counts};
 use crate::project;

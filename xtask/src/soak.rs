@@ -394,7 +394,7 @@ impl Worker {
                 "element {index}: {version}, not {before} to {last} ({})",
                 self.drawn
             );
-            // A version that was seen once never goes back.
+            // Later reads must not return an older version than this one.
             self.own[index / self.workers].1 = version;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask test-gpu`: every test, on a machine with GPUs.
+//! `cargo xtask test-gpu`: runs all tests on a machine with GPUs.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

@@ -1,4 +1,4 @@
-//! `cargo xtask test-host`: every test that runs without a GPU.
+//! `cargo xtask test-host`: runs all tests that need no GPU.
 
 use crate::junit::{self, Counts};
 use crate::project;

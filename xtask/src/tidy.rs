@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the small rules that no compiler checks.
+//! `cargo xtask tidy`: checks small rules that no compiler checks.
 
 mod language;
 mod prose;

@@ -1,4 +1,4 @@
-//! The contract's suite on the first NVIDIA GPU, with the defaults and with each copy route.
+//! The conformance suite on the first NVIDIA GPU, with the default options and with each copy route.
 //!
 //! All tests are `#[ignore]`d: `cargo xtask test-gpu` runs them, and they fail without an NVIDIA GPU.
 

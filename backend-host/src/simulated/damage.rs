@@ -1,4 +1,4 @@
-//! Random numbers, and random damage to memory.
+//! Random damage to memory in the simulation, and its random numbers.
 
 use std::ops::Range;
 

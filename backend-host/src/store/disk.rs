@@ -1,4 +1,4 @@
-//! Disk of a store: bytes at offsets, and a flush.
+//! The disk of a store: a trait with positioned reads, writes and a flush, and its implementation for files.
 
 use std::fmt::Debug;
 #[cfg(unix)]

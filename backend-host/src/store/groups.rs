@@ -225,7 +225,7 @@ fn files_of_two_moments_do_not_open() {
         let mut contents = history.images[last - 1].1.0.clone();
         fork.commit(&mut random, &mut contents, 1, end);
         for case in 0..10 {
-            // The moment of most files, and the files of other moments.
+            // Choose the commit of most files, and give some files the state of another commit.
             let base = if random.index(3) == 0 { random.index(last + 1) } else { last };
             let mut images = history.images[base].0.clone();
             let mut words = format!("seed {seed}, case {case}, {end:?}: all {count} of commit {base}");

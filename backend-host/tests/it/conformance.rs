@@ -1,4 +1,4 @@
-//! The contract's conformance suite on every device of this crate.
+//! The conformance suite on every device of this crate.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Guarantees of file devices beyond the contract.
+//! Tests of guarantees that only file devices give, in addition to the rules of all devices.
 
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]

@@ -1,4 +1,4 @@
-//! Guarantees of host RAM beyond the contract.
+//! Tests of guarantees that only the host device gives, in addition to the rules of all devices.
 
 use std::sync::Arc;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! Functions without an end, in memory and without native code.
+//! Tests of functions that do not end, in RAM and without native code.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Guarantees of a cache on GPUs: the same bytes, from the expected place.
+//! Tests of the cache on GPUs: reads return the same bytes as the file, and come from the expected place.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;

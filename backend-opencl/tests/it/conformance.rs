@@ -1,4 +1,4 @@
-//! The contract's suite, on every OpenCL device of the machine.
+//! The conformance suite on every OpenCL device of the machine.
 //!
 //! `VMARRAY_TEST_BYTES` sets the memory that a check may use (default 32 MiB).
 

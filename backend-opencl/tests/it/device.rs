@@ -1,4 +1,4 @@
-//! Properties that the contract's suite cannot check: numbers of commands, and features of OpenCL.
+//! Tests of properties that the conformance suite cannot check: numbers of commands, and features of OpenCL.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Views as sources and targets of files.
+//! Views that files can be written from and read into.
 
 use std::ops::Range;
 

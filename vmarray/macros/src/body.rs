@@ -35,7 +35,7 @@ pub struct Body<'a> {
 pub struct Callee {
     /// The path of the callee, without generic arguments at its end.
     pub path: syn::Path,
-    /// Name of the generated type parameter for the callee.
+    /// Name under which generated code imports the callee.
     pub name: syn::Ident,
     /// Number of arguments in the first call of the function.
     pub arguments: usize,

@@ -1,4 +1,4 @@
-//! Calls of kernel functions, and methods.
+//! Translation of calls of kernel functions and of methods.
 
 use crate::body::{Body, Callee, bare};
 use crate::code::{Code, located};

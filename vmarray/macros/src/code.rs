@@ -1,4 +1,4 @@
-//! One piece of a function in all of its forms.
+//! The three forms in which the macro generates each piece of a function.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;

@@ -142,7 +142,7 @@ fn garbage_is_skipped_and_files_of_killed_processes_removed() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     };
     let of_own = std::fs::read_to_string(of(&left, lives.1)).unwrap();
-    // The garbage has the name of a running process.
+    // The file with garbage has the name that a running process would use.
     garbage(&format!("{}-{}.stats", std::process::id(), start_of_own()), b"\x1b[2Jgarbage");
     garbage("notes", of_own.replace("array of 5", "another one").as_bytes());
     std::os::unix::fs::symlink("/dev/zero", folder.path.join("vmarray/1-0.stats")).unwrap();

@@ -134,7 +134,8 @@ where
                 }
             }
             drop(state);
-            // A helper that ended for lack of a guard may find one now.
+            // A helper may have stopped because it could not get a guard. Start it again, because a guard may
+            // be free now.
             call_helper();
         }
     }

@@ -1,4 +1,4 @@
-//! Non-blocking single accesses, for resident pages only.
+//! Non-blocking accesses to single elements, which succeed only if the page is in the cache.
 
 use backend_api::Device;
 

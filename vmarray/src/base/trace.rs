@@ -1,4 +1,4 @@
-//! Log messages. Without the feature `tracing`, important ones for the operator go to standard error.
+//! Log messages. Without the feature `tracing`, important messages go to standard error.
 
 /// The cache cannot get more memory and stays shorter than requested.
 pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {

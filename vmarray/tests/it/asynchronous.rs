@@ -560,7 +560,7 @@ fn a_failure_is_reported_to_the_tasks_of_its_page() {
     }
 }
 
-/// On a device whose work is done at the first poll, as the contract allows.
+/// On a device whose work is done at the first poll, as the rules of devices allow.
 fn at_once(pages: usize, frames: usize, policy: vmarray::EvictionPolicy) -> VirtualArray<u32> {
     let device = Arc::new(SimulatedDevice::builder(3).bytes(1 << 20).build());
     let shape = Shape { policy, ..Shape::one(16, frames) };

@@ -1,4 +1,4 @@
-//! The pictures of the documentation equal the output of the example.
+//! Test that the pictures in the documentation equal the output of the example.
 
 #[path = "../../examples/boundary_modes.rs"]
 #[allow(dead_code, reason = "the example's own entry")]

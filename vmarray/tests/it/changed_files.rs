@@ -1,4 +1,4 @@
-//! Files of arrays that other programs or other arrays change.
+//! Tests of files of arrays that other programs or other arrays change.
 
 use std::io::Write;
 use std::ops::ControlFlow;

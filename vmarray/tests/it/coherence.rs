@@ -206,7 +206,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
     for step in 0..1 + numbers.below(25) {
         let range = any_range(numbers, len);
         let (value, at) = (numbers.below(4) as u32, range.start);
-        // Lists of results count as copies too.
+        // True if the operation also copies lists of results.
         let mut lists = false;
         let what = numbers.below(25);
         match what {

@@ -1,4 +1,4 @@
-//! Contention of threads: no deadlock, no starvation, no wasted work.
+//! Tests of contention between threads: no deadlock, no starvation, no wasted work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

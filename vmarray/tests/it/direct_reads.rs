@@ -1,4 +1,5 @@
-//! Arrays on files: reads and writes of a thread outside queues and frames, and their bytes.
+//! Tests of arrays on files: threads read and write elements directly, without queues and frames. Counts the
+//! bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -127,7 +127,7 @@ fn settle(array: &Array, device: &Slow) {
     // The flush may report earlier failures.
     let _ = array.flush(..);
     array.evict(..).unwrap();
-    // All requests have left: the waiting places are free again.
+    // No old request occupies a frame any more, so new requests for all pages succeed.
     let values = all((0..PAGES).map(|page| array.get_async(page * PAGE_LEN)));
     assert!(values.into_iter().all(|value| value.is_ok()));
 }

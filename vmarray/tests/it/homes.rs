@@ -205,7 +205,7 @@ fn parity_counts_the_losses_of_two_devices() {
             assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::Lost, "{error}");
         }
     }
-    // Pages that were never written are not lost, and other pages take new values.
+    // Pages without contents still read as zeroes after the loss, and pages on other devices accept writes.
     assert_eq!(array.get(3_300).unwrap(), 0);
     array.fill(0..100, 5).unwrap();
     assert_eq!(array.sum(0..100, Field::whole()).unwrap(), 500);

@@ -1,4 +1,4 @@
-//! A program that installs a filter of system calls after its first use of arrays.
+//! Test of a program that installs a filter of system calls after its first use of arrays.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", feature = "host"))]
 

@@ -1,4 +1,4 @@
-//! Common complaints about other libraries, if no other test covers them.
+//! Tests of common complaints about other libraries that no other test covers.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! Bytes of copies: no unnecessary copy.
+//! Tests of the number of copied bytes: operations copy no more than necessary.
 
 use crate::common::{POLICIES, Shape, moved, numbered};
 use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! The devices that a command uses, and `cargo xtask devices`.
+//! Selection of the devices that a command uses, and the command `cargo xtask devices`.
 
 use crate::DevicesArgs;
 use crate::report::line;

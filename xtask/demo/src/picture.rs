@@ -1,4 +1,5 @@
-//! The picture: computed into an array of words, a pixel each, written as PNG, and verified.
+//! The Mandelbrot picture: the program computes it into an array with a word for each pixel, writes it as
+//! PNG, and verifies it.
 
 use crate::mandelbrot::{self, Picture};
 use anyhow::{Context, Result, ensure};

@@ -1,4 +1,4 @@
-//! Hand-written kernels in CUDA C, compiled by `nvcc` at run time: the comparison for ours.
+//! Hand-written kernels in CUDA C, compiled by `nvcc` at run time, for comparison with kernels in Rust.
 
 use super::setup::Setup;
 use anyhow::{Context, Result, ensure};

@@ -1,4 +1,4 @@
-//! A comparable program, which a command template runs.
+//! Another program for comparison, which the benchmark runs by a command template.
 
 use super::measure::Summary;
 use super::results::{Role, Row};

@@ -1,4 +1,4 @@
-//! The same work on ordinary memory: loops over slices, and copies between them.
+//! Measurements of the same work on plain RAM: loops over slices, and copies between slices.
 
 use super::elements::Payload;
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat};

@@ -1,4 +1,4 @@
-//! Records: the results of a run, as a file of JSON stores them. Reading one needs no array.
+//! Records: the results of a run, in a JSON file. Code that reads a record does not need the feature `array`.
 
 // Without the array, xtask reads records and writes none.
 #![cfg_attr(not(feature = "array"), allow(dead_code))]

@@ -1,4 +1,4 @@
-//! A naive implementation of [`Compute`](crate::Compute), one element after the other.
+//! A naive implementation of [`Compute`], one element after the other.
 
 use std::cmp::Reverse;
 

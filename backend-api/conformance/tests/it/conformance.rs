@@ -1,5 +1,5 @@
-//! The suite passes sound devices: a synchronous one here, and the deferred ones of
-//! `vmarray-backend-host`. Unsound devices fail.
+//! Tests of the suite: correct devices pass it, here a synchronous device, and in `vmarray-backend-host`
+//! devices with asynchronous work. Incorrect devices fail.
 
 /// Defines an enum of flaws, each with the checks that find it.
 macro_rules! flaws {

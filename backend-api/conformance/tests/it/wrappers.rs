@@ -1,4 +1,4 @@
-//! Tests that wrappers keep the contract and have their documented effect.
+//! Tests of the wrappers: they pass the conformance suite, and have their documented effects.
 
 /// All wrappers in their default state, around a device that defers all work.
 mod conformance {

@@ -168,7 +168,8 @@ impl Core {
             let Some(part) = part else {
                 let gone = state.members.remove(at);
                 drop(state);
-                // Drop the device under the set-up lock, so that no thread releases its objects meanwhile.
+                // The thread still holds the set-up lock, so no other thread releases objects of the device
+                // during its drop.
                 drop(gone);
                 return;
             };

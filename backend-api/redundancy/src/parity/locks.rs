@@ -1,4 +1,4 @@
-//! Range locks on stripes.
+//! Locks on ranges of parity stripes.
 
 use parking_lot::{Condvar, Mutex};
 

@@ -1,4 +1,4 @@
-//! The requests of one device of a group, and their outcomes.
+//! The requests to one device of a parity group, and their outcomes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;

@@ -1,4 +1,5 @@
-//! Queues and memory of a member of a group: on its own device, and as parity on the others.
+//! Queues and memory of a member of a parity group. The data is on the member's own device, and its parity on
+//! the other devices.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

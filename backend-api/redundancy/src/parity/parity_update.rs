@@ -129,7 +129,8 @@ impl Core {
             state.lost_error("parity")
         };
         let (mut difference, made) = match self.make_change(change, segments, &error) {
-            // The spare has the old data by now, and another device has been lost since.
+            // The reconstruction failed, but a spare has replaced the device meanwhile and has the old data.
+            // Repeat the change on the spare.
             Err(_) if self.is_current(position) => return None,
             Err(error) => return Some(Err(error)),
             Ok(made) => made,

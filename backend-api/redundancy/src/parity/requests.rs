@@ -64,8 +64,8 @@ impl Core {
                     _ => Ok(()),
                 };
                 match asked {
-                    // Ask again if a spare has replaced the device meanwhile: the error came from the lost
-                    // one.
+                    // The error comes from a lost device. If a spare has replaced it meanwhile, repeat the
+                    // request on the spare.
                     Err(_) if self.is_current(position) => {}
                     other => return other,
                 }

@@ -1,4 +1,4 @@
-//! One device of several, and requests translated to its names.
+//! One device of several, and the translation of requests to the ids of its memory.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Tests that the devices of this crate keep the contract and have their documented effect, as one program.
+//! Tests of the devices of this crate: they pass the conformance suite, and have their documented effects.
+//! All are one program.
 
 /// A device that verifies checksums, around one that defers all work. No piece of work is exactly one unit
 /// long.

@@ -1,4 +1,4 @@
-//! Bound of the private memory of items.
+//! The private heap of items: allocation, and the limit on items that run at a time.
 
 use backend_api::kernel::{Body, Op, Reg, arithmetic};
 

@@ -197,7 +197,7 @@ impl Volume {
     /// Completes a commit that all volumes of the group have stored.
     pub(super) fn settle(&self, commit: &mut Commit, id: CommitId, prepared: Prepared) {
         commit.id = id;
-        // Many files may be open that have nothing to write until their next commit.
+        // Free the buffers: many idle files may be open, and need no buffers until their next commit.
         self.buffers.lock().clear();
         match prepared {
             Prepared::Record { bytes, checksum } => {

@@ -577,8 +577,8 @@ impl Found {
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
-            // It was written after the previous record was stored. It may be unstored itself, because the
-            // next record replaces it.
+            // The writer wrote the confirmation after the drive had stored the previous record. The
+            // confirmation itself need not be stored, because the next record takes its place.
             return Ok(());
         }
         if self.is_closed {

@@ -1,4 +1,4 @@
-//! Missing chunks: fill values, unless the store was removed.
+//! Reads of missing chunks: they return fill values, unless the store was removed.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Chunks that overlap a box.
+//! Computation of the chunks that overlap a box.
 
 use std::ops::Range;
 

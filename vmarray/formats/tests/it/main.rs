@@ -1,4 +1,4 @@
-//! Files and arrays, both ways.
+//! Tests of import and export, as one program.
 
 mod common;
 mod damaged;

@@ -1,4 +1,4 @@
-//! Flipped bytes of chunks: the error `Corrupted`, never a wrong value.
+//! Tests with flipped bytes in chunks: reads return the error `Corrupted`, never a wrong value.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-"""Arrays larger than RAM, used like NumPy's, whose items lie in the memory of all GPUs of the machine.
+"""Arrays larger than RAM with the interface of NumPy arrays. Their items are in the memory of all GPUs of the machine.
 
 Examples
 --------

@@ -1,4 +1,4 @@
-"""The class of arrays, and functions that make arrays."""
+"""The class of arrays, and functions that create arrays."""
 
 from __future__ import annotations
 

@@ -117,7 +117,8 @@ def _computed(
     types = _types(ufunc, inputs, dtype, casting)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
     if ufunc is np.power and gives[0].kind == "f" and isinstance(inputs[0], Array) and np.size(inputs[1]) == 1:
-        # NumPy takes the root, whose results for -0.0 and infinities are others.
+        # For the exponent 0.5 NumPy computes the square root, whose results for -0.0 and infinities differ from those
+        # of a power.
         if np.asarray(inputs[1]) == 0.5:
             return _computed(np.sqrt, (np.broadcast_to(inputs[0], shape).astype(gives[0], copy=False),), None)
     if ufunc.nout == 1 and len(set(casts)) == 1 or ufunc.__name__.startswith("logical_"):
@@ -141,7 +142,7 @@ def _on_devices(
             operands.append(one._core)
         elif np.ndim(one) == 0:
             try:
-                # A number of Python is converted as an item is, if the program permits that.
+                # Convert a Python number as NumPy converts an item, if the program permits unsafe casts.
                 is_unsafe = (type(one) is float and cast.kind in "iu") or (type(one) is complex and cast.kind != "c")
                 operands.append(np.asarray(one).astype(cast) if is_unsafe else np.asarray(one, cast))
             except OverflowError:

@@ -1,5 +1,6 @@
-"""NumPy's functions on arrays: devices compute the functions that they support, NumPy computes the rest, a piece at a
-time."""
+"""NumPy's functions on arrays: devices compute the functions that they support, and NumPy computes the rest, piece by
+piece.
+"""
 
 from __future__ import annotations
 

@@ -328,8 +328,8 @@ impl HomeQueues {
             if std::ptr::eq(other, self) {
                 continue;
             }
-            // The queues of all writes to their slots; if the kernel writes to them, also the queues of all
-            // reads.
+            // Order all queues that write to the other channel's slots after the kernel. If the kernel writes
+            // to these slots, also order all queues that read them.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());

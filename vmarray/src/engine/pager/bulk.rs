@@ -136,7 +136,7 @@ impl<'a> Target<'a> {
     /// [`part`](Self::part) for contiguous pages.
     ///
     /// # Safety
-    /// The contract of [`part`](Self::part), for each page.
+    /// The requirements of [`part`](Self::part), for each page.
     unsafe fn parts(&self, pages: Range<u64>) -> (usize, &'a mut [u8]) {
         let ((offset, first), (_, last)) = (self.span.part(pages.start), self.span.part(pages.end - 1));
         let part = first.start..last.end;

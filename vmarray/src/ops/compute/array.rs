@@ -1,5 +1,5 @@
-//! Arrays as stores of views, and the runs of their elements on devices. A channel is one run, which consists
-//! of its home slots.
+//! Arrays as stores of views, and the division of their elements into runs: contiguous elements on a device.
+//! The home slots of a channel are one run.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -429,7 +429,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     fn finish_one(&self, work: &mut ChannelWork, outcome: &mut Outcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
-        // After an error, the slots have contents too, though undefined ones.
+        // Release the pages as written, also after an error: the slots then have unspecified contents.
         let done = writing.wait(&lane, self.change, self.read);
         self.let_go_written(work.channel, &slots);
         match done {

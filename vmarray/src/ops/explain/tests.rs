@@ -1,4 +1,4 @@
-//! Comparison of plans with the counters, and with the clock of simulated devices.
+//! Tests that compare predictions with the counters of arrays, and with the clock of simulated devices.
 
 use std::sync::Arc;
 use std::time::Duration;

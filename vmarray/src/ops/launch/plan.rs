@@ -428,7 +428,7 @@ impl<'a> StencilArgument<'a> {
         store: &dyn OperandStore,
     ) -> Option<StripedArgument<'a>> {
         let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
-        // Other items of the launch must not read in place the elements that it writes.
+        // If the launch writes to these elements, its items must read a copy of them, and not read in place.
         let is_written = |column: &RangeArgument<'_>| {
             column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
         };

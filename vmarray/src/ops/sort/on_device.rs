@@ -43,7 +43,7 @@ pub enum DeviceOutcome {
 
 /// Returns true if a device may sort keys of this size, with values of `value_bytes` or without values.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
-    // Other devices would have to run the kernels to find that they do not support their text.
+    // Other devices do not support the kernels' text, but would report this only at a launch.
     device.info().kind.is_gpu()
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }

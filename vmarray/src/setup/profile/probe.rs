@@ -1,4 +1,4 @@
-//! The measurement itself, by any clock.
+//! The measurement of a device, with a given clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -324,7 +324,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let queue = self.queue(ProbedWay::Down);
         let copied = self.best_of(call, || queue.submit(&copy))?;
         let searched = self.best_of(call, || queue.search(&search))?;
-        // A device that is as fast as without work gives no result.
+        // If the work takes no measurable time beyond a call, the speed is unknown (0).
         let speed =
             |time: Option<Duration>| time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64);
         Ok((speed(copied), speed(searched)))

@@ -1,4 +1,4 @@
-//! Copies between boxes of a store and memory, each page visited once.
+//! Copies between boxes of a store and memory, which visit each page once.
 
 use std::iter::Peekable;
 

@@ -1,4 +1,5 @@
-//! Thousands of tasks on one thread or several, each with one random element after another.
+//! Workloads with thousands of tasks on one or several threads. Each task accesses one random element after
+//! another.
 
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};

@@ -1,4 +1,5 @@
-//! Ranges into and out of the caller's buffers, by one thread and by all; and a long one in a single call.
+//! Workloads on ranges: copies from and to the caller's buffers, by one thread and by all threads, and a long
+//! range in a single call.
 
 use super::{Bench, size};
 use crate::bench::elements::{Payload, Record};

@@ -1,4 +1,4 @@
-//! Lists of random indices: elements gathered, and scattered, by the devices.
+//! Workloads on lists of random indices: the devices gather and scatter elements.
 
 use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};

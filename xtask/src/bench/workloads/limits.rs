@@ -1,4 +1,4 @@
-//! The hardware's limits: the yardsticks of the other families, and some more.
+//! Workloads that measure the limits of the hardware, with which other families are compared.
 
 use super::{Bench, size};
 use crate::bench::measure::Unit;

@@ -18,7 +18,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     use Unit::{GigabytesPerSecond, KiloPerSecond, Microseconds};
     let (threads, seconds) = (bench.setup.threads, bench.setup.effort.seconds);
     cached(bench)?;
-    // One thread, nearly every access a miss; and, when writing, a dirty page to evict.
+    // One thread, for which nearly every access is a miss. Each write also evicts a dirty page.
     one::<Record>(bench, "miss-get-44B-p1000", 1000, Microseconds, |array, turn| {
         random_get(array, 1, seconds, turn)
     })?;

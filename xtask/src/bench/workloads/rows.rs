@@ -1,5 +1,5 @@
-//! Rows of a table by lists of 65 536 indices, as of an embedding layer; and the cost of the first call of
-//! a kind.
+//! Workloads on rows of a table: gathers by lists of 65 536 indices, as in an embedding layer, and the cost
+//! of the first call of each kind.
 
 use super::Bench;
 use crate::bench::elements::Payload;

@@ -284,7 +284,7 @@ fn sweeps_evict_idle_pages_and_spare_used_ones() {
         let entry = page(before);
         assert_eq!((entry.sweep(recency, wants_dirty), word(&entry)), (found, after), "{:?}", State(before));
     }
-    // Lock-free reads count as use too, until the gate is shut.
+    // A page with an open read gate counts as used, until the gate is shut.
     let mut frame = [0_u8; 8];
     let entry = page(EXCLUSIVE);
     entry.install(frame.as_mut_ptr());

@@ -1,4 +1,4 @@
-//! Slices of elements at home, which other threads may read during a write.
+//! Slices of elements in a source's memory, which other threads may read during a write.
 
 use std::marker::PhantomData;
 
