@@ -477,7 +477,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     fn wipe_on_release(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "wipe_on_release")
             .with_detail("this device does not wipe memory")
-            .with_advice("leave wiping out, or use another device")
+            .with_advice("do not enable wiping, or use another device")
             .on(self.info()))
     }
 

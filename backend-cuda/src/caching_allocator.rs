@@ -1,9 +1,9 @@
 //! A cache of recently released device memory, for later allocations of the same length.
 //!
-//! The driver takes some 2.5 ms to allocate a GiB and 1 ms to free it, as long as a sort of it takes. So
-//! long allocations are cached for two seconds. They count as free: an allocation that fails otherwise
-//! releases them first. The driver needs memory for launches and streams, so nothing is cached on a GPU
-//! that is nearly full.
+//! The driver takes some 2.5 ms to allocate a GiB and 1 ms to free it. A sort of a GiB takes as long. So this
+//! module caches long allocations for two seconds. They count as free: if an allocation fails, the device
+//! releases them and tries again. The driver needs memory for launches and streams, so nothing is cached on a
+//! GPU that is nearly full.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

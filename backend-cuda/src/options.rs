@@ -49,8 +49,8 @@ impl Options {
     }
 
     /// Returns the default head-room of a GPU with `total_bytes` of memory: a fiftieth, at least 128 MiB and
-    /// at most 1 GiB; at least 512 MiB if the GPU drives a display. Head-room is memory for the driver, which
-    /// needs some for each program that uses the GPU and for loaded kernels, and for windows of a display.
+    /// at most 1 GiB; at least 512 MiB if the GPU drives a display. The driver uses the head-room for each
+    /// program on the GPU, for loaded kernels, and for the windows of a display.
     #[must_use]
     pub fn default_headroom_bytes(total_bytes: u64, drives_display: bool) -> u64 {
         let least = if drives_display { 512 << 20 } else { 128 << 20 };

@@ -107,7 +107,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Returns a pool of at most `threads_max` threads. It starts none of them yet.
+    /// Returns a pool of at most `threads_max` threads. It starts a thread only when there is work.
     pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
         let threads = Threads::new(name, threads_max);
         Arc::new(Self { width: threads.threads_max, threads, gate: OnceLock::new(), shared: None })

@@ -100,7 +100,7 @@ impl Discovered {
         &self.info
     }
 
-    /// The name of the platform (the driver) that reports it.
+    /// The name of the platform (the driver) that reports the device.
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.platform

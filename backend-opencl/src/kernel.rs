@@ -414,8 +414,8 @@ mod tests {
                 let mut kernel = program.kernel("roots").unwrap();
                 kernel.set(&[Argument::Buffer(&buffer)]).unwrap();
                 let (mut answer, bytes) = (numbers.clone(), numbers.len() * 4);
-                // SAFETY: the buffer has the length of the lists, which outlive the copies; one item for
-                // each number.
+                // SAFETY: the buffer has the length of the lists, which outlive the copies. The launch has
+                // one item for each number.
                 unsafe {
                     queue.write(numbers.as_ptr().cast(), &buffer, 0, bytes, None).unwrap();
                     queue.launch(&kernel, numbers.len(), 1).unwrap();

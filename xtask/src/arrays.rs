@@ -50,7 +50,7 @@ pub struct KillsArgs {
     /// A folder for the files. Default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// A file that stores the number so far: a later call with the same options and sources continues there.
+    /// A file that stores the progress: a later call with the same options and sources continues there.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
 }

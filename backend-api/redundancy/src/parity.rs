@@ -249,7 +249,7 @@ impl ParityGroup {
     /// most 2 MiB. Returns when the spare has all data.
     ///
     /// Before it starts, waits until the work of the lost device is over. One thread rebuilds at a time;
-    /// other callers wait. It reads all data of the other devices, through host memory.
+    /// other callers wait. The rebuild reads all data of the other devices, through host memory.
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if `lost` is not a lost device of the group, or if

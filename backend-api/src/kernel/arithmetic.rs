@@ -75,7 +75,7 @@ pub fn mul_high(of: Type, a: u64, b: u64) -> u64 {
     (product >> (8 * of.bytes())) as u64 & of.mask()
 }
 
-/// `a * b + c` of a type of floats, rounded once.
+/// Returns `a * b + c` in the float type `of`, rounded once.
 #[must_use]
 pub fn fma(of: Type, a: u64, b: u64, c: u64) -> u64 {
     match of {

@@ -19,7 +19,7 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
     }
 }
 
-/// Converts an `f32` to the bits of the nearest half-precision float; ties go to the even one.
+/// Converts an `f32` to the bits of the nearest half-precision float; ties go to the even value.
 ///
 /// ```
 /// use backend_api::kernel::f32_to_f16;
@@ -58,7 +58,7 @@ pub const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// Converts an `f32` to the bits of the nearest bfloat16; ties go to the even one.
+/// Converts an `f32` to the bits of the nearest bfloat16; ties go to the even value.
 ///
 /// ```
 /// use backend_api::kernel::f32_to_bf16;

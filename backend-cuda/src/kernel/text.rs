@@ -196,8 +196,8 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Computes the index of an element from its number among the elements of the channel, which includes the
-    /// geometry's `first`.
+    /// Computes the index of an element from its number among the elements of the channel. The number
+    /// includes the geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
         // Includes the pages of the other channels before it: `number + (page * (channels - 1) + channel)

@@ -63,7 +63,8 @@ impl OpenFile {
     /// Reads bytes.
     ///
     /// # Safety
-    /// `to` is writable for `bytes` bytes; other threads may race as [`backend_api::racy`] describes.
+    /// `to` is writable for `bytes` bytes. Other threads may access them at the same time, by the rules of
+    /// [`backend_api::racy`].
     pub unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         let mut done = 0;
         while done < bytes {

@@ -48,7 +48,7 @@ impl Matcher {
         fn count_avx2(matcher: &Matcher, block: &[u8]) -> u64 {
             matcher.count_here(block)
         }
-        // SAFETY: `wide` is only set if the processor has these vectors.
+        // SAFETY: `wide` is only set if the processor has AVX2.
         unsafe { count_avx2(self, block) }
     }
 

@@ -130,7 +130,7 @@ fn a_crash_leaves_all_files_at_one_commit() {
                 }
                 if random.index(3) == 0 && sync(&volumes).is_ok() {
                     allowed = vec![now.clone()];
-                    // Some are closed before the power fails.
+                    // Close some volumes before the power fails.
                     for volume in &volumes[..random.index(count + 1)] {
                         let _ = volume.mark_closed();
                     }

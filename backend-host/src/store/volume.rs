@@ -212,7 +212,7 @@ impl Volume {
         self.is_read_only
     }
 
-    /// Metadata of the store's user.
+    /// The metadata that the program has set.
     pub fn metadata(&self) -> Vec<u8> {
         self.commit.lock().metadata().to_vec()
     }

@@ -170,7 +170,7 @@ fn writes_are_equal_on_the_card_and_in_the_file() {
     }
     let written = card.counts().work.upload_bytes;
     assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
-    // Pages 0, 3 and 6 were written in part: they are cached again at once.
+    // Pages 0, 3 and 6 were written in part: the read misses them, and the tier caches them again at once.
     assert_eq!(
         (tier.status().misses, card.counts().work.upload_bytes),
         (misses + 3, written + 3 * PAGE as u64)

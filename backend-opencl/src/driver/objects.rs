@@ -291,7 +291,8 @@ impl CommandQueue {
         let (launch, items, start, none) =
             (self.sys.clEnqueueNDRangeKernel, groups * group, ptr::null(), ptr::null());
         let event = ptr::null_mut();
-        // SAFETY: one dimension, one number for each list; the rest is the caller's promise.
+        // SAFETY: each list has one number, for the one dimension. The caller guarantees the accesses of the
+        // kernel.
         check(unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) })
     }
 

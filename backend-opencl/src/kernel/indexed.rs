@@ -174,8 +174,8 @@ impl Round<'_> {
                     self.failure,
                     Argument::U32(self.tag),
                 ]);
-                // SAFETY: the kernel skips indices that are outside, and words outside of the window,
-                // whose pieces it has; list and values have the length of `skew + words`.
+                // SAFETY: the kernel skips indices out of bounds, and words outside of the window; `pieces`
+                // has all memory of the window. The lists of indices and values have `skew + words` entries.
                 unsafe { submission.launch(&kernel, groups, &arguments) }
             };
         if count == 0 {

@@ -583,8 +583,8 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     let exponent = ((bits >> digits) as i32 & (2 * bias::<T>() + 1)) - bias::<T>() - digits as i32;
     let hidden = 1_u64 << digits;
     let whole = (bits & (hidden - 1)) | hidden;
-    // x is whole * 2^exponent. Bits of 2/π with multiples of 4 are irrelevant: the first relevant one gives
-    // twice `whole`.
+    // x is whole * 2^exponent. The result is needed modulo 4, so skip all bits of 2/π whose product with x is
+    // a multiple of 4. The product of x and the first other bit is 2 * whole.
     let first = (exponent + 62) as usize;
     let (word, by) = (first >> 6, (first & 63) as u64);
     let a = (TWO_OVER_PI[word] << by) | ((TWO_OVER_PI[word + 1] >> 1) >> (63 - by));

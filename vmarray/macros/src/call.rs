@@ -295,7 +295,7 @@ impl Body<'_> {
 
     /// Wraps the arguments of a view's method, so that an argument of another type gets advice.
     fn fitted(&self, name: &str, view: &Expr, codes: &[Code], arguments: &[&Expr]) -> Vec<Code> {
-        // Memory of a group has indices of several types.
+        // Check only indices that must be numbers: group memory, for example, also accepts arrays of numbers.
         let has_numbers = match self.view(view) {
             Some((_, view)) => matches!(view, View::Shared | View::At(_) | View::Rows),
             None => self.reference(view).is_none(),

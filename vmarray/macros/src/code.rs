@@ -15,7 +15,7 @@ pub fn located(path: &TokenStream, at: Span) -> TokenStream {
 /// An expression, a statement or a block in three forms.
 #[derive(Clone)]
 pub struct Code {
-    /// The host form.
+    /// The host form: Rust code that runs the kernel on the host.
     pub host: TokenStream,
     /// The form for type inference, with literals and callees in slots.
     pub slots: TokenStream,

@@ -33,7 +33,7 @@ pub struct Footprint {
     /// ones reuse it: up to 64 MiB of stages and some 130 MiB of lists and results for each channel. Arrays
     /// on the same devices share it, and each counts an equal part.
     pub staging_bytes: usize,
-    /// True if the whole cache so far is page-locked.
+    /// True if all RAM that the cache has allocated is page-locked.
     pub is_pinned: bool,
     /// RAM of the page table, in bytes.
     pub table_bytes: usize,

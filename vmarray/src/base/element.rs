@@ -360,7 +360,7 @@ mod tests {
     fn there_and_back<T: Element + PartialEq + std::fmt::Debug>(value: T) {
         let mut place = [T::zeroed(); 3];
         let at = &raw mut place[1];
-        // SAFETY: the place is this function's own.
+        // SAFETY: `at` points into a local array, which no other thread can access.
         let back = unsafe {
             write_racy(at, &value);
             read_racy(at)

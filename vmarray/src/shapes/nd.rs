@@ -171,8 +171,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     fn place_of(&self, at: &[usize; N]) -> usize {
         let index = self.geometry.index_of(at);
         debug_assert!(index < self.elements.len());
-        // SAFETY: the number of elements is that of `Geometry::new`, which exceeds the index of each
-        // position of the shape.
+        // SAFETY: `Geometry::new` has computed the number of elements. The index of each position in the
+        // shape is less than this number.
         unsafe { std::hint::assert_unchecked(index < self.elements.len()) };
         index
     }

@@ -98,7 +98,7 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// Items are elements (in a [`RaggedArray`]) or rows themselves: a row of a `Ragged<RaggedArray<T>>` consists
 /// of rows of elements. A virtual array stores the offsets of the rows as well, eight bytes per row. The
 /// offsets may therefore exceed RAM as well. The lengths of rows are fixed; any number of threads may change
-/// their elements. In [files](RaggedArray::create) they outlive the program.
+/// their elements. An array in [files](RaggedArray::create) outlives the program.
 ///
 /// Create an array [from rows](RaggedBuilder::from_rows), [from lengths](RaggedBuilder::with_lengths), or
 /// [from existing items](Self::new). Several threads can add rows at the same time with a [`RaggedWriter`],

@@ -172,7 +172,7 @@ fn an_iterator_of_the_program_that_panics_leaves_no_indices_without_values() {
     assert!(first < 3_000_000 && 3_000_000 < 2 * first);
     let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gathered.next()));
     assert!(next.is_err());
-    // The indices that it yielded before the panic are lost.
+    // The indices that the iterator yielded before the panic are lost.
     let (indices, values) = gathered.next_chunk().unwrap().unwrap();
     assert_eq!(indices[0], 3_000_000 % 160);
     assert!(indices.iter().zip(values).all(|(&i, &value)| value == array.get(i).unwrap()));

@@ -54,7 +54,7 @@ pub struct DemoArgs {
     pub side: u32,
 }
 
-/// Prints all devices, with the decision for each and its reason.
+/// Prints all devices, and for each whether arrays use it, and why.
 #[derive(clap::Args, Debug)]
 pub struct DevicesArgs {
     /// List of devices, as in `demo --devices`. The command marks the devices that an array would use.

@@ -51,7 +51,7 @@ impl Hash {
 /// A subsequence that was read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// The strain.
+    /// The index of the strain.
     pub strain: usize,
     /// The place of its first base.
     pub place: usize,
@@ -64,7 +64,7 @@ pub struct Lookup {
 /// The place of a hit of the motif.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
-    /// The strain.
+    /// The index of the strain.
     pub strain: usize,
     /// The place of its first base in the store's order.
     pub place: usize,

@@ -88,7 +88,7 @@ impl Row {
         Self { name, unit, effort, is_alone: false, entries: Vec::new(), counts: Vec::new() }
     }
 
-    /// The family's name.
+    /// The name of the workload's family: the part of `name` before the first `/`.
     pub fn family(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
     }

@@ -5,7 +5,7 @@ use super::results::{Measurements, Role, Row};
 use super::workloads::{FAMILIES, TUNING};
 use std::fmt::Write;
 
-/// The description of each contender.
+/// The name and the description of each contender.
 pub const CONTENDERS: [(&str, &str); 34] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),

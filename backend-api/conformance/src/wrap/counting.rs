@@ -149,7 +149,7 @@ pub struct Counts {
     pub host_allocations: u64,
     /// Bytes of host memory allocated so far.
     pub host_allocated_bytes: u64,
-    /// Calls of [`prepare`](Device::prepare).
+    /// Number of calls of [`prepare`](Device::prepare).
     pub preparations: u64,
     /// Number of imports of host memory.
     pub imports: u64,

@@ -90,7 +90,7 @@ impl Numbers {
         let rows = count / LANES as u64;
         for row in 0..rows {
             for half in 0..2 {
-                // SAFETY: the caller guarantees the numbers.
+                // SAFETY: the caller guarantees that these numbers exist.
                 let floats = unsafe { load(self.at(first + row * LANES as u64 + half * WIDTH as u64)) };
                 let floats = _mm256_castsi256_ps(floats);
                 let (low, high) = (_mm256_castps256_ps128(floats), _mm256_extractf128_ps::<1>(floats));
@@ -115,7 +115,7 @@ impl Numbers {
         let rows = count / LANES as u64;
         for row in 0..rows {
             for half in 0..2 {
-                // SAFETY: the caller guarantees the numbers.
+                // SAFETY: the caller guarantees that these numbers exist.
                 let numbers = unsafe { load(self.at(first + row * LANES as u64 + half * WIDTH as u64)) };
                 let (low, high) = (_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers));
                 let wide = |four: __m128i| {
@@ -171,7 +171,7 @@ impl Numbers {
         let rows = count / LANES as u64;
         for row in 0..rows {
             for half in 0..2 {
-                // SAFETY: the caller guarantees the numbers.
+                // SAFETY: the caller guarantees that these numbers exist.
                 unsafe {
                     let numbers = load(self.at(first + row * LANES as u64 + half as u64 * WIDTH as u64));
                     least[half] = T::lower(numbers, least[half]);
@@ -254,7 +254,7 @@ impl Numbers {
         let mut bits = Bits { words: [0; BLOCK / 64], matches: 0 };
         for (word, number) in bits.words.iter_mut().zip((first..).step_by(64)).take(count / 64) {
             for byte in 0..8 {
-                // SAFETY: the caller guarantees the numbers.
+                // SAFETY: the caller guarantees that these numbers exist.
                 let inside = unsafe {
                     let numbers = load(self.at(number + byte * WIDTH as u64));
                     _mm256_and_si256(T::at_least(numbers, low), T::at_most(numbers, high))

@@ -265,8 +265,8 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// # Errors
     /// The errors of [`write`](super::write) and [`read_box`](Self::read_box); after an error some of the
-    /// chunks are written. [`Unsupported`](Error::Unsupported) for stores of other programs whose fields have
-    /// different chunks.
+    /// chunks may have been written. [`Unsupported`](Error::Unsupported) for stores of other programs whose
+    /// fields have different chunks.
     pub fn write_box<V: FileView<Element = T>, const N: usize>(
         &mut self,
         bounds: Range<[usize; N]>,

@@ -88,7 +88,7 @@ pub struct Value {
     pub node: Node,
     /// The index for leaves in arrays, tables and views.
     pub index: Option<Index>,
-    /// True if the value refers to the place.
+    /// True if this is a reference to a place, not a copy of its value.
     pub is_reference: bool,
     /// True if other code may change the arrays of the value.
     pub is_shared: bool,

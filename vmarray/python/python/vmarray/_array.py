@@ -681,7 +681,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return True
 
     def _is_in_order(self, order: str) -> bool:
-        """True if NumPy takes an array for one in this order: any for K, a contiguous one for C, and its transpose for A."""
+        """True if the items already have this order: any order for K, contiguous for C, also transposed for A."""
         return order == "K" or self._is_contiguous() or (order == "A" and self.transpose()._is_contiguous())
 
     def flatten(self, order: str = "C") -> Array:
@@ -706,7 +706,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("diagonal", (offset, axis1, axis2)))
 
     def view(self, dtype: Any = None) -> Array:
-        """A view of the same bytes as items of another dtype: as ``numpy.ndarray.view``.
+        """A view of the same bytes as items of another dtype, like ``numpy.ndarray.view``.
 
         Examples
         --------
@@ -969,7 +969,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.searchsorted(self, v, side, sorter)
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
-        """Takes the items at indices, on the devices."""
+        """The items at `indices`, which the devices copy."""
         return _numpy.take(self, indices, axis, out, mode)
 
     # Growth and files.
@@ -984,7 +984,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
         values = np.atleast_1d(self._items(np.asarray(values) if isinstance(values, Array) else values))
         if values.ndim != 1:
-            raise ValueError("items along one axis are appended")
+            raise ValueError("the new items must have one axis, like the array")
         self._core = self._core.append(np.ascontiguousarray(values))
 
     def flush(self) -> None:
@@ -1048,7 +1048,7 @@ def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
-    """A new array whose items are zero. The zeroes take no time.
+    """A new array whose items are zero. The call writes no zeroes, so it takes no time.
 
     Parameters
     ----------
@@ -1309,7 +1309,7 @@ def open(
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}; make one by vmarray.create")
     if mode not in ("r", "r+"):
-        raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
+        raise ValueError(f"mode must be 'r' or 'r+', not {mode!r}")
     shape = None if shape is None else _as_tuple(shape)
     return Array._of(_core.open(path, np.dtype(dtype), shape, mode == "r", _checked(options)), path, mode)
 
@@ -1349,7 +1349,7 @@ def where(condition: Any, *values: Any) -> Any:
 
 
 def sort(values: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
-    """A sorted copy: as ``numpy.sort``, and stable."""
+    """A sorted copy, like a stable ``numpy.sort``."""
     return _numpy.sort(asarray(values), axis, kind, order, stable=stable)
 
 

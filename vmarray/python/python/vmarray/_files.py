@@ -159,7 +159,7 @@ def _grid(shape: tuple[Any, ...], chunk: tuple[Any, ...]) -> Iterable[tuple[slic
 def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
     """An array whose pages are rows of chunks: all that have the same place along the first axis."""
     if mode not in ("r", "r+"):
-        raise ValueError(f"mode is 'r' or 'r+', not {mode!r}")
+        raise ValueError(f"mode must be 'r' or 'r+', not {mode!r}")
     source = store
     if not (hasattr(store, "chunks") and hasattr(store, "shape")):
         source = _zarr().open_array(store, mode=mode)

@@ -428,7 +428,7 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
 
 
 def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """As ``numpy.count_nonzero``."""
+    """Like ``numpy.count_nonzero``."""
     if axis is None and array.dtype.kind in "biuf" and array.dtype.isnative:
         count = array._core.reduce("count")
         return _given(count, np.intp, array, None, True) if keepdims else count
@@ -436,7 +436,7 @@ def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> 
 
 
 def where_of(condition: Any, *values: Any) -> Any:
-    """As ``numpy.where``."""
+    """Like ``numpy.where``."""
     if not values:
         return _array.asarray(condition).nonzero()
     if len(values) != 2:
@@ -459,7 +459,7 @@ def where_of(condition: Any, *values: Any) -> Any:
 def clip(
     array: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, *, min: Any = np._NoValue, max: Any = np._NoValue
 ) -> Any:
-    """As ``numpy.clip``."""
+    """Like ``numpy.clip``."""
     if (a_min is np._NoValue) != (a_max is np._NoValue):
         raise TypeError("clip() takes `a_min` and `a_max`, or none of them")
     if (min is not np._NoValue or max is not np._NoValue) and (a_min is not np._NoValue or a_max is not np._NoValue):
@@ -530,7 +530,7 @@ def _signed(array: Array) -> tuple[bool, bool]:
 
 
 def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    """As ``numpy.concatenate``."""
+    """Like ``numpy.concatenate``."""
     if out is not None or casting != "same_kind" or any(type(one) in (int, float, complex) for one in arrays):
         # Leave Python's numbers to NumPy: they take the dtype of the other operands.
         raise _dispatch.NotOnDevices
@@ -573,7 +573,7 @@ def _like(value: Any) -> Any:
 
 
 def full_like(array: Any, fill_value: Any, **given: Any) -> Array:
-    """As ``numpy.full_like``."""
+    """Like ``numpy.full_like``."""
     given.setdefault("dtype", array.dtype)
     result = _like(0)(array, **given)
     result[...] = fill_value if isinstance(fill_value, Array) else _array._cast(fill_value, result.dtype)
@@ -581,7 +581,7 @@ def full_like(array: Any, fill_value: Any, **given: Any) -> Array:
 
 
 def array_equal(one: Any, other: Any) -> bool:
-    """As ``numpy.array_equal``."""
+    """Like ``numpy.array_equal``."""
     return np.shape(one) == np.shape(other) and bool(compared(one, other, True).all())
 
 
@@ -596,12 +596,12 @@ def compared(one: Any, other: Any, is_equal: bool) -> Any:
 
 
 def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """As ``numpy.copyto``."""
+    """Like ``numpy.copyto``."""
     if type(source) in (int, float, complex) and isinstance(target, Array):
         item = np.empty((), target.dtype)
         np.copyto(item, source, casting=casting)
         source = item
-    # NumPy assigns a scalar of its own by other rules than it copies an array.
+    # NumPy's rules for a NumPy scalar differ from those for arrays, so convert the scalar to an array.
     source = source if isinstance(source, Array) else np.asarray(source)
     _written(target, source, where, casting, np.positive, False)
 
@@ -641,7 +641,7 @@ def _size(array: Any, axis: Any = None) -> int:
 
 
 def rounded(array: Array, decimals: int = 0) -> Array:
-    """As ``numpy.round``."""
+    """Like ``numpy.round``."""
     if array.dtype.kind in "f" and not decimals:
         return np.rint(array)
     kind = np.round(np.empty(0, array.dtype), decimals).dtype

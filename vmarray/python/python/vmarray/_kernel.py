@@ -471,7 +471,7 @@ class Kernel:
         """Computes the items of a box."""
         mode, fill = beyond
         wide = _wide(box, borders)
-        # The devices pad an array whose every item is near an edge.
+        # If every item of a large array is near an edge, the devices pad the whole array.
         is_whole = math.prod(wide) > _AT_ONCE and all(map(operator.eq, map(len, box), shape))
         places = [] if is_whole else [
             _BEYOND[mode](np.arange(of.start - before, of.stop + after), extent)

@@ -52,7 +52,7 @@ def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
 
 
 def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
-    """The indices that would sort an array: as ``numpy.argsort``, and stable.
+    """The indices that would sort an array, like a stable ``numpy.argsort``.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def argsort(array: Array, axis: Any = -1, kind: Any = None, order: Any = None, *
 
 
 def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any = None) -> Any:
-    """Indices of values in a sorted array: as ``numpy.searchsorted``.
+    """Indices of values in a sorted array, like ``numpy.searchsorted``.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
 
 
 def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
-    """The items at indices: as ``numpy.take``, on the devices of the indices.
+    """The items at `indices`, like ``numpy.take``. An array of NumPy is first copied to the devices of the indices.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:
-    """The different items, in ascending order: as ``numpy.unique``.
+    """The different items, in ascending order, like ``numpy.unique``.
 
     Examples
     --------
@@ -334,7 +334,7 @@ def group_by(keys: Any) -> Groups:
 
 
 def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """Number of items with each value: as ``numpy.bincount``."""
+    """Number of items with each value, like ``numpy.bincount``."""
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
@@ -498,7 +498,7 @@ def _place_kind(shares: np.dtype[Any], size: int) -> np.dtype[Any]:
 def percentile(
     array: Any, q: Any, axis: Any = None, out: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Any:
-    """As ``numpy.percentile``; see `quantile`."""
+    """Like ``numpy.percentile``; see `quantile`."""
     array = _array.asarray(array)
     whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
     # An array, because NumPy takes a scalar of 64 bits for a number of Python.

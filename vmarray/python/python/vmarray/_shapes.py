@@ -28,7 +28,7 @@ def expand_dims(array: Array, axis: Any) -> Array:
 
 
 def moveaxis(array: Array, source: Any, destination: Any) -> Array:
-    """A view with axes at other places: as ``numpy.moveaxis``."""
+    """A view with axes at other places, like ``numpy.moveaxis``."""
     source, destination = _axes_of(source, array.ndim, "source"), _axes_of(destination, array.ndim, "destination")
     if len(source) != len(destination):
         raise ValueError("`source` and `destination` arguments must have the same number of elements")
@@ -39,7 +39,7 @@ def moveaxis(array: Array, source: Any, destination: Any) -> Array:
 
 
 def flip(array: Array, axis: Any = None) -> Array:
-    """A view in the opposite order: as ``numpy.flip``."""
+    """A view in the opposite order, like ``numpy.flip``."""
     axes = range(array.ndim) if axis is None else _axes_of(axis, array.ndim)
     if not array.ndim:
         return array[()]
@@ -90,7 +90,7 @@ def atleast(count: int) -> Any:
 
 
 def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Any, ...]:
-    """Views of one shape: as ``numpy.broadcast_arrays``."""
+    """Views of one shape, like ``numpy.broadcast_arrays``."""
     shape = np.broadcast_shapes(*(np.shape(one) for one in arrays))
     return tuple(np.broadcast_to(one, shape) for one in arrays)
 
@@ -123,7 +123,7 @@ def split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Array:
-    """Arrays of one shape along a new axis: as ``numpy.stack``."""
+    """Arrays of one shape along a new axis, like ``numpy.stack``."""
     arrays = list(arrays)
     arrays = [_array.asarray(one, **_array._options_like(*arrays)) for one in arrays]
     if len({one.shape for one in arrays}) > 1:
@@ -154,7 +154,7 @@ def column_stack(arrays: Any) -> Array:
 
 
 def append(array: Any, values: Any, axis: int | None = None) -> Array:
-    """A copy with more items: as ``numpy.append``."""
+    """A copy with more items, like ``numpy.append``."""
     return concatenate([one if isinstance(one, Array) else np.asarray(one) for one in (array, values)], axis)
 
 
@@ -294,7 +294,7 @@ cumsum, cumprod = _accumulated(np.add), _accumulated(np.multiply)
 
 
 def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """Difference of each item and the one before it: as ``numpy.diff``."""
+    """Difference of each item and the one before it, like ``numpy.diff``."""
     if prepend is not None or append is not None:
         raise NotOnDevices
     if n < 0:
@@ -313,7 +313,7 @@ def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: 
 
 
 def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """True for each pair of items that are nearly equal: as ``numpy.isclose``."""
+    """True for each pair of items that are nearly equal, like ``numpy.isclose``."""
     like = _array._options_like(one, other)
     numbers = (int, float, complex)
     one, other, rtol, atol = (
@@ -329,7 +329,7 @@ def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_na
 
 
 def allclose(one: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """True if all pairs of items are nearly equal: as ``numpy.allclose``."""
+    """True if all pairs of items are nearly equal, like ``numpy.allclose``."""
     return bool(np.all(isclose(one, other, rtol, atol, equal_nan)))
 
 
@@ -380,7 +380,7 @@ def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = No
 
 
 def ptp(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """The greatest item less the least: as ``numpy.ptp``."""
+    """The greatest item less the least, like ``numpy.ptp``."""
     return np.subtract(
         array.max(axis, keepdims=keepdims), array.min(axis, keepdims=keepdims), **({} if out is None else {"out": out})
     )
@@ -427,12 +427,12 @@ def _without(array: Array, value: Any) -> Array:
 
 
 def nansum(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """The sum without NaNs: as ``numpy.nansum``."""
+    """The sum without NaNs, like ``numpy.nansum``."""
     return _without(array, 0).sum(axis, dtype, out, keepdims)
 
 
 def nanprod(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """The product without NaNs: as ``numpy.nanprod``."""
+    """The product without NaNs, like ``numpy.nanprod``."""
     return _without(array, 1).prod(axis, dtype, out, keepdims)
 
 
@@ -442,7 +442,7 @@ def _check_float(dtype: Any) -> None:
 
 
 def nanmean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """The mean without NaNs: as ``numpy.nanmean``."""
+    """The mean without NaNs, like ``numpy.nanmean``."""
     _check_float(dtype)
     if array.dtype.kind not in "fc":
         return array.mean(axis, dtype, out, keepdims)
@@ -462,7 +462,7 @@ def nanmean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, 
 def nanvar(
     array: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
 ) -> Any:
-    """The variance without NaNs: as ``numpy.nanvar``, in 64 bits."""
+    """The variance without NaNs, like ``numpy.nanvar``, in 64 bits."""
     _check_float(dtype)
     if array.dtype.kind not in "fc":
         return array.var(axis, dtype, out, ddof, keepdims)

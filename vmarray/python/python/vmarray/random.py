@@ -141,11 +141,11 @@ class Generator:
         return self._made(size, kind, 1, make)
 
     def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
-        """Floats of the normal distribution around 0 with a deviation of 1, by the method of Box and Muller."""
+        """Floats of the normal distribution with the mean 0 and the standard deviation 1, by the Box-Muller method."""
         return self._normal(0.0, 1.0, size, _float(dtype))
 
     def normal(self, loc: float = 0.0, scale: float = 1.0, size: Any = None) -> Any:
-        """Floats of the normal distribution around a number with a deviation."""
+        """Floats of the normal distribution with the mean ``loc`` and the standard deviation ``scale``."""
         if scale < 0:
             raise ValueError("scale < 0")
         return self._normal(float(loc), float(scale), size, np.dtype(float))

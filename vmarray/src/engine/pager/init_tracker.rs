@@ -45,7 +45,7 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// Records that the slots of all checked pages have contents or zeroes, or had them at some time since
+    /// Ends a check. The caller has seen contents or zeroes in the slot of each page at some time since
     /// `begin`.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();

@@ -286,7 +286,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // The device may have executed a part of the run.
+                // The device may have changed a part of these slots.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);

@@ -182,12 +182,12 @@ macro_rules! number_methods {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
 
-            /// The smaller of two values. If one of them is a NaN, the result is the other.
+            /// The smaller of two values. If one of them is a NaN, the result is the other value.
             pub fn min(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
 
-            /// The larger of two values. If one of them is a NaN, the result is the other.
+            /// The larger of two values. If one of them is a NaN, the result is the other value.
             pub fn max(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }

@@ -38,9 +38,9 @@ impl Scalar for bool {
     }
 }
 
-/// The type of a field. A field can be a number, whose value has the same type. With the feature `half`,
-/// it can be a `half::f16` or `half::bf16`, which is an `f32` in expressions. An assignment to a field of
-/// 16 bits rounds to nearest even, and to infinity if the value is too large.
+/// The type of a field. A field can be a number; its value in expressions has the same type. With the feature
+/// `half`, a field can also be a `half::f16` or `half::bf16`; its value in expressions is an `f32`. An
+/// assignment to a field of 16 bits rounds to nearest even, and to infinity if the value is too large.
 ///
 /// ```
 /// use vmarray::prelude::*;

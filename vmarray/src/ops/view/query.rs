@@ -22,8 +22,8 @@ use crate::ops::find::Found;
 /// Queries by [expressions](crate::expr), which the devices answer: of every [`View`], and of
 /// [joined](View::join) views.
 ///
-/// All devices carry out an operation concurrently, in place. Only answers are copied back. Elements that are
-/// newer in an array's cache than on their device are first copied there, and so are elements of a source
+/// All devices carry out an operation concurrently, in place. Devices return only the answers. Elements that
+/// are newer in an array's cache than on their device are first copied there, and so are elements of a source
 /// that are not on a device. The operation sees every write that returned before it began, and may see
 /// concurrent writes. An expression is translated for a device at its first use there, which may take some
 /// milliseconds. Expressions that differ only in their constants share a translation.

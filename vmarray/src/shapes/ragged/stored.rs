@@ -35,7 +35,7 @@ impl RowsKept {
         self
     }
 
-    /// Stops recording rows, because the elements continue without them.
+    /// Stops recording rows, because the array of elements outlives the array of rows.
     pub fn leave(self) {
         self.kept.give_up();
     }

@@ -73,12 +73,12 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         (0..parts).map(move |_| rest.take_first(len.min(rest.len())))
     }
 
-    /// Overwrites all elements.
+    /// Overwrites all elements with `from`.
     ///
     /// # Panics
-    /// Panics if the number of bytes differs.
+    /// Panics if `from` does not have the size of all elements.
     pub fn write_bytes(&mut self, from: &[u8]) {
-        assert_eq!(from.len(), self.len * size_of::<T>(), "bytes of all elements");
+        assert_eq!(from.len(), self.len * size_of::<T>(), "`from` must have the size of all elements");
         // SAFETY: the slice has this many bytes, and no other code writes to them.
         unsafe { racy::write(self.start.cast(), from) };
     }
