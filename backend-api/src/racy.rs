@@ -56,7 +56,7 @@ macro_rules! in_assembly {
 /// plain data: use [`write()`] for that.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy_by::<Shared, Shared>(from, to, bytes) }
 }
 
@@ -67,7 +67,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// meanwhile.
 #[inline]
 pub unsafe fn read(from: *const u8, into: &mut [u8]) {
-    // SAFETY: the caller's promise; the exclusive borrow keeps other code away from `into`.
+    // SAFETY: guaranteed by the caller; the exclusive borrow keeps other code away from `into`.
     unsafe { copy_by::<Shared, Private>(from, into.as_mut_ptr(), into.len()) }
 }
 
@@ -78,7 +78,7 @@ pub unsafe fn read(from: *const u8, into: &mut [u8]) {
 /// meanwhile.
 #[inline]
 pub unsafe fn write(to: *mut u8, from: &[u8]) {
-    // SAFETY: the caller's promise; the borrow keeps other code from writing to `from`.
+    // SAFETY: guaranteed by the caller; the borrow keeps other code from writing to `from`.
     unsafe { copy_by::<Private, Shared>(from.as_ptr(), to, from.len()) }
 }
 
@@ -96,7 +96,7 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 #[inline]
 #[must_use]
 pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match bytes {
             1 => (*at.cast::<AtomicU8>()).load(Ordering::Relaxed).into(),
@@ -127,12 +127,12 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64) -> u64 {
     let relaxed = Ordering::Relaxed;
     if bytes == 4 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let word = unsafe { &*at.cast::<AtomicU32>() };
         let new = |old: u32| Some(change(old.into()) as u32);
         return word.fetch_update(relaxed, relaxed, new).unwrap_or_else(|old| old).into();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let word = unsafe { &*at.cast::<AtomicU64>() };
     word.fetch_update(relaxed, relaxed, |old| Some(change(old))).unwrap_or_else(|old| old)
 }
@@ -143,10 +143,10 @@ pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64
 #[inline]
 unsafe fn copy_by<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     in_assembly! {{
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { assembly::copy(from, to, bytes) }
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_bytes::<From, To>(from, to, bytes) }
     }}
 }
@@ -267,7 +267,7 @@ mod assembly {
             4..8 => both_ends!(4),
             8..16 => both_ends!(8),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             16..STRING_MOVE_BYTES => unsafe { pieces(from, to, bytes) },
             // SAFETY: the caller guarantees both ranges. The direction flag is clear by the ABI.
             #[cfg(target_arch = "x86_64")]
@@ -280,7 +280,7 @@ mod assembly {
                     options(nostack, preserves_flags)
                 );
             },
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             #[cfg(target_arch = "aarch64")]
             _ => unsafe { pieces(from, to, bytes) },
         }
@@ -368,7 +368,7 @@ unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: 
 #[inline]
 pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     in_assembly! {{
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { assembly::fill(to, byte, bytes) }
     } else {
         for i in 0..bytes {
@@ -425,7 +425,7 @@ mod tests {
     /// # Safety
     /// The requirements of [`copy`].
     unsafe fn copy_in_way(way: usize, from: *mut u8, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's promise; this test alone uses both ranges.
+        // SAFETY: guaranteed by the caller; this test alone uses both ranges.
         unsafe {
             let private_from = || std::slice::from_raw_parts(from, bytes);
             match way {

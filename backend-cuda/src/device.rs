@@ -581,7 +581,7 @@ unsafe impl Device for CudaDevice {
                 })?,
             _ => return Err(self.core.here(Error::new(ErrorKind::Unsupported, OPERATION))),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { self.core.memory.add_host(range, kind) })
     }
 

@@ -158,7 +158,7 @@ unsafe extern "C" fn stream_destroy(stream: StreamHandle) -> u32 {
 /// # Safety
 /// The stream must be alive.
 unsafe fn state<'a>(stream: *mut c_void) -> &'a FakeStream {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &*stream.cast::<FakeStream>() }
 }
 
@@ -476,7 +476,7 @@ unsafe extern "C" fn host_pointer(mapped: *mut u64, start: *mut c_void, _: c_uin
 /// # Safety
 /// Both ranges must be allocated.
 unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
     0
 }

@@ -33,7 +33,7 @@ impl Memory {
     /// # Safety
     /// The requirements of [`HostAllocation::new`], for the memory of the range.
     pub(crate) unsafe fn add_host(&self, range: HostRange, kind: HostMemory) -> HostAllocation {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let handle = unsafe { HostAllocation::new(range.address, range.bytes, kind) };
         self.host.write().insert(handle.id(), Arc::new(range));
         handle

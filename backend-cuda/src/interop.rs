@@ -115,7 +115,7 @@ impl CudaDevice {
         from: &DeviceSlice<T>,
         to: DeviceSpan<'_>,
     ) -> Result<Ticket> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.copy_cust(queue, from, to, false) }
     }
 
@@ -134,7 +134,7 @@ impl CudaDevice {
         from: DeviceSpan<'_>,
         to: &mut DeviceSlice<T>,
     ) -> Result<Ticket> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.copy_cust(queue, to, from, true) }
     }
 

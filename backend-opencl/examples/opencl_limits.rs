@@ -97,7 +97,7 @@ impl Pinned {
     /// No other code uses the memory while the slice lives.
     #[allow(clippy::mut_from_ref)]
     unsafe fn bytes(&self) -> &mut [u8] {
-        // SAFETY: all of it is mapped; the caller's promise.
+        // SAFETY: the whole buffer is mapped, as the caller guarantees.
         unsafe { std::slice::from_raw_parts_mut(self.address, BYTES) }
     }
 

@@ -432,7 +432,7 @@ unsafe impl Device for OpenClDevice {
                     .with_detail("OpenCL cannot page-lock memory of the program"),
             ));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let allocation = unsafe { HostAllocation::new(address, bytes, kind) };
         self.memory.write().add_host(&allocation, Arc::new(HostPiece::imported(address, bytes)));
         Ok(allocation)

@@ -211,12 +211,12 @@ unsafe fn installed(name: &OsStr) -> Result<Library, libloading::Error> {
     #[cfg(target_os = "windows")]
     {
         use libloading::os::windows;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { windows::Library::load_with_flags(name, windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
             .map(Library::from)
     }
     #[cfg(not(target_os = "windows"))]
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         Library::new(name)
     }

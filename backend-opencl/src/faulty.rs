@@ -55,7 +55,7 @@ unsafe extern "C" fn finish(queue: cl_command_queue) -> cl_int {
     if refuses(&FAULTS.finish) {
         return CL_OUT_OF_HOST_MEMORY;
     }
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: guaranteed by the caller, here and below.
     unsafe { (real().clFinish)(queue) }
 }
 

@@ -275,7 +275,7 @@ impl<'q> Submission<'q> {
         last: bool,
     ) -> Result<()> {
         self.count(bytes);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.command(last, |queue, place| unsafe { queue.read(from, offset, to, bytes as usize, place) })
     }
 
@@ -291,7 +291,7 @@ impl<'q> Submission<'q> {
         last: bool,
     ) -> Result<()> {
         self.count(bytes);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.command(last, |queue, place| unsafe { queue.write(from, to, offset, bytes as usize, place) })
     }
 
@@ -320,7 +320,7 @@ impl<'q> Submission<'q> {
     pub unsafe fn launch(&mut self, name: &str, groups: usize, arguments: &[Argument<'_>]) -> Result<()> {
         let kernels = &self.core.kernels;
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.queue.commands.launch(kernel, groups, kernels.group) }
         });
         self.launched(name, result)
@@ -339,7 +339,7 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
-            // SAFETY: the caller's promise. The driver keeps the kernel as long as it runs.
+            // SAFETY: guaranteed by the caller. The driver keeps the kernel as long as it runs.
             unsafe { self.queue.commands.launch(&kernel, groups, group) }
         });
         self.launched(name, result)

@@ -73,7 +73,7 @@ unsafe fn same_memory(
     let mut set = KernelSet::default();
     for round in 0..ROUNDS {
         let sent: Vec<u8> = (0..HALF).map(|i| (i / PAGE * 7 + i % 251) as u8 ^ round).collect();
-        // SAFETY: the caller's promise; no work is in flight.
+        // SAFETY: guaranteed by the caller; no work is in flight.
         unsafe { sent.as_ptr().copy_to_nonoverlapping(address, HALF) };
         for (list, to_device) in &lists {
             let mut arguments = vec![Argument::Buffer(&there); 8];

@@ -320,7 +320,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note_host(host))
     }
 

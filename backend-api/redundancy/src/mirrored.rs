@@ -401,7 +401,7 @@ unsafe impl Device for Mirrored {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.core.import_host("import_host", address, bytes, kind) }
     }
 

@@ -357,7 +357,7 @@ unsafe impl Device for ParityMember {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.worker.import_host(address, bytes, kind) }
     }
 

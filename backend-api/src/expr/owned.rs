@@ -29,7 +29,7 @@ impl OwnedCompute {
     /// The requirements of [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
     #[must_use]
     pub unsafe fn new(compute: &Compute<'_>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let detached = |answer: HostSpan<'_>| unsafe { answer.detach() };
         let (action, stores) = match compute.action {
             Action::Find { predicate, limit, count_all, answer } => {
@@ -47,7 +47,7 @@ impl OwnedCompute {
             Action::Store { stores, filter } => (Action::Store { stores: &[], filter }, stores.to_vec()),
         };
         let source = |source: &Elements<'_>| Elements {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             start: unsafe { source.start.detach() },
             count: source.count,
             stride: source.stride,

@@ -178,7 +178,7 @@ macro_rules! forward {
             bytes: usize,
             kind: $crate::HostMemory,
         ) -> $crate::Result<$crate::HostAllocation> {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { $to.import_host(address, bytes, kind) }
         }
     };

@@ -120,7 +120,7 @@ impl Stream {
     /// Both ranges must be allocated until the work is done.
     pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> Outcome {
         let from: *const c_void = with_exposed_provenance(from as usize);
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: guaranteed by the caller, here and below.
         check(unsafe { (self.context.driver.table.memcpy_htod_async)(to, from, bytes as usize, self.handle) })
     }
 
@@ -163,7 +163,7 @@ impl Stream {
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
     pub unsafe fn clear(&self, to: u64, bytes: u64) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.set(to, bytes, Unit::One(0)) }
     }
 
@@ -190,7 +190,7 @@ impl Stream {
     /// The arguments must match the declaration of the kernel, and all addresses among them must be valid
     /// for the kernel's accesses until the work is done.
     pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
@@ -209,7 +209,7 @@ impl Stream {
         let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
         let (launch, one, none) = (self.context.driver.table.launch_kernel, 1, null_mut());
         let arguments = arguments.as_mut_ptr();
-        // SAFETY: the function and the stream are alive; the rest is the caller's promise.
+        // SAFETY: the function and the stream are alive; the caller guarantees the rest.
         check(unsafe {
             launch(function, blocks, one, one, threads, one, one, shared_bytes, self.handle, arguments, none)
         })

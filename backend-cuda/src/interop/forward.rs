@@ -53,7 +53,7 @@ macro_rules! forward {
                     .map_err(|_| NOT_FOUND)
             });
             match found {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 Ok(function) => known(unsafe { function($($argument),*) }),
                 Err(code) => *code,
             }

@@ -155,7 +155,7 @@ impl Places {
             argument(&hits),
             argument(&answer),
         ];
-        // SAFETY: these are the parameters in `kernels/search.cu`; the rest is the caller's promise.
+        // SAFETY: these are the parameters in `kernels/search.cu`; the caller guarantees the rest.
         unsafe { work.stream().launch(scan, 1, &mut arguments) }
     }
 }
@@ -181,7 +181,7 @@ impl Answer {
         if self.host.mapped.is_some() {
             return Ok(());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { work.stream().download(self.host.host, self.address, bytes) }
     }
 }

@@ -242,7 +242,7 @@ impl CommandQueue {
     ) -> Status<()> {
         let (read, to, mode, none) = (self.sys.clEnqueueReadBuffer, to.cast(), CL_NON_BLOCKING, ptr::null());
         self.enqueue(place, |event| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { read(self.handle, from.handle, mode, offset as usize, bytes, to, 0, none, event) }
         })
     }
@@ -262,7 +262,7 @@ impl CommandQueue {
         let write = self.sys.clEnqueueWriteBuffer;
         let (from, mode, none) = (from.cast(), CL_NON_BLOCKING, ptr::null());
         self.enqueue(place, |event| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { write(self.handle, to.handle, mode, offset as usize, bytes, from, 0, none, event) }
         })
     }
@@ -328,7 +328,7 @@ impl CommandQueue {
     /// No code uses the result of [`map`](Self::map) any more.
     pub unsafe fn unmap(&self, memory: &Memory, address: *mut u8) -> Status<()> {
         let (unmap, none, event) = (self.sys.clEnqueueUnmapMemObject, ptr::null(), ptr::null_mut());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         check(unsafe { unmap(self.handle, memory.handle, address.cast(), 0, none, event) })
     }
 }
@@ -356,7 +356,7 @@ impl Event {
     /// The driver may call `callback` from any thread, at any time from now on, and `data` must be valid
     /// then.
     pub unsafe fn on_completion(&self, callback: EventCallback, data: *mut c_void) -> Status<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         check(unsafe {
             (self.sys.clSetEventCallback)(self.handle, opencl3::event::CL_COMPLETE, Some(callback), data)
         })

@@ -168,8 +168,8 @@ impl Work<'_> {
         arguments.extend_from_slice(more);
         self.straddle(submission, segment, false)?;
         let shape = (groups, submission.core.kernels.group);
-        // SAFETY: the segment is in its buffers, and fields in their elements, as was checked; the rest is
-        // the caller's promise.
+        // SAFETY: the segment was checked to be inside its buffers, and fields inside their elements; the
+        // caller guarantees the rest.
         unsafe { submission.launch_of(&self.program, name, shape, &arguments)? };
         if matches!(self.compute.action, Action::Store { .. }) {
             self.straddle(submission, segment, true)?;

@@ -24,7 +24,7 @@ pub(super) struct Limit {
 impl Limit {
     pub fn new(limit: u64, count: u64, count_all: bool) -> Self {
         let listed = limit.min(count);
-        // Without a limit the search cannot stop early. The kernels know 32 bits of a limit.
+        // Without a limit the search cannot stop early. The kernels store the limit in 32 bits.
         Self { listed, early: !count_all && listed > 0 && listed < 1 << 31 }
     }
 }

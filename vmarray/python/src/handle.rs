@@ -200,7 +200,8 @@ impl Handle {
         }
         let before = std::mem::replace(&mut *state, State::Closed);
         drop(state);
-        // Drop it after the state's lock is released, because freeing its memory may take a while.
+        // Drop the array after the state's lock is released, because freeing the array's memory may take a
+        // while.
         drop(before);
         Ok(())
     }

@@ -105,7 +105,7 @@ macro_rules! on_word {
 /// Both have the same size, and all bit patterns are valid for both.
 #[inline(always)]
 unsafe fn cast<A: Copy, B: Copy>(value: A) -> B {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { transmute_copy(&value) }
 }
 
@@ -177,7 +177,7 @@ macro_rules! by_aligned_words {
 #[inline(always)]
 pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the caller's promise; the copy writes all bytes, and all bit patterns of `T` are valid, so
+    // SAFETY: guaranteed by the caller; the copy writes all bytes, and all bit patterns of `T` are valid, so
     // every mixture is a value.
     unsafe {
         copy_racy(at, value.as_mut_ptr());

@@ -33,7 +33,7 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: the caller's promise. `head` ends at the first whole line of the target, if there is
+        // SAFETY: guaranteed by the caller. `head` ends at the first whole line of the target, if there is
         // one. The fence makes all stores visible before later ones, like ordinary stores.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
@@ -43,7 +43,7 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         from.copy_to_nonoverlapping(to, bytes);
     }
@@ -68,7 +68,7 @@ pub(crate) fn copy_line(from: &[u8], to: &mut [u8]) {
 unsafe fn stream_line(from: *const u8, to: *mut u8) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     let (source, target) = (from.cast::<__m128i>(), to.cast::<__m128i>());
-    // SAFETY: the caller's promise; every x86-64 has these instructions.
+    // SAFETY: guaranteed by the caller; every x86-64 has these instructions.
     unsafe {
         let line: [__m128i; 4] = std::array::from_fn(|part| _mm_loadu_si128(source.add(part)));
         line.iter().enumerate().for_each(|(part, word)| _mm_stream_si128(target.add(part), *word));

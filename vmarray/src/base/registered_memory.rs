@@ -26,7 +26,7 @@ impl RegisteredMemory {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let host = ManuallyDrop::new(unsafe { device.import_host(start, bytes, kind)? });
         Ok(Self { device: Arc::clone(device), host })
     }

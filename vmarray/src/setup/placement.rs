@@ -199,7 +199,9 @@ impl Placement {
                     };
                     profiles.iter().map(speed).collect::<Vec<u64>>()
                 };
-                // Declared profiles may lack the figure; only figures of one kind are comparable.
+                // A declared profile may lack the bandwidth of this direction. Bandwidths of different
+                // directions are not comparable, so then use the bandwidth of both directions for all
+                // devices.
                 let bandwidths = of(direction);
                 if bandwidths.contains(&0) { of(Direction::Both) } else { bandwidths }
             }
@@ -272,7 +274,7 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // The builder of the array creates these.
+            // The builder of the array creates these placements.
             Self::Mirrored | Self::Parity => {
                 let reason =
                     "the home of a source is in RAM, and is not lost with a device; leave the placement out";

@@ -98,7 +98,7 @@ impl Native {
         let mut words: Vec<*mut c_void> =
             arguments.iter().map(|word| std::ptr::from_ref(word).cast_mut().cast()).collect();
         words.extend((!table.is_empty()).then(|| table.as_ptr().cast_mut().cast::<c_void>()));
-        // SAFETY: the module is loaded; the rest is the caller's promise.
+        // SAFETY: the module is loaded; the caller guarantees the rest.
         unsafe {
             let function = result::module::get_function(self.module, CString::new(name)?)?;
             let grid = (u32::try_from(blocks)?, 1, 1);

@@ -140,7 +140,7 @@ impl Memory {
                     private_heap_bytes: launch.private_heap_bytes,
                     ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
                 };
-                // Reading memory of vectors cannot fail.
+                // The memory of this device consists of vectors, so a read cannot fail.
                 let report = interpreter.run(&mut Reached { memory: self, views: launch.views }).ok()?;
                 self.write_words(launch.report, &report.words());
             }

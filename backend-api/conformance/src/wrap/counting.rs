@@ -321,7 +321,7 @@ unsafe impl<D: Device> Device for Counting<D> {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let imported = unsafe { self.inner.import_host(address, bytes, kind) };
         self.granted(imported, |state, allocation| {
             state.counts.imports += 1;

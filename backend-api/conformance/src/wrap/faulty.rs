@@ -304,7 +304,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         self.grant(Operation::ImportHost, Some(bytes as u64), |inner| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { inner.import_host(address, bytes, kind) }
         })
     }

@@ -174,7 +174,7 @@ impl Core {
         // SAFETY: the block is not shared, and is freed after all devices have released it.
         let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) };
         let allocation = allocation.map_err(|error| match error.kind() {
-            // A device that allocates such memory may be unable to lock memory of the program.
+            // A device that can allocate page-locked memory may be unable to page-lock memory of the program.
             ErrorKind::Unsupported if kind == HostMemory::Pinned => {
                 Error::new(ErrorKind::PinRefused, OPERATION).with_detail(error.to_string()).on(&self.info)
             }
@@ -196,19 +196,19 @@ impl Core {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         let (_call, _setup) = (Call::begin(), self.setup.lock());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let handle = unsafe { HostAllocation::new(address, bytes, kind) };
         let is_locked = std::cell::Cell::new(false);
         let import = |device: &dyn Device| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let wanted = unsafe { device.import_host(address, bytes, kind) };
             match wanted {
                 Err(error)
                     if is_locked.get()
                         && matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) =>
                 {
-                    // Another device has locked it; a driver may refuse a second lock. SAFETY: the
-                    // caller's promise.
+                    // Another device has page-locked the memory; a driver may refuse a second lock. SAFETY:
+                    // guaranteed by the caller.
                     unsafe { device.import_host(address, bytes, HostMemory::Pageable) }
                 }
                 other => {

@@ -172,7 +172,7 @@ impl MemberWorker {
         let _call = Call::begin();
         let member_queue = &self.core.member_queues[self.at];
         let Some(newest) = member_queue.lock().queues.get(&queue).map(|log| log.newest) else { return };
-        // The wait's error is dropped: failures end with the queue.
+        // Ignore an error: the failures of a queue are forgotten when the queue is released.
         let _ = self.wait(Ticket { queue, value: newest });
         let _setup = self.core.setup.lock();
         let mut state = member_queue.lock();
@@ -248,10 +248,10 @@ impl MemberWorker {
     ) -> Result<HostAllocation> {
         let (_call, _setup) = (Call::begin(), self.core.setup.lock());
         self.core.expect_there(self.at, "import_host")?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let handle = unsafe { HostAllocation::new(address, bytes, kind) };
         let id = handle.id();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let import = |device: &dyn Device| unsafe { device.import_host(address, bytes, kind) };
         self.core.make(self.at, import, |member, host| {
             member.hosts.insert(id, host);

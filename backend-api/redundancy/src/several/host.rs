@@ -65,7 +65,7 @@ impl Drop for Block {
 pub(crate) unsafe fn known(device: &dyn Device, host: Host) -> Result<HostAllocation> {
     let address = NonNull::new(std::ptr::with_exposed_provenance_mut(host.address))
         .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "import_host"))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let import = |kind| unsafe { device.import_host(address, host.bytes as usize, kind) };
     match import(host.kind) {
         Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {

@@ -67,7 +67,7 @@ impl OwnedRequest {
     /// # Safety
     /// The requirements of [`HostSpan::detach`], for all of its places.
     pub(crate) unsafe fn new(request: &Request<'_>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let device = |at: DeviceSpan<'_>| unsafe { at.detach() };
         // SAFETY: as above.
         let host = |at: HostSpan<'_>| unsafe { at.detach() };
@@ -118,7 +118,7 @@ impl OwnedRequest {
                 let (indices, values) = (host(indices), host(values));
                 Self::Scatter(OwnedList { elements: view(&elements), indices, count, values })
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Request::Compute(compute) => Self::Compute(unsafe { OwnedCompute::new(compute) }),
             Request::Launch(launch) => Self::Launch(Box::new(OwnedLaunch {
                 kernel: launch.kernel.clone(),

@@ -59,7 +59,7 @@ macro_rules! wide {
                 $function($($name),*)
             }
             if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                // SAFETY: the processor has these vectors and operations.
+                // SAFETY: the processor has AVX2 and FMA.
                 return unsafe { avx2($($name),*) };
             }
         }

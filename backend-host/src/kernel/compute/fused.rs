@@ -311,7 +311,7 @@ impl Lane for f32 {
     }
     #[inline(always)]
     unsafe fn splat(self) -> __m256i {
-        // SAFETY: the caller guarantees the processor; the same holds in the others.
+        // SAFETY: the caller guarantees that the processor has AVX2, here and in the other methods.
         unsafe { _mm256_castps_si256(_mm256_set1_ps(self)) }
     }
     #[inline(always)]
@@ -361,7 +361,7 @@ macro_rules! integer {
             }
             #[inline(always)]
             unsafe fn splat(self) -> __m256i {
-                // SAFETY: the caller guarantees the processor; the same holds in the others.
+                // SAFETY: the caller guarantees that the processor has AVX2, here and in the other methods.
                 unsafe { _mm256_set1_epi32(self as i32) }
             }
             #[inline(always)]

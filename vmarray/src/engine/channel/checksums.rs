@@ -9,8 +9,8 @@ use super::Channel;
 
 /// A device for channels whose pages have checksums.
 pub(crate) fn comparing(device: Arc<dyn Device>, page_bytes: usize) -> Arc<dyn Device> {
-    // SAFETY: channels, and all work on them, use this device and not the inner one. Memory returns to the
-    // device that its owner has it from, and readers of host memory have polled the same one.
+    // SAFETY: channels, and all work on them, use only the new device, never the inner one. Owners of memory
+    // release it on the new device, and readers of host memory poll the new device first.
     Arc::new(unsafe { Checksummed::new(device, page_bytes) })
 }
 

@@ -264,8 +264,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Hold the lock, so that no thread finishes the transfer before: a thread that sleeps for one
-                // of the pages must help now.
+                // Wake threads that sleep for one of these pages: one of them must finish the transfer. The
+                // lock is held, so no thread finishes the transfer before it is recorded.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());

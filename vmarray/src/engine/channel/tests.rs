@@ -200,8 +200,7 @@ fn no_thread_sleeps_for_an_unwatched_transfer() {
     let before = entry.try_write_back().unwrap();
     let victim = Victim { page: 0, frame: channel.frame_at(entry.address()), before };
     let ticket = channel.write_back(table, &[victim], WriteBackFor::Evict).unwrap().unwrap();
-    // The end of the transfer would wake no thread, because no thread finishes it; the call returns
-    // nevertheless.
+    // No thread finishes the transfer, so its end would wake no thread. The call must return nevertheless.
     channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
     // The same for a finished transfer.

@@ -286,7 +286,7 @@ impl<T: Element> GatherStage<T> {
         }
         for (number, position, len) in self.runs() {
             let bytes = len * size_of::<T>();
-            // SAFETY: the caller's promise; the stage has the values of all its elements.
+            // SAFETY: guaranteed by the caller; the stage has the values of all its elements.
             unsafe {
                 let (from, to) = (self.value(number), into.add(position).cast());
                 if passes_caches && bytes >= PAST_CACHES_FROM {
@@ -337,7 +337,7 @@ impl<T: Element> GatherStage<T> {
 unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
     // On several channels, most random elements are single: a copy of known length is inlined.
     if len == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { from.copy_to_nonoverlapping(to, size_of::<T>()) };
     } else {
         // SAFETY: as above.

@@ -100,7 +100,8 @@ pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: 
         if copies.is_empty() && values.is_empty() {
             continue;
         }
-        // For earlier axes, reads fill these places; the copies below fill all other places from them.
+        // Along the axes before this one, visit only the places that reads fill. The loop completes the other
+        // places when it reaches their axis.
         let lines: [Vec<usize>; N] = std::array::from_fn(|before| {
             if before >= axis {
                 return vec![0];

@@ -392,7 +392,7 @@ unsafe impl Device for Flawed {
             unsafe { racy::copy(address.as_ptr(), copy.address().as_ptr(), bytes) };
             return Ok(copy);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let host = unsafe { self.inner.import_host(address, bytes, kind) }?;
         self.state.lock().imports.push(host.id());
         Ok(host)

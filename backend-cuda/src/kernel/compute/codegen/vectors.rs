@@ -64,7 +64,8 @@ impl Code<'_> {
             return None;
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
-        // The elements of one thread are adjacent anyway, or the elements of all threads are.
+        // With a step of 1, the elements of one thread are adjacent; otherwise the elements of neighbouring
+        // threads are.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
         Some(Rows { len, step })
     }
