@@ -590,7 +590,8 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Allocates all device memory, and up to 16 MiB of the cache for each channel. Copies nothing.
+    /// Allocates all device memory, and up to 16 MiB of the cache for each channel. The call does not copy
+    /// elements.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),

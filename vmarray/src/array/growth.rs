@@ -60,8 +60,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
     }
 
-    /// Allocates device memory for `additional` further elements. Copies nothing; blocks during the
-    /// allocation.
+    /// Allocates device memory for `additional` further elements, without a copy of existing ones. Blocks
+    /// during the allocation.
     ///
     /// # Errors
     /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) if a device has too little

@@ -17,7 +17,8 @@ use crate::setup::any::AnyDevice;
 /// Each item is one element, or an error. After an error the iterator does not retry: for each remaining
 /// element outside of the held page, it returns the same error.
 ///
-/// Alternating between both ends releases one page for the other each time.
+/// If a program alternates between both ends, each call releases the held page, and holds the page of the
+/// other end.
 ///
 /// Internal iteration (`for_each`, `fold`, `rfold`, …) runs over slices, which the compiler vectorises; `for`
 /// loops, and adapters that may end early, cost a comparison and a load for each element.

@@ -58,7 +58,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Registers a vector with the devices of this array, for use as values or indices of calls. The
     /// registration is valid for all arrays on these devices.
     ///
-    /// Blocks while the system locks the memory. Copies nothing.
+    /// Blocks while the system locks the memory. The call does not copy the values.
     ///
     /// # Errors
     /// [`PinRefused`](backend_api::ErrorKind::PinRefused) if the system locks no more memory;

@@ -258,8 +258,8 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// Result of the use of an answer: the question needs further answers, needs no further answers, or must be
-/// repeated.
+/// The state of a question after the use of a device's answer: the question needs further answers, is
+/// complete, or must be repeated.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,

@@ -215,8 +215,8 @@ impl Files {
         Ok(array)
     }
 
-    /// Makes buffers that the devices allocate from now on scratch memory. Call it after all parts have their
-    /// buffers.
+    /// Treats all buffers that the devices allocate from now on as scratch memory. Call it after all parts
+    /// have their buffers.
     pub fn serve_work(&self) {
         self.devices.iter().for_each(|device| store(device).serve_work());
     }

@@ -223,8 +223,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         }
     }
 
-    /// Runs as [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order.
-    /// Each thread holds one copy, and prefetches the box after its own. A thread that
+    /// Does the same as [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no
+    /// particular order. Each thread holds one copy, and prefetches the box after its own. A thread that
     /// [must work alone](crate::access::must_work_alone) does all boxes itself.
     ///
     /// # Errors

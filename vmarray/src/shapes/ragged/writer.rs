@@ -171,7 +171,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.len() == 0
     }
 
-    /// Ends writing and returns the array. Copies nothing; the array keeps unused capacity.
+    /// Ends writing and returns the array, without a copy. The array keeps unused capacity.
     ///
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
