@@ -97,6 +97,14 @@ pub fn bare(expr: &Expr) -> &Expr {
     }
 }
 
+/// Returns the expression on which a chain of method calls begins.
+pub fn innermost_receiver(expr: &Expr) -> &Expr {
+    match bare(expr) {
+        Expr::MethodCall(call) => innermost_receiver(&call.receiver),
+        other => other,
+    }
+}
+
 /// The literal of an expression, and true if a minus precedes it.
 fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
     match bare(expr) {

@@ -1,6 +1,6 @@
 //! Translation of blocks, branches and loops.
 
-use crate::body::{Body, bare};
+use crate::body::{Body, bare, innermost_receiver};
 use crate::code::Code;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -222,9 +222,12 @@ impl Body<'_> {
 
     fn counted(&mut self, counted: &ExprForLoop) -> Code {
         self.no_attributes(&counted.attrs);
-        let (k, mut range) = (self.k.clone(), bare(&counted.expr));
+        let (k, mut steps) = (self.k.clone(), bare(&counted.expr));
+        let Expr::Range(range) = innermost_receiver(steps) else {
+            return self.error(&counted.expr, "loops run over ranges: write `for i in 0..n` and `a[i]`");
+        };
         let (mut is_reversed, mut step) = (false, None);
-        while let Expr::MethodCall(call) = range {
+        while let Expr::MethodCall(call) = steps {
             match (call.method.to_string().as_str(), call.args.len()) {
                 ("step_by", 1) if step.is_none() && !is_reversed => step = Some(&call.args[0]),
                 ("rev", 0) if !is_reversed => is_reversed = true,
@@ -234,11 +237,8 @@ impl Body<'_> {
                     return self.error(&call.method, text);
                 }
             }
-            range = bare(&call.receiver);
+            steps = bare(&call.receiver);
         }
-        let Expr::Range(range) = range else {
-            return self.error(&counted.expr, "loops run over ranges: write `for i in 0..n` and `a[i]`");
-        };
         let (Some(start), Some(end)) = (&range.start, &range.end) else {
             return self.error(range, "give the range both ends, or use `loop`");
         };

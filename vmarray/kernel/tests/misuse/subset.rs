@@ -17,7 +17,7 @@ fn expressions(at: At<1>, of: &Anywhere<f32>, x: f32, out: &mut Own<f32>) {
     if let y = x {} //~ kernels do not support `let` in conditions
     let z: f32 = x as _; //~ name the type
     for y in [1, 2] {} //~ loops run over ranges: write `for i in 0..n` and `a[i]`
-    for i in (0..9).step_by(2).rev() {} //~ ranges have `.rev()`
+    for i in (0..9).step_by(2).rev() {} //~ ranges support `.rev()`
     for i in 0.. {} //~ give the range both ends
     fn inner() {} //~ put this outside of the kernel function
     const N: u32 = 3; //~ put this outside of the kernel function
