@@ -112,10 +112,9 @@ impl Layout {
 /// assert_eq!(values, [1_f32.to_bits().into(), 2_f32.to_bits().into()]);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "kernels do not support values of type `{Self}`",
-    note = "kernel values are numbers of at most 64 bits, `bool`, tuples and arrays of these, and structs \
-            with \
-            `#[derive(Clone, Copy, KernelType)]`"
+    message = "kernels and files do not support values of type `{Self}`",
+    note = "they support numbers of at most 64 bits, `bool`, tuples and arrays of these, and structs with \
+            `#[derive(Clone, Copy, vmarray::kernel::KernelType)]`"
 )]
 pub trait KernelType: Copy + Send + Sync + 'static {
     /// Value that a read out of bounds returns.

@@ -97,7 +97,7 @@ impl Description {
     }
 }
 
-impl<T: Element + KernelType> VirtualArray<T> {
+impl<T: Element> VirtualArray<T> {
     /// Creates a persistent array of zeroes in a new file: [`Builder::create`] with the default settings.
     ///
     /// # Errors
@@ -112,7 +112,10 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn create(path: impl AsRef<Path>, len: usize) -> Result<Self> {
+    pub fn create(path: impl AsRef<Path>, len: usize) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder(len).create([path])
     }
 
@@ -129,8 +132,33 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder(0).open([path])
+    }
+
+    /// Opens the array of a file for reading only: [`Builder::open_read_only`] with the default settings.
+    ///
+    /// # Errors
+    /// The errors of [`Builder::open_read_only`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-read-only-one-{}", std::process::id()));
+    /// VirtualArray::<u64>::create(&path, 1000)?.set(999, 8)?;
+    /// let array = VirtualArray::<u64>::open_read_only(&path)?;
+    /// assert_eq!(array.to_vec(array.len() - 2..)?, [0, 8]);
+    /// assert!(array.push(9).is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
+        Self::builder(0).open_read_only([path])
     }
 }
 

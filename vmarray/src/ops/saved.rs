@@ -173,7 +173,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     }
 }
 
-impl<T: Element + KernelType> VirtualArray<T> {
+impl<T: Element> VirtualArray<T> {
     /// Loads the elements of a [saved](Self::save) array: [`Builder::load`] with the default settings. To
     /// work on the file itself, [`open`](Self::open) it.
     ///
@@ -188,7 +188,10 @@ impl<T: Element + KernelType> VirtualArray<T> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder(0).load(path)
     }
 }

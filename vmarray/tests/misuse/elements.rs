@@ -21,6 +21,7 @@ fn main() -> vmarray::Result<()> {
     let _ = VirtualArray::<Bare>::new(10)?; //~ `Bare` cannot be an element of an array
     let _ = VirtualArray::<Option<u32>>::builder(10); //~ `bool`, `char`, `Option`, enumerations and references
     let _ = NdArray::<bool, 2>::new([10, 10])?; //~ vmarray::bytemuck::Pod, vmarray::bytemuck::Zeroable
+    let _ = VirtualArray::<Derived>::create("file", 10)?; //~ vmarray::kernel::KernelType
     let _ = Source::new(vec![String::new()])?; //~ `String` cannot be an element of an array
     Ok(())
 }

@@ -78,7 +78,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
+impl<T: Element, const N: usize> NdArray<T, N> {
     /// Creates a persistent array of zeroes, in rows, in a new file: [`NdBuilder::create`] with the default
     /// settings.
     ///
@@ -94,7 +94,10 @@ impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn create(path: impl AsRef<Path>, shape: [usize; N]) -> Result<Self> {
+    pub fn create(path: impl AsRef<Path>, shape: [usize; N]) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder(shape).create([path])
     }
 
@@ -112,8 +115,32 @@ impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder([0; N]).open([path])
+    }
+
+    /// Opens the array of a file for reading only: [`NdBuilder::open_read_only`] with the default settings.
+    ///
+    /// # Errors
+    /// The errors of [`NdBuilder::open_read_only`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-read-only-one-{}", std::process::id()));
+    /// drop(NdArray::<u16, 2>::create(&path, [300, 400])?);
+    /// let image = NdArray::<u16, 2>::open_read_only(&path)?;
+    /// assert!(image.set([1, 1], 1).is_err() && image.get([1, 1])? == 0);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
+        Self::builder([0; N]).open_read_only([path])
     }
 
     /// Copies a [saved](Self::save) array with its shape and layout to a new array: [`NdBuilder::load`] with
@@ -130,7 +157,10 @@ impl<T: Element + KernelType, const N: usize> NdArray<T, N> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder([0; N]).load(path)
     }
 }

@@ -75,7 +75,7 @@ impl<T: Element> RaggedArray<T> {
     }
 }
 
-impl<T: Element + KernelType> RaggedArray<T> {
+impl<T: Element> RaggedArray<T> {
     /// Creates an array without rows in a new file: [`RaggedBuilder::create`] with the default settings.
     ///
     /// # Errors
@@ -92,7 +92,10 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn create(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder().create([path])
     }
 
@@ -111,8 +114,32 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder().open([path])
+    }
+
+    /// Opens the array in a file for reading only: [`RaggedBuilder::open_read_only`] with the default
+    /// settings.
+    ///
+    /// # Errors
+    /// The errors of [`RaggedBuilder::open_read_only`].
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-read-only-one-{}", std::process::id()));
+    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
+    /// assert_eq!(RaggedArray::<u8>::open_read_only(&path)?.row(1)?.to_vec(..)?, b"many");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
+        Self::builder().open_read_only([path])
     }
 
     /// Copies the rows of a [saved](Self::save) array to a new array: [`RaggedBuilder::load`] with the
@@ -129,7 +156,10 @@ impl<T: Element + KernelType> RaggedArray<T> {
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Self>
+    where
+        T: KernelType,
+    {
         Self::builder().load(path)
     }
 }
