@@ -510,7 +510,9 @@ impl ErrorKind {
                      in {place}",
                     counted(*items as usize, "item")
                 ),
-                "compare the index with the length first, or limit it by `min`".into(),
+                "compare the index with the length first, limit it by `min`, or give a window a boundary \
+                 mode: `view.bounded(mode).window(halo)`"
+                    .into(),
             ),
             Self::KernelBudget { kernel, place, turns, item, items } => (
                 format!(
