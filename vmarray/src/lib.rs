@@ -1,6 +1,6 @@
 //! An array larger than RAM whose pages live in the memory of all GPUs of the machine.
 //!
-//! Any number of threads index a [`VirtualArray`] like a `Vec` of plain data. Its pages live in the combined
+//! Any number of threads use a [`VirtualArray`] like a `Vec` of plain data. Its pages live in the combined
 //! video memory of all GPUs, in host RAM, or in a [file](guide::files); a cache in page-locked RAM holds the
 //! recently used ones. The device that stores the data also [searches and reduces](views::Query) it, [sorts,
 //! groups and joins](order) it, and runs [kernels](mod@kernel) of the program on it.
@@ -55,6 +55,7 @@
 //! | arrays in files | [`Builder::create`], [`Builder::open`], [`VirtualArray::sync`], [`VirtualArray::save`], [`Builder::load`], `file` |
 //! | memory of the program (a `Vec`, a mapped file) as an operand | [`Source`], [`source`] |
 //! | several dimensions, and their boundary modes | [`NdArray`], [`nd`], [`boundary`] |
+//! | filters: neighbours of each element | [`boundary`], [windows of kernels](kernel::Window) |
 //! | rows of different lengths | [`RaggedArray`], [`ragged`] |
 //! | several arrays, element by element | [`View::join`](views::View::join), [`compute`] |
 //! | joins of index tuples | [`IndexSet`], [`index_set`] |

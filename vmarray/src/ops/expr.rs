@@ -179,7 +179,9 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 }
 
 /// Returns the index of the element in its array or [`Source`](crate::Source). In operations of a section,
-/// the index counts from the start of the section.
+/// the index counts from the start of the section. In operations of a box, it is the index in
+/// [`elements`](crate::NdArray::elements), in the order of storage; see
+/// [`coordinate`](crate::nd::NdView::coordinate) for the index along an axis.
 ///
 /// ```
 /// use vmarray::prelude::*;

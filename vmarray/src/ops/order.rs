@@ -239,6 +239,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     }
 
     /// Returns the `count` greatest elements of a range in descending order, or all if there are fewer.
+    /// [`argsort`](Self::argsort) by a [`Descending`] key returns their indices.
     ///
     /// # Errors
     /// The errors of [`select_nth`](Self::select_nth).

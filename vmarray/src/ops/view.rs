@@ -352,8 +352,9 @@ pub trait View<'a>: sealed::Sealed + Copy {
     }
 
     /// Returns a view that gives a [kernel](crate::kernel::Windowed) each element together with its
-    /// neighbours, up to `halo` elements away along each axis. Elements beyond the edges of the view do not
-    /// exist.
+    /// neighbours, up to `halo` elements away along each axis. A read beyond the edges of the view is an
+    /// error, unless the view has a [boundary mode](crate::boundary::BoundaryView::window). The kernel must
+    /// not read farther than the halo; a launch in place does not check this.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own, Window};

@@ -17,8 +17,11 @@
 //! view, so one array can have views with different modes at once. A view has one mode for all axes, or a
 //! tuple with a mode for each axis; programs can add modes by [`Boundary`].
 //!
-//! A stencil needs no special case at the edges: it reads a [window](BoundaryView::read_window) larger
-//! than its tile.
+//! A filter needs no special case at the edges. There are three ways to read neighbours:
+//!
+//! - A [kernel](mod@crate::kernel) runs on the devices, and takes a view's [`window`](BoundaryView::window).
+//! - An [expression](crate::expr) takes [`shifted`](BoundaryView::shifted) views.
+//! - The host [reads a window](BoundaryView::read_window) larger than its tile.
 //!
 //! ```
 //! use vmarray::prelude::*;
