@@ -1,4 +1,4 @@
-//! Conformance tests for backends: they check the rules that every [`Device`](backend_api::Device) must
+//! Conformance tests for backends: they check the rules that every [`Device`] must
 //! follow.
 //!
 //! Also devices for tests: a [reference device](reference::ReferenceDevice), and [wrappers](wrap) that count

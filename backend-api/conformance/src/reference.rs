@@ -69,7 +69,7 @@ pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8],
 }
 
 /// Copies the elements of `stride` bytes at the indices, in the order of `indices`. An entry
-/// [`LEFT_OUT`](backend_api::LEFT_OUT) results in zeroes. Returns `None` if an index is out of bounds.
+/// [`LEFT_OUT`] results in zeroes. Returns `None` if an index is out of bounds.
 #[must_use]
 pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
     let mut values = Vec::with_capacity(indices.len() * stride);

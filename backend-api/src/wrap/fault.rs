@@ -81,7 +81,7 @@ impl Operation {
 /// conditions, it refuses every call of its operation.
 ///
 /// A rule with [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for
-/// [`Faulty`](super::Faulty), and for devices that inject faults themselves, such as a simulation.
+/// `Faulty` of `vmarray-conformance`, and for devices that inject faults themselves, such as a simulation.
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, wrap::{Fault, Operation}};
