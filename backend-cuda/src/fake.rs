@@ -366,7 +366,7 @@ unsafe extern "C" fn address_reserve(address: *mut u64, bytes: usize, _: usize, 
 
 unsafe extern "C" fn address_free(address: u64, bytes: usize) -> u32 {
     let reserved = RESERVED.lock().remove(&address);
-    assert_eq!(reserved, Some([bytes, 0, 0]), "as it was set aside, and without memory");
+    assert_eq!(reserved, Some([bytes, 0, 0]), "freed addresses are a whole reservation without memory");
     // SAFETY: from `address_reserve`, with the same layout.
     unsafe {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
@@ -446,7 +446,7 @@ unsafe extern "C" fn set_access(
     assert!(!cards.is_null() && count > 0);
     let mut all = RESERVED.lock();
     let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
-    assert_eq!((address, bytes), (start + *reached as u64, *mapped - *reached), "what was mapped last");
+    assert_eq!((address, bytes), (start + *reached as u64, *mapped - *reached), "the memory mapped last");
     *reached = *mapped;
     0
 }

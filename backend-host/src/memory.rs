@@ -76,7 +76,7 @@ impl Map {
     }
 
     #[cfg(any(not(target_os = "linux"), miri))]
-    #[expect(clippy::unused_self, reason = "the twin for Linux uses it")]
+    #[expect(clippy::unused_self, reason = "the function for Linux uses `self`")]
     fn ask_for_huge_pages(&self, _bytes: usize) {}
 
     /// Address of the first byte. Valid for reads and writes of the whole length while the map lives.

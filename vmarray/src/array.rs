@@ -350,8 +350,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn read_at<const COUNTS: bool>(&self, entry: &Entry, at: usize) -> Option<T> {
         if Layout::<T>::SINGLE_WORD {
-            // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its
-            // page. While the gate is open all access is atomic.
+            // SAFETY: the frame holds a page of elements `T`, is aligned to more than a word, and `at` is
+            // within this page. While the gate is open all access is atomic.
             read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
                 Some(element::load(frame.cast::<T>().add(at)))
             })
@@ -395,7 +395,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager.read_part(page as u64, offset, bytes_of_mut(&mut value))? {
             return Ok(value);
         }
-        // The share ends when the value is in place.
+        // `share` keeps the page in its frame until the value is copied.
         let share = self.share(page as u64)?;
         Ok(self.read_in(&share, at))
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: microbenchmarks by criterion, then workloads, each next to the hardware's limit
-//! and to alternatives.
+//! `cargo xtask bench`: microbenchmarks by criterion, then workloads. Each is compared with the hardware's
+//! limit and with peers: other software that does the same work.
 //!
 //! Workloads are part of xtask only with its feature `array`; without it xtask starts an optimised xtask
 //! that has it. That binary needs neither cargo nor the source tree, so it can run on another machine.

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use xshell::{Shell, cmd};
 
-/// Checks the library of every published crate with [combinations] of its features, warnings denied. A
-/// sample has two, no feature and the default ones, and shares the build folder of clippy, which checks all
-/// features.
+/// Checks the library of every published crate with [combinations] of its features, warnings denied. With
+/// `sample`, checks only two combinations: no feature, and the default features. The sample shares the build
+/// folder of clippy; another step of the same run checks all features together.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let metadata = project::members()?;
     // Use a separate build folder, because other commands would wait for the lock of the common one.
@@ -41,7 +41,7 @@ fn builds(sh: &Shell, name: &str, target: &str, features: &str) -> bool {
     checked
 }
 
-/// No feature, and the default ones.
+/// Returns the combinations of a sample: no feature, and the default features.
 fn sampled(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let default = features.get("default").map_or(String::new(), |list| list.join(","));
     let mut sets = vec![String::new(), default];
@@ -49,10 +49,11 @@ fn sampled(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     sets
 }
 
-/// Returns sets of features, as lists separated by commas: at most `most_on` on, or at most `most_off`
-/// off.
+/// Returns the sets in which at most `most_on` features are on or at most `most_off` are off, as lists
+/// separated by commas, the smallest first.
 ///
-/// Each is closed under "turns on", so that sets with the same closure are checked once; smallest first.
+/// A feature can turn on other features. Each set includes these, so that the command checks equal sets only
+/// once.
 fn combinations(features: &BTreeMap<String, Vec<String>>, most_on: usize, most_off: usize) -> Vec<String> {
     let names: Vec<&str> = features.keys().map(String::as_str).filter(|name| *name != "default").collect();
     let mut sets: BTreeSet<(usize, Vec<&str>)> = BTreeSet::new();

@@ -184,11 +184,15 @@ fn look(shape: &Shape) -> Result<u64> {
     let array = VirtualArray::<Words>::builder(0).open_read_only(&shape.files)?;
     if shape.grows {
         let least = known.synced(0).load(Ordering::Relaxed);
-        ensure!(array.len() as u64 >= least, "{} elements of {least} that were synced", array.len());
+        ensure!(
+            array.len() as u64 >= least,
+            "the array has {} elements, but {least} were synced",
+            array.len()
+        );
         counts(&array)?;
         return Ok(least);
     }
-    ensure!(array.len() == shape.len, "{} elements instead of {}", array.len(), shape.len);
+    ensure!(array.len() == shape.len, "the array has {} elements instead of {}", array.len(), shape.len);
     let mut synced = 0;
     for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
         let version = version(index, found)?;
@@ -196,7 +200,7 @@ fn look(shape: &Shape) -> Result<u64> {
         let most = known.begun(index).load(Ordering::Relaxed);
         ensure!(
             (least..=most).contains(&version),
-            "element {index} has version {version}, of {least} synced to {most} begun"
+            "element {index} has version {version}, but {least} was synced, and {most} is the last one written"
         );
         synced += u64::from(least > 0);
     }

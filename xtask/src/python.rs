@@ -1,8 +1,8 @@
 //! `cargo xtask python`: the Python package of `vmarray/python`, built as a wheel, installed to a fresh
 //! environment, and tested there.
 //!
-//! The command installs maturin, and zig, which links for old systems, from PyPI to the target folder,
-//! once.
+//! The first run installs maturin and zig from PyPI to a folder below the target folder. Maturin builds the
+//! wheel; zig links it, so that it also loads on older Linux systems.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use xshell::{Shell, cmd};
 
-/// The packages that build a wheel: for this system, and for all, which needs zig's linker.
+/// The packages that build a wheel: maturin, and zig for wheels that also load on older Linux systems.
 const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
 /// Modules are compiled when they are imported, which most are not.
 const INSTALL: [&str; 4] = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"];

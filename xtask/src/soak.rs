@@ -118,7 +118,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Measures the memory now. Returns an error if the least of the last rounds is too much.
+    /// Measures the memory now. Returns an error if its minimum in the last rounds is too large, compared
+    /// with the first rounds.
     fn look(&mut self) -> Result<u64> {
         self.note(resident_mib().unwrap_or(0))
     }
@@ -130,7 +131,7 @@ impl Memory {
             let [first, last] = [first, last].map(|some| some.iter().min().copied().unwrap_or(0));
             ensure!(
                 last <= first + GROWTH_MIB,
-                "resident memory has grown from {first} to {last} MiB: {ROUNDS} rounds had no less"
+                "resident memory, the minimum of {ROUNDS} rounds, has grown from {first} to {last} MiB"
             );
         }
         Ok(mib)
@@ -391,7 +392,7 @@ impl Worker {
             let (last, before) = self.own[index / self.workers];
             ensure!(
                 (before..=last).contains(&version),
-                "element {index}: {version}, not {before} to {last} ({})",
+                "element {index} has version {version}, not {before} to {last} ({})",
                 self.drawn
             );
             // Later reads must not return an older version than this one.

@@ -24,7 +24,7 @@ pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
     assert!(info.total_bytes > 0, "a device has memory");
     assert!(
         (1..=info.total_bytes).contains(&info.largest_allocation_bytes),
-        "the largest allocation of {} bytes of {}",
+        "the largest allocation of {} bytes is not between 1 and {} bytes",
         info.largest_allocation_bytes,
         info.total_bytes
     );

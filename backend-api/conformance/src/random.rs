@@ -189,7 +189,7 @@ impl Case {
             return Err(format!("{} items failed, not {}", report.failures, truth.failures));
         }
         if report.failures == 0 {
-            return if report == truth { Ok(()) } else { Err(format!("{report:?} without a failure")) };
+            return if report == truth { Ok(()) } else { Err(format!("{report:?}, but no item failed")) };
         }
         // Interpret the group of the reported item again, to find the first failure of the item.
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
@@ -197,7 +197,10 @@ impl Case {
             views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
         let mut slices = Slices::new(slices.collect());
         if report.item >= self.items {
-            return Err(format!("item {} failed, of {}", report.item, self.items));
+            return Err(format!(
+                "the report names item {}, but the launch has {} items",
+                report.item, self.items
+            ));
         }
         let part = report.item / u64::from(self.kernel.body().group_len.unwrap_or(1));
         let own = self.interpreter().reports(part..part + 1, &mut slices);
@@ -1032,7 +1035,7 @@ mod tests {
         };
         let case = (0..).map(|seed| Case::new(seed, true)).find(has_sqrt).unwrap();
         let small = case.shrink(has_sqrt);
-        // The second operation writes the operand.
+        // One operation computes the square root, and one writes its operand.
         assert_eq!(small.kernel.body().code.len(), 2, "{:?}", small.kernel.body().code);
     }
 }

@@ -285,7 +285,8 @@ impl<'a, D: Device> Scene<'a, D> {
         }
     }
 
-    /// Submits a gather or scatter to the device, and executes it on the model. Does not wait.
+    /// Submits a gather or scatter to the device as [`submit_indexed`](Self::submit_indexed) does, and
+    /// executes it on the model. Does not wait for the device.
     #[track_caller]
     pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
         let ticket = self.submit_indexed(by, of, count, places).expect("work by index");

@@ -335,7 +335,7 @@ impl<M: Memory> Run<'_, M> {
                     return Stop::Over;
                 }
                 ["barrier" | "shfl" | "vote" | "redux", ..] => {
-                    assert!(instruction.guard.is_none(), "all threads of a block or none");
+                    assert!(instruction.guard.is_none(), "all threads of a block must take part");
                     return Stop::Together(self.thread.at - 1);
                 }
                 ["membar", "gl"] => {}
@@ -346,7 +346,7 @@ impl<M: Memory> Run<'_, M> {
 
     fn register(&self, register: usize) -> u64 {
         let value = self.thread.registers[register];
-        assert!(value != TURNED || !self.kernel.registers[register], "a predicate from the last turn");
+        assert!(value != TURNED || !self.kernel.registers[register], "a predicate of an earlier iteration");
         value
     }
 
@@ -587,11 +587,11 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         ["mad", "wide", _] => return Some(u128::from((a.wrapping_mul(b) as u64).wrapping_add(inputs[2]))),
         ["mad", "lo", _] => a.wrapping_mul(b).wrapping_add(input(2)),
         ["div", _] => {
-            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a divisor of {b}");
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must not divide by {b}");
             a / b
         }
         ["rem", _] => {
-            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a divisor of {b}");
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must not divide by {b}");
             a % b
         }
         ["min", _] => a.min(b),

@@ -188,7 +188,8 @@ impl Schedule {
         (value == ticket.value).then_some(finish_ns)
     }
 
-    /// Submits work that costs `cost_ns` in addition to its latency and its bytes.
+    /// Submits work. In virtual time it takes the latency, `cost_ns` more, and the time that links and memory
+    /// need for its bytes.
     pub fn submit(
         &mut self,
         operation: &'static str,

@@ -54,7 +54,7 @@ impl Pieces {
             axis -= 1;
             inner *= shape[axis];
         }
-        // Cut one piece, or cut along the axis before the last axes that fit whole.
+        // A piece has all indices of the last axes that fit into it, and is cut along the axis before them.
         let axis = axis.saturating_sub(1);
         let extent = shape.get(axis).copied().unwrap_or(1);
         let inner: usize = shape.iter().skip(axis + 1).product();

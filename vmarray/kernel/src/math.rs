@@ -540,7 +540,8 @@ pub fn log10<T: Float>(x: T) -> T {
 pub fn powf<T: Float>(x: T, y: T) -> T {
     let (base, limit) = (x.abs(), power_of_two::<T>(70));
     let (log, rest) = log2_of(base);
-    // Clamp `y`: a product this far out of range overflows in any case, without its last bits.
+    // Clamp `y`, so that the product with the logarithm stays finite. At the limit the power overflows or
+    // underflows, unless `log` is 0.
     let by = y.clamp(-limit, limit);
     let (power, power_rest) = product(log, by);
     let power_rest = power_rest + rest * by;

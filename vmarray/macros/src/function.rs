@@ -183,7 +183,8 @@ fn unknown_type(name: &str) -> Option<&'static str> {
 fn host_form(function: &ItemFn, code: &Code, is_refused: bool) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
-    // A refused body does not show the use of its parameters.
+    // A body with errors is replaced by one that does not use its parameters, so suppress warnings about
+    // them.
     let unused = is_refused.then(|| quote!(#[allow(unused)]));
     quote! {
         #(#attrs)*

@@ -294,7 +294,7 @@ impl Core {
     pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
         if !self.is_writable(py)? {
             return Err(PyValueError::new_err(
-                "assignment destination is read-only: it shows items several times",
+                "assignment destination is read-only: several indices show the same item; use a copy",
             ));
         }
         self.view(py)
@@ -398,7 +398,7 @@ impl Core {
     fn by_attribute(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         if !["real", "imag"].contains(&name) || self.descr.bind(py).kind() != b'c' {
             return Err(PyTypeError::new_err(format!(
-                "no view of attribute {name}: only arrays of complex numbers have `real` and `imag`"
+                "the array has no view `{name}`: only arrays of complex numbers have `real` and `imag`"
             )));
         }
         self.viewed(py, self.grid(py)?.getattr(name)?)
@@ -407,9 +407,7 @@ impl Core {
     /// Returns the view that a method of NumPy's arrays returns, such as `transpose`.
     fn by_method(&self, py: Python<'_>, name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if !["transpose", "swapaxes", "squeeze", "diagonal", "view"].contains(&name) {
-            return Err(PyTypeError::new_err(format!(
-                "no view of attribute {name}: only arrays of complex numbers have `real` and `imag`"
-            )));
+            return Err(PyTypeError::new_err(format!("`{name}` is not a method that returns a view")));
         }
         self.viewed(py, self.grid(py)?.call_method1(name, arguments)?)
     }

@@ -250,8 +250,8 @@ impl ExportedItems {
         }
         if self.is_read_only && !is_versioned {
             return Err(PyBufferError::new_err(
-                "the array shows items several times, so it is read-only, which DLPack before version 1 \
-                 does not support",
+                "several indices show the same item, so the array is read-only, which DLPack before version 1 \
+                 does not support; copy the array",
             ));
         }
         if self.geometry.strides.iter().any(|stride| stride % itemsize as isize != 0) {

@@ -28,10 +28,11 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`flush`]: crate::views::View::flush
     ///
     /// # Errors
-    /// [`FileMismatch`](ErrorKind::FileMismatch) if the backing's page length in bytes is no multiple of the
-    /// element's, or it has too few pages for the length; [`FileRefused`](ErrorKind::FileRefused) for a
-    /// movable array; [`Device`](ErrorKind::Device) with the errors of [`BackedDevice::new`]. Later accesses
-    /// return errors of the backing, with the page.
+    /// [`FileMismatch`](ErrorKind::FileMismatch) if the backing's page length is no multiple of the element
+    /// size, or if the backing has too few pages for the array's length;
+    /// [`FileRefused`](ErrorKind::FileRefused) for a [movable](Self::movable) array;
+    /// [`Device`](ErrorKind::Device) with the errors of [`BackedDevice::new`]. Later accesses return errors
+    /// of the backing, with the page.
     ///
     /// ```
     /// use vmarray::prelude::*;

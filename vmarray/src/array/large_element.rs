@@ -28,8 +28,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager().entry(page as u64);
         let read = |frame: *const u8| {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page; `to` is the caller's.
-            // The version detects a racing writer.
+            // SAFETY: the frame holds a page of elements `T`, and `at` is within this page; the caller
+            // guarantees `to`. The version detects a racing writer.
             entry.read_validated(|| unsafe { element::copy_racy(frame.cast::<T>().add(at), to) })
         };
         if read_lock_free::<true, _>(entry, self.pager().counter(), at, read).is_some()

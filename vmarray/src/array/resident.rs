@@ -71,7 +71,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pager = self.pager();
         let entry = pager.entry(page);
         if !Layout::<T>::HUGE {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page.
+            // SAFETY: the frame holds a page of elements `T`, and `at` is within this page.
             let access = |frame: *mut u8| unsafe { store_shared(frame.cast::<T>().add(at), value) };
             if write_lock_free::<true, _>(entry, pager.counter(), at, access).is_some()
                 || write_fenced(entry, pager.counter(), access).is_some()

@@ -53,8 +53,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return false;
         }
         let Some((entry, at)) = self.short_place(start, into.len()) else { return false };
-        // SAFETY: the frame is one of pages of `T`, and the range is within its page. Other threads access
-        // it atomically while the gate is open.
+        // SAFETY: the frame holds a page of elements `T`, and the range is within this page. Other threads
+        // access it atomically while the gate is open.
         let read = |frame: *const u8| unsafe { read_undisturbed(entry, frame.cast::<T>().add(at), into) };
         match self.is_quick {
             true => read_lock_free::<false, _>(entry, self.counter, at, read),
@@ -94,8 +94,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline]
     pub(crate) fn write_unseen(&self, start: usize, from: &[T]) -> Result<()> {
         if let Some((entry, at)) = self.short_place(start, from.len()) {
-            // SAFETY: the frame is one of pages of `T`, and the range is within its page. Other threads may
-            // write other elements of the page meanwhile; the caller guarantees that none writes these.
+            // SAFETY: the frame holds a page of elements `T`, and the range is within this page. Other
+            // threads may write other elements of the page meanwhile; the caller guarantees that none writes
+            // these.
             let write =
                 |frame: *mut u8| unsafe { racy::write(frame.cast::<T>().add(at).cast(), cast_slice(from)) };
             let done = match self.is_quick {

@@ -164,7 +164,7 @@ impl Stats {
         self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)
     }
 
-    /// Returns the share of hits in hits and misses, if hits are counted; 1 if there were no accesses.
+    /// Returns hits / (hits + misses), or 1 without accesses. `None` if the array does not count hits.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.hits?;

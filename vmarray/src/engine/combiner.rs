@@ -121,12 +121,12 @@ impl<R, S> Combiner<R, S> {
         (0..self.inbox.len()).map_while(|_| self.inbox.pop())
     }
 
-    /// Runs `serve` until no news is left, or leaves this to the present server. `serve` receives the
-    /// reasons.
+    /// Adds a reason to serve, and calls `serve` with all reasons until none is left. If another thread is
+    /// serving, it also serves this reason, and this call returns.
     pub(crate) fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Either this attempt finds the lock free, or its holder finds the news after unlocking.
+            // Either this attempt finds the lock free, or its holder finds the reason after it unlocks.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {

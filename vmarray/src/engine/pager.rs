@@ -396,7 +396,7 @@ impl Pager {
         Ok(held)
     }
 
-    /// Ends a share.
+    /// Ends a shared hold.
     pub(crate) fn unshare(&self, page: u64, holder: Holder) {
         let entry = self.table.entry(page);
         if entry.unshare(holder) {

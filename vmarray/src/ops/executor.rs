@@ -368,8 +368,8 @@ impl AskedRun {
         Ok(Self { ticket, memory, room })
     }
 
-    /// Asks the device to translate the kernels of such a question in advance, so that the question does not
-    /// wait for the translation while it holds pages.
+    /// Asks the device to translate the kernels for a question about runs like `like` in advance. The
+    /// question then does not wait for the translation while it holds pages.
     pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());

@@ -110,7 +110,7 @@ mod tests {
         let bits = |number: &u64| bytemuck::pod_read_unaligned(&number.to_ne_bytes()[8 - size_of::<T>()..]);
         let mut expected: Vec<T> = numbers.iter().map(bits).collect();
         let (source, _) = source(&expected, behind, cards, room);
-        // Newer elements on a device are sorted too.
+        // Change some elements on a device: the sort must use these values, not the older ones in RAM.
         let (len, value) = (expected.len(), bits(&(5 << 60)));
         source.fill(150..170, value).unwrap();
         source.reset_stats();

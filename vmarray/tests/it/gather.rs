@@ -195,8 +195,8 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     assert!(array.scatter(&[0, 1], &[7; 3]).is_err());
     assert_eq!((moved(&array), array.stats().hits), ((0, 0), Some(0)));
     assert_eq!(array.gather(&[0, 1]).unwrap(), [0, 1]);
-    // A list that several threads check gives the first error; a sequence gives the position in the whole
-    // sequence.
+    // Several threads check a long list; the error is that of the first invalid entry. The error of a
+    // sequence has the position in the whole sequence.
     let mut long = vec![0; 5_000_000];
     (long[4_200_000], long[1_100_001], long[1_100_002]) = (500, 161, 162);
     let error = array.gather(&long).unwrap_err();

@@ -1,5 +1,6 @@
-//! One open device for each GPU: sharing between arrays without a list of devices, and its savings. The
-//! shared devices belong to the process, so tests that set or count them run in their own processes.
+//! Devices that arrays share: all arrays built without a list of devices use one open device for each GPU, so
+//! kernels over several arrays copy nothing. The devices belong to the process, so tests that set or count
+//! them run in processes of their own.
 
 #![cfg(feature = "host")]
 

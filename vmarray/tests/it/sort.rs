@@ -185,7 +185,7 @@ fn cached_elements_are_sorted_and_unwritten_ones_are_zero() -> Result<()> {
     expected.sort_unstable();
     array.sort(..)?;
     assert_eq!(array.to_vec(..)?, expected);
-    // The cache has no older elements.
+    // The cache has no elements from before the sort.
     assert_eq!((array.get(0)?, array.get(9_999)?), (expected[0], 1));
     Ok(())
 }

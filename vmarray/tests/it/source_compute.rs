@@ -241,7 +241,7 @@ fn failures_in_the_middle_report_the_written_ranges() {
         truth[16..18].copy_from_slice(&now[16..18]);
         assert_eq!(now, truth);
     }
-    // This does not apply if the device reports that it does not support the work.
+    // If the device does not support the work, it has done no part of it, so no element becomes unspecified.
     source.transform(16..18, value().set(9)).unwrap();
     truth[16..18].fill(9);
     device.inject(Fault::new(Operation::Compute, DeviceErrorKind::Unsupported).on_call(1));

@@ -1,5 +1,5 @@
-//! An alternative: a simple page cache. Each shard has a lock, a hash map and a list in the order of use;
-//! the lock is held while pages are copied.
+//! A peer of the array: a simple page cache. Each shard has a lock, a hash map and a list in the order of
+//! use; the lock is held while pages are copied.
 
 use super::elements::Payload;
 use super::raw::pinned;

@@ -1,4 +1,4 @@
-//! An alternative: managed memory, which CUDA migrates between the host and a GPU.
+//! A peer of the array: managed memory, which CUDA migrates between the host and a GPU.
 
 use super::elements::Payload;
 use super::setup::Setup;

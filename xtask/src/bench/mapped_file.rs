@@ -1,4 +1,4 @@
-//! An alternative: a memory-mapped file that is not in RAM yet.
+//! A peer of the array: a memory-mapped file that is not in RAM yet.
 
 use super::elements::Payload;
 use anyhow::{Context, Result};

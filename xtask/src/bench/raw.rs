@@ -243,7 +243,8 @@ impl Raw {
             let calls = until(seconds, 2, || {
                 let indices = card.host.at((list * half) as u64);
                 let values = card.host.at((list * half + values_at) as u64);
-                // A gather may begin while another ends; scatters might meet in an element.
+                // Alternate gathers between two queues, so that they overlap. Scatters use one queue, because
+                // two at a time could write to the same element.
                 let queue = if way == Way::Down && list == 0 { &card.down } else { &card.up };
                 list = 1 - list;
                 let count = count as u64;

@@ -44,7 +44,7 @@ pub enum Role {
     Ours,
     /// The hardware's limit.
     Limit,
-    /// An alternative.
+    /// A peer: other software that does the same work.
     Alternative,
 }
 

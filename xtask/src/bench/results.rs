@@ -87,7 +87,7 @@ impl Row {
         self.counts.extend(counts.map(|(name, value)| (name.into(), value)));
     }
 
-    /// Measures an alternative.
+    /// Measures a peer: other software that does the same work.
     pub fn other(&mut self, name: &'static str, run: impl FnMut() -> Result<Sample>) -> Result<()> {
         self.measure(name, Role::Alternative, run).map(drop)
     }

@@ -109,7 +109,7 @@ impl Core {
             }
         }
         drop(state);
-        // None of its work is in flight: its imports of host memory end.
+        // No work of the lost device is in flight, so its imports of host memory can end.
         drop((stages, lost));
         Ok(position)
     }

@@ -1,4 +1,4 @@
-//! Zarr stores, against vectors.
+//! Zarr stores, compared with vectors.
 
 use std::fmt::Debug;
 use std::fs;

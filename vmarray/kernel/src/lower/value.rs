@@ -86,7 +86,8 @@ pub struct Index {
 pub struct Value {
     pub layout: Layout,
     pub node: Node,
-    /// The index for leaves in arrays, tables and views.
+    /// The index of the element that contains the value, if the value is stored in an array, a table, a view
+    /// or the private heap.
     pub index: Option<Index>,
     /// True if this is a reference to a place, not a copy of its value.
     pub is_reference: bool,

@@ -1,4 +1,4 @@
-//! Misuse of operations of several items. A comment behind each line has the compiler's message.
+//! Misuse of barriers, lanes, group memory and lists. A comment behind each line has the compiler's message.
 
 #![allow(unused)]
 

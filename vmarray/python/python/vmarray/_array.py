@@ -180,7 +180,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         from . import array_api
 
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"there is no version {api_version!r} of the array API standard here")
+            raise ValueError(f"version {api_version!r} of the array API standard is not supported; use '2024.12'")
         return array_api
 
     @property
@@ -618,7 +618,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         # block a pool of processes for ever.
         if name == "__cuda_array_interface__":
             raise AttributeError(
-                "items may change and move while they are shown; export them for as long as that takes: "
+                "the array may move its items while another package uses them; prevent this by "
                 "`with array.device_memory() as memory`, or give away a copy: numpy.asarray(array)"
             )
         if name != "_core":
@@ -1285,7 +1285,7 @@ def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **optio
     """
     path = _absolute(path)
     if os.path.exists(path):
-        raise FileExistsError(f"{path} is there already; open it, or remove it")
+        raise FileExistsError(f"{path} exists already; open it, or remove it")
     return Array._of(_core.create(_as_tuple(shape), np.dtype(dtype), path, _checked(options)), path)
 
 

@@ -165,7 +165,7 @@ def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
         source = _zarr().open_array(store, mode=mode)
     shape, dtype = tuple(source.shape), np.dtype(source.dtype)
     if not shape or 0 in shape:
-        raise ValueError(f"an array of shape {shape} has no chunks to be at home in; leave `home` out")
+        raise ValueError(f"an array of shape {shape} has no chunks that could store its pages; leave `home` out")
     rows = chunk_of(source)[0]
 
     def read(page: int) -> np.ndarray[Any, Any]:

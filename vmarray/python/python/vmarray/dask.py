@@ -234,12 +234,12 @@ def to_zarr(
         Further arguments of ``zarr.create_array``: ``compressors``, ``overwrite``, ``attributes``, ...
     """
     if any(np.isnan(extent) for extent in x.shape):
-        raise ValueError("the length of some chunks is not known; call `x.compute_chunk_sizes()` before")
+        raise ValueError("the length of some chunks is not known; call `x.compute_chunk_sizes()` first")
     starts: tuple[int, ...] = (0,) * x.ndim
     if hasattr(store, "chunks") and hasattr(store, "shape"):
         if given or chunks is not None or shards is not None or component is not None:
             names = sorted({**given, **{k: v for k, v in (("chunks", chunks), ("shards", shards)) if v is not None}})
-            raise TypeError(f"the array is there already, with its own {', '.join(names) or 'name'}; leave them out")
+            raise TypeError(f"the array exists already, with its own {', '.join(names) or 'name'}; leave these out")
         target = store
         key = (slice(None),) * x.ndim if region is None else region if isinstance(region, tuple) else (region,)
         key += (slice(None),) * (x.ndim - len(key))
@@ -250,7 +250,7 @@ def to_zarr(
         if len(target.shape) != x.ndim or tuple(stop - start for start, stop, _ in limits) != x.shape:
             raise ValueError(f"items of shape {x.shape} are not written to {limits} of shape {target.shape}")
     elif region is not None:
-        raise TypeError("a region is of an array that is there; open it by zarr.open_array, and give it as the store")
+        raise TypeError("`region` needs an existing array; open it by zarr.open_array, and pass it as the store")
     else:
         if chunks is None:
             chunks = "auto" if shards is not None else tuple(max(1, extent) for extent in x.chunksize)

@@ -334,8 +334,8 @@ impl HomeQueues {
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
             if !is_ordered {
-                // The work is in flight anyway: queues that cannot be ordered after it wait here. The owner
-                // of the ticket gets its result.
+                // A queue cannot be ordered after the work, which is in flight. Wait for its end here; the
+                // owner of the ticket gets its result.
                 let _ = self.device.wait(ticket);
             }
         }
@@ -492,7 +492,7 @@ impl HomeQueues {
                 let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
                     && order_other(of.fetches.first(), ticket, &mut loads.after_others[0]).is_ok();
                 if !is_ordered {
-                    // If the queue cannot be ordered after the ticket, wait here, as `beside` does.
+                    // The queue cannot be ordered after the ticket, so wait here, as `beside` does.
                     let _ = all[lane].device.wait(ticket);
                 }
             }

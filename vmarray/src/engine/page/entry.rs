@@ -175,7 +175,7 @@ impl Entry {
         .map(|s| s.has(HOME))
     }
 
-    /// Ends a share. Returns true if the caller must wake sleepers.
+    /// Ends a shared hold. Returns true if the caller must wake sleepers.
     #[must_use]
     pub(crate) fn unshare(&self, holder: Holder) -> bool {
         let unit = holder.unit();

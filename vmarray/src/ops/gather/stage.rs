@@ -335,7 +335,8 @@ impl<T: Element> GatherStage<T> {
 /// Both places have `len` values, and the places do not overlap.
 #[inline]
 unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
-    // On several channels, most random elements are single: a copy of known length is inlined.
+    // With several channels, most runs of a random list have one element. A copy of constant length is
+    // inlined.
     if len == 1 {
         // SAFETY: guaranteed by the caller.
         unsafe { from.copy_to_nonoverlapping(to, size_of::<T>()) };

@@ -464,7 +464,7 @@ fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
                 of_keys.to_vec(..).unwrap().into_iter().zip(of_values.to_vec(..).unwrap()).collect();
             if outcome.is_ok() {
                 assert!(told.last().is_some_and(|last| last.done_bytes == last.all_bytes), "{told:?}");
-                assert!(stops > 2, "kind {kind}: told {stops} times");
+                assert!(stops > 2, "kind {kind}: the sort reported progress at most {stops} times");
                 break;
             }
             assert_eq!(*outcome.unwrap_err().kind(), ErrorKind::Cancelled, "kind {kind}, stop {stops}");

@@ -305,7 +305,8 @@ impl<'a, D: Device> Scene<'a, D> {
             None
         };
         let memory = own.as_ref().unwrap_or(&self.slots);
-        // A slow device is at least as fast in its memory as over its bus.
+        // Choose the length by the speed of the bus: memory is at least as fast, so the copy takes at most
+        // `COPY_TIME`.
         let half = (memory.bytes() / 2).min(bytes_in(COPY_TIME, speed) as u64) / ELEMENT * ELEMENT;
         if half == 0 {
             return Ok((0, 0));

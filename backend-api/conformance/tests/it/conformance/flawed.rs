@@ -367,7 +367,8 @@ unsafe impl Device for Flawed {
         let mut allocation = self.inner.allocate_host(bytes, kind)?;
         if self.is(Flaw::HostMemoryIsMisaligned) {
             let whole = self.inner.allocate_host(bytes + 64, kind)?;
-            // SAFETY: the memory is longer by as much, and kept until the handle of the part is released.
+            // SAFETY: the memory is 64 bytes longer than the part, and is kept until the handle of the part
+            // is released.
             let part = unsafe { self.inner.import_host(whole.address().add(64), bytes, kind)? };
             self.inner.release_host(std::mem::replace(&mut allocation, part));
             self.state.lock().skewed.insert(allocation.id(), whole);

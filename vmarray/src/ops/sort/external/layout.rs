@@ -185,7 +185,7 @@ impl AreaLayout {
                 while !left.is_empty() {
                     let rooms = once(bucket).chain(strips..strips + lanes).chain(area + 1..strips);
                     let to = rooms.into_iter().find(|room| !free[*room].is_empty());
-                    let to = to.expect("what is free elsewhere is no shorter than an area");
+                    let to = to.expect("the free places of other areas have room for an area");
                     let to = place(&mut left, &mut free[to], &mut moves);
                     self.sort_out(bucket, to, &mut own[bucket], &mut others);
                 }

@@ -57,7 +57,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
 
     /// Splits off the first `len` elements.
     fn take_first(&mut self, len: usize) -> Self {
-        assert!(len <= self.len, "no more than there are");
+        assert!(len <= self.len, "cannot take more elements than the slice has");
         let first = Self { start: self.start, len, lent: PhantomData };
         (self.start, self.len) = (self.start.wrapping_add(len), self.len - len);
         first

@@ -40,10 +40,11 @@ fn a_simulated_device_is_as_fast_as_it_was_made() {
     let builder = simulated(4000).upload_bandwidth(2_000_000_000);
     let (profile, took) = measured(builder);
     assert!(near(profile.read, 4e9) && near(profile.write, 2e9), "{profile:?}");
-    // The way down is done when the way up is half done.
+    // The download ends when half of the upload is done.
     assert!(near(profile.both, 4e9), "{profile:?}");
     assert!(profile.routing.is_empty() && took < Duration::from_secs(1), "{took:?}");
-    // A copy reads and writes. Host memory is not the device's, and its clock stands still meanwhile.
+    // A copy within the device counts the bytes that it reads and writes. A copy in host memory takes no
+    // virtual time, so its speed is unknown.
     assert!(near(profile.device_memory, 8e9) && profile.host_memory == 0, "{profile:?}");
     assert!(near(profile.search, 4e9), "{profile:?}");
     assert!(near(profile.call.as_nanos() as u64, 1000.0), "{profile:?}");
