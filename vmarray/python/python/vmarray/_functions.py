@@ -18,8 +18,8 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
         return _reduce(ufunc, *inputs, **given)
     if method != "__call__" or ufunc.signature is not None:
         raise TypeError(
-            f"vmarray.Array does not support numpy.{ufunc.__name__} in this form; if RAM has room for a copy, use it "
-            "on numpy.asarray(array)"
+            f"vmarray.Array does not support numpy.{ufunc.__name__} in this form; if RAM has room, use it on "
+            "numpy.asarray(array), a copy in RAM"
         )
     if "out" in given and not all(one.dtype.kind in "biuf" and one.dtype.isnative for one in _arrays(inputs, given)):
         if sum(one.nbytes for one in _arrays(inputs, given)) <= _dispatch.RAM_BYTES_MAX:
@@ -739,7 +739,8 @@ def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> A
     if function not in _KNOWN:
         name = f"{function.__module__}.{function.__name__}"
         raise TypeError(
-            f"vmarray.Array does not support {name}; if RAM has room for a copy, use it on numpy.asarray(array)"
+            f"vmarray.Array does not support {name}; if RAM has room, {name} of numpy.asarray(array) "
+            "works on a copy in RAM"
         )
     return _dispatch.called(function, *_KNOWN[function], args, given)
 
