@@ -80,7 +80,7 @@ impl QueueHandle {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug, PartialEq, Eq, Hash)]
-#[must_use = "a handle that is dropped leaves its memory to the device"]
+#[must_use = "dropping the handle does not release the memory: pass it to `release`"]
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
@@ -174,7 +174,7 @@ impl BufferHandle {
 /// let wrong = HostAllocation::new(nowhere, 1 << 20, HostMemory::Pageable);
 /// ```
 #[derive(Debug)]
-#[must_use = "a handle that is dropped leaves its memory to the device"]
+#[must_use = "dropping the handle does not release the memory: pass it to `release_host`"]
 pub struct HostAllocation {
     id: HostId,
     address: NonNull<u8>,

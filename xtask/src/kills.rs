@@ -337,7 +337,7 @@ fn push(
     loop {
         count += 1;
         let index = array.push(words(thread, count))?;
-        ensure!(array.get(index)? == words(thread, count), "element {index} is not what was pushed");
+        ensure!(array.get(index)? == words(thread, count), "element {index} differs from the pushed value");
         let other = array.get(random.index(index + 1))?;
         version((other[0] >> 32) as usize, other)?;
         if random.index(30) == 0 {

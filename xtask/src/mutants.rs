@@ -425,7 +425,7 @@ fn build(
         });
         println!("{} mutants do not compile", wrong.len());
     }
-    bail!("there is no end of mutants that do not compile")
+    bail!("the last build still has mutants that do not compile")
 }
 
 fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>, runs: usize) -> Result<Build> {

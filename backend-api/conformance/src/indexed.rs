@@ -171,7 +171,7 @@ pub(super) fn elements_in_pages<D: Device>(
         }
         let mut memory: Vec<_> = (0..bases.len()).map(read).collect();
         let at = |index: u64| {
-            let (base, behind) = view.place(index).expect("an element that is there");
+            let (base, behind) = view.place(index).expect("an existing element");
             let place = bases.iter().position(|other| *other == base).expect("a place of the view");
             let start = (base.offset() + behind) as usize;
             (place, start..start + size)

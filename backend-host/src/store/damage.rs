@@ -366,7 +366,7 @@ fn expect_sound(
         }
     };
     let Some(volume) = open(true) else {
-        assert!(open(false).is_none(), "what cannot be read is not written to");
+        assert!(open(false).is_none(), "a store that cannot be read cannot be opened for writing");
         return count(&counts.refused);
     };
     let [commit, seven, square] = volume.note();

@@ -197,7 +197,7 @@ impl NpyFile {
             return Err(Error::ShapeMismatch { path: path.clone(), expected: outer, found: shape.to_vec() });
         }
         if header.is_first_fastest && shape.len() < header.shape.len() {
-            let what = "elements that are arrays do not lie together in Fortran order; \
+            let what = "the parts of an array element are not contiguous in Fortran order; \
                         write the file by np.save of np.ascontiguousarray";
             return Err(Error::unsupported(path, what));
         }

@@ -59,7 +59,7 @@ pub fn check(descr: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     if descr.has_object() || descr.itemsize() == 0 {
         let what = if descr.has_object() { "items refer to Python objects" } else { "items have no bytes" };
         return Err(PyTypeError::new_err(format!(
-            "arrays of dtype {descr} cannot be kept on devices: its {what}; use numbers, bool, or structures and \
+            "devices cannot store arrays of dtype {descr}: its {what}; use numbers, bool, or structures and \
              strings of a fixed length"
         )));
     }

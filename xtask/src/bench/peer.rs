@@ -31,7 +31,7 @@ pub fn run(template: &str, setup: &Setup) -> Result<Results> {
         bail!("`{command}` ended with {} and printed no results", output.status);
     }
     if !output.status.success() {
-        println!("`{command}` ended with {}; what it printed before is used", output.status);
+        println!("`{command}` ended with {}; its output up to then is used", output.status);
     }
     Ok(results)
 }

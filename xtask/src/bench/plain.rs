@@ -98,7 +98,7 @@ pub fn search<T: Sync>(
     on_threads(threads, |thread| {
         let part = part(elements.len(), threads, thread, 1);
         let found = elements[part.clone()].iter().filter(|element| matches(element)).count();
-        ensure!(black_box(found) == 0, "the search found a value that is not there");
+        ensure!(black_box(found) == 0, "the search found a value that the array does not contain");
         Ok((part.len() * size_of::<T>()) as f64)
     })
 }

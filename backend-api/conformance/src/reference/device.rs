@@ -217,7 +217,7 @@ struct Reached<'a> {
 
 impl<'a> Reached<'a> {
     fn place(&self, view: usize, element: u64, offset: u32) -> DeviceSpan<'a> {
-        let (base, before) = self.views[view].place(element).expect("an element that is there");
+        let (base, before) = self.views[view].place(element).expect("an existing element");
         base.plus(before + u64::from(offset))
     }
 }

@@ -52,7 +52,7 @@ def _has_gaps(dtype: np.dtype[Any]) -> bool:
 
 def _check_order(order: str) -> None:
     if order not in ("C", "K", "A"):
-        raise TypeError(f"items of vmarray.Array lie in the order 'C', not {order!r}; leave `order` out")
+        raise TypeError(f"vmarray.Array stores items in the order 'C', not {order!r}; leave `order` out")
 
 
 def _is_number(value: Any) -> bool:
@@ -606,7 +606,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __reduce__(self) -> Any:
         if self._path is None:
             raise TypeError(
-                "only an array that is a file can be pickled, by its name; make it by vmarray.create, or pickle "
+                "only an array in a file can be pickled, by the path; make it by vmarray.create, or pickle "
                 "numpy.asarray(array)"
             )
         if not self.closed and self._mode != "r":
@@ -790,7 +790,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if not isinstance(out, np.ndarray) or out.dtype != self.dtype or out.shape != self.shape:
             raise ValueError(f"out must be an array of NumPy of shape {self.shape} and dtype {self.dtype}")
         if not (out.flags.c_contiguous and out.flags.writeable):
-            raise ValueError("out must be C-contiguous and writable: numpy.ascontiguousarray makes a copy that is")
+            raise ValueError("out must be C-contiguous and writable; numpy.ascontiguousarray makes such a copy")
         self._core.read_into(out)
         return out
 
@@ -1131,7 +1131,8 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     kind = np.dtype(dtype)
     if kind.kind not in "iufc":
         return asarray(_numpy.arange(start, stop, step, dtype=kind), **options)
-    # As NumPy does: a division gives the number of items, which are multiples of the difference of the first two.
+    # Like NumPy, compute the number of items by a division, and the items as multiples of the step between the first
+    # two.
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
@@ -1266,7 +1267,7 @@ def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Arr
 
     if not isinstance(values, Array) and is_on_card(values):
         if copy is False:
-            raise BufferError("items on a card are copied to an array; leave `copy` out")
+            raise BufferError("items on a GPU cannot be used without a copy; leave `copy` out")
         return copied_on_card(values, options)
     return asarray(np.from_dlpack(values), copy=copy, **options)
 
@@ -1359,5 +1360,5 @@ _OPTIONS = {"devices", "cache_bytes", "page_len", "max_len", "checksums"}
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     unknown = set(options) - _OPTIONS
     if unknown:
-        raise TypeError(f"there is no option {min(unknown)!r}; there are {', '.join(sorted(_OPTIONS))}")
+        raise TypeError(f"there is no option {min(unknown)!r}; the options are {', '.join(sorted(_OPTIONS))}")
     return options

@@ -75,14 +75,14 @@ class DeviceMemory:
         # No stream has to wait, because all of the library's work on the items ended before the export.
         exported = self._used()
         if copy or (dl_device is not None and tuple(dl_device) != exported.device):
-            raise BufferError("the items are given away where they lie; copy what they are taken as")
+            raise BufferError("the items are exported in place, without a copy; copy the resulting tensor")
         return exported.capsule(max_version is not None and max_version[0] >= 1)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         exported = self._used()
         if exported.device[0] != _CUDA:
-            raise AttributeError("the items do not lie on an NVIDIA card; take them by numpy.from_dlpack")
+            raise AttributeError("the items are not on an NVIDIA GPU; use numpy.from_dlpack")
         self._shown = exported
         return {
             "shape": exported.shape,

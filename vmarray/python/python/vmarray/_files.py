@@ -136,7 +136,7 @@ def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
     """Returns a function that creates a ``zarr`` array; the arguments are parameters of ``zarr.create_array``."""
     for name in ("shape", "dtype", "data"):
         if name in given:
-            raise TypeError(f"the array that is written has its own {name}; leave `{name}` out")
+            raise TypeError(f"the written array determines its {name}; leave `{name}` out")
     if given.get("shards") is not None and given.get("chunks") in (None, "auto"):
         # One chunk fills a shard; zarr's own choice of chunks ignores shards.
         given["chunks"] = given["shards"]

@@ -242,7 +242,7 @@ class Ragged:
         (1000, np.float32(749250.0))
         """
         if self._stop is not None:
-            raise InvalidError("only what shows all rows can grow; append to that")
+            raise InvalidError("this object shows only some rows, and cannot grow; append to the object with all rows")
         batch, items = [], 0
         for row in rows:
             given = np.asarray(row)

@@ -191,7 +191,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 def reshape(x: Array, /, shape: Any, *, copy: Any = None) -> Array:
     """The same items in another shape."""
     if copy is False and x._core.reshaped(shape) is None:
-        raise ValueError("the items do not lie so that another shape is a view; leave `copy` out")
+        raise ValueError("this shape needs a copy of the items; leave `copy` out")
     return x.copy().reshape(shape) if copy else x.reshape(shape)
 
 

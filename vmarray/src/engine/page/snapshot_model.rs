@@ -221,7 +221,11 @@ fn no_thread_writes_to_a_page_that_a_snapshot_saves() {
             });
             marks.mark_all(&*array);
             let saved = array.value(0);
-            assert_eq!(saved, writer.join().unwrap(), "what was written before, and no more");
+            assert_eq!(
+                saved,
+                writer.join().unwrap(),
+                "the snapshot has all earlier writes, and no later ones"
+            );
             drop(making);
         });
     }

@@ -326,15 +326,15 @@ impl ExternalSort<'_> {
             while coming.len() < 2
                 && let Some(job) = next.next()
             {
-                let to =
-                    free.pop().expect("a card has room for two pieces beside those that are sorted and go");
+                let to = free.pop().expect("a GPU has room for two pieces more than it sorts and downloads");
                 coming.push_back((to, card.copy(&self.ram, &uploads, &job.from, to.keys, true)?));
             }
             if (number, at) == (0, 0) {
                 meanwhile();
             }
             let come = coming.pop_front().zip(free.pop());
-            let ((from, tickets), beside) = come.expect("a piece comes, and there is room beside it");
+            let ((from, tickets), beside) =
+                come.expect("a piece is being uploaded, and another place is free");
             wait_for(device, tickets)?;
             let counts = sorter.counts(from, keys)?;
             let sorted = sorter.sort(keys, &counts, from, beside).map_err(|(_, error)| error)?;

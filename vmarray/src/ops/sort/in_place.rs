@@ -405,7 +405,7 @@ impl<'s> InPlace<'s, '_> {
         let Buckets { all, free, .. } = buckets;
         for of in all.iter_mut().chain([bucket]) {
             for (at, block) in of.blocks.iter_mut().enumerate().filter(|(_, block)| **block < end) {
-                let to = free.pop().expect("a block is free for each block that is moved here");
+                let to = free.pop().expect("there is a free block for each moved block");
                 let filled = self.block.min(of.keys - at as u64 * self.block);
                 moves.push((std::mem::replace(block, to), to, filled));
             }

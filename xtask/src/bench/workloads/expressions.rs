@@ -105,7 +105,7 @@ fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
             let amount = share * bytes;
             row.measure("ours", Role::Ours, || calls(setup.calls(), amount, || of_source(what)))?;
             let copied = source.stats().total().bytes_to_device;
-            ensure!(copied == 0, "a source that is on the devices was copied");
+            ensure!(copied == 0, "the source was copied to the devices again");
             row.other("array", || calls(setup.calls(), amount, || of_array(what)))?;
             row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))
         })?;

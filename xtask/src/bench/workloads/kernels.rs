@@ -550,7 +550,7 @@ fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
         let by_hand = stage.by_hand("taken", (few / 256, 256), few as f64, vec![near, few as u64], &[]);
         let ours = || calls(stage.calls, items as f64, || Ok(taken::run((&mut out,))?));
         compare(bench, &what, unit, stage.native.is_some(), ours, by_hand)?;
-        ensure!(out.get(items - 1)? == items as u32, "{what}: another element's memory");
+        ensure!(out.get(items - 1)? == items as u32, "{what}: an item read the memory of another item");
     }
     let height = if on_card { 2048 } else { 16 };
     let what = format!("median-13x13/{WIDTH}x{height}");
@@ -592,7 +592,7 @@ fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
         };
         compare(bench, &what, unit, stage.native.is_some(), ours, by_hand)?;
         let truth = values.iter().cycle().take(len).filter(|value| **value < 125).count();
-        ensure!(found.len() == truth, "{what}: {} of {truth} elements", found.len());
+        ensure!(found.len() == truth, "{what}: {} elements instead of {truth}", found.len());
     }
     Ok(())
 }

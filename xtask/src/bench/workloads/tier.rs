@@ -210,7 +210,7 @@ impl Forgotten {
         drop(self.end);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if self.is_refused.load(Ordering::Relaxed) {
-            println!("    The system does not forget files: what is called the file came from RAM.");
+            println!("    The system keeps files in its page cache, so measurements of the file read RAM.");
         }
         Ok(())
     }

@@ -246,7 +246,7 @@ impl AreaLayout {
 
 /// Moves the first elements of a range to the last free range, as many as fit. Returns their new place.
 fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<Move>) -> Range<usize> {
-    let room = free.last_mut().expect("there is room for what is moved");
+    let room = free.last_mut().expect("the free ranges have room for all moved elements");
     let len = left.len().min(room.len());
     let to = room.start..room.start + len;
     moves.push((left.start..left.start + len, to.start));
