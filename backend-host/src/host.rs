@@ -189,7 +189,8 @@ impl HostDevice {
 
     /// Refuses more memory than the machine has, unless the device's account already excludes that.
     fn expect_ram(&self, operation: &'static str, bytes: u64, commit: Commit) -> Result<()> {
-        // The system would return addresses, and kill the program when it uses them.
+        // Check the free RAM, because the system returns addresses without it, and kills the program when it
+        // writes to them.
         if self.bounded || commit == Commit::Proven {
             let available = system_memory(operation)?.usable_bytes();
             if bytes > available && bytes <= self.capacity.total_bytes() {

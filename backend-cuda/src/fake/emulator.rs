@@ -648,7 +648,8 @@ fn convert(words: &[&str], a: u64) -> Option<u64> {
         }
         ("f64", _, "rn") if !from.starts_with('f') => (integer(from, a) as f64).to_bits(),
         (_, "f32" | "f64", "rzi") => {
-            // Saturates; what it makes of a NaN differs from card to card.
+            // The conversion saturates. The result for a NaN depends on the GPU, so tests must not rely on
+            // it.
             let value = float(from, a);
             let (low, high) = match (to.starts_with('s'), bits_of(to)) {
                 (true, bits) => (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1),

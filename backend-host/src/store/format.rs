@@ -389,7 +389,7 @@ impl Record {
             if version == 2 { [0; 3] } else { [reader.u64()?, reader.u64()?, reader.u64()?] };
         let commit = CommitId { number: commit_number, token };
         if version > 2 {
-            // Of the head, which is a part of the record.
+            // Skip the checksum of the head, because the checksum of the record covers the head, too.
             reader.u64()?;
         }
         let changes = usize::try_from(count).ok()?.checked_mul(CHANGE_BYTES)?;

@@ -92,8 +92,8 @@ impl Entry {
         })
     }
 
-    /// Puts the page in a slot, with the bytes of the file at the claim or later. Returns true if the claim
-    /// is still valid.
+    /// Records that the slot has the page's bytes, which were read from the file after the claim. Returns
+    /// false, without an effect, if a write has made the claim invalid.
     pub fn loaded(&mut self, claim: u32, slot: Slot) -> bool {
         let holds = self.state == State::Loading && self.writes == claim;
         if holds {

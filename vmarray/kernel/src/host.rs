@@ -182,7 +182,8 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, true)
 }
 
-/// Returns the native code like [`host_form`], for a result with `axes` axes. If `returns` is true, for the
+/// Returns the native code like [`host_form`], for a result with `axes` axes; 0 means the number of axes of
+/// the kernel's place. Returns `None` for more than four axes. If `returns` is true, the code is for the
 /// lowered form that [returns values](crate::lower_returning).
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {

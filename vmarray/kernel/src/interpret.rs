@@ -9,8 +9,7 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// Returns the host form for launches whose results have `axes` axes; 0 means the number of axes of the
-/// kernel's place. `None` for more than four axes.
+/// The argument of one parameter of an interpreted kernel.
 #[derive(Debug)]
 pub enum Argument<'s> {
     /// No data, for a parameter that is the item's place.

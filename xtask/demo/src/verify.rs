@@ -136,7 +136,7 @@ mod tests {
 
         let wrong: [&dyn Fn(&mut Answers); 9] = [
             &|answers| answers.lookups[77].hash = Hash::EMPTY,
-            // A single one of them may be at a place at which its strains are equal.
+            // Change all answers, because a single one may be at a place at which both strains are equal.
             &|answers| answers.lookups.iter_mut().for_each(|it| it.strain ^= 1),
             &|answers| answers.lookups[0].place += genome.words() * 8,
             &|answers| answers.records.swap(5, 8),

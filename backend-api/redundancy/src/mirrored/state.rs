@@ -347,7 +347,7 @@ impl State {
     /// Returns the newest part of each queue that is in flight on a device.
     pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
         let newest = |log: &QueueLog| {
-            // Work of other queues before an order is not work of this device.
+            // Skip orders between queues: their parts are work of other queues.
             let own = log.entries.iter().rev().filter(|entry| !entry.is_order);
             let parts = own.flat_map(|entry| &entry.parts);
             parts.into_iter().find(|part| part.member == id).map(|part| part.ticket)

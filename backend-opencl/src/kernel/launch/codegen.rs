@@ -500,7 +500,7 @@ impl<'a> Writer<'a> {
         if label.leaves {
             self.line(&format!("after_{site}:;"));
         }
-        // After a loop, the items whose budget ended them before the next iteration.
+        // Items that exceeded the budget before an iteration continue here.
         self.arrived(site);
     }
 

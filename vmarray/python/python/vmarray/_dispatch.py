@@ -130,7 +130,7 @@ def _signature(function: Any) -> inspect.Signature | None:
 
 
 def _bound(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments that have no default by their places, and others by NumPy's names, unless they are the default."""
+    """Splits arguments by NumPy's signature: positional ones without a default, and named ones unlike their default."""
     signature = _signature(function)
     if signature is None:
         return args, given
@@ -178,9 +178,13 @@ def called(
 ) -> Any:
     """The result of a NumPy function for arrays of this package.
 
-    A function that makes views, or asks about shapes and dtypes, is always the package's. Any other is computed by
-    the package for numbers that devices know, by keywords that it has, and else by NumPy on copies in RAM. One that
-    moves items takes any dtype when there are too many bytes for that. A search of few bytes is NumPy's.
+    The implementation of this package always computes functions that make views, or return shapes and dtypes. For
+    other functions, the choice depends on the arguments:
+
+    - NumPy computes sorts and searches of few bytes, on copies in RAM.
+    - The package computes numbers that devices support, if its implementation has all given arguments.
+    - The package moves items of any dtype, if there are too many bytes for copies in RAM.
+    - NumPy computes everything else, on copies in RAM.
     """
     places, named = _bound(function, args, given)
     for name in ("where", "keepdims", "out"):

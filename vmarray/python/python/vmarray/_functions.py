@@ -81,7 +81,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
 
 
 def _types(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any) -> tuple[Any, ...]:
-    """The types that a function converts its operands to, and gives."""
+    """The dtypes of a function's converted operands, followed by the dtypes of its results, as NumPy selects them."""
     try:
         return _ufuncs.resolved(ufunc, tuple(map(_ufuncs.kind, inputs)), dtype, casting)
     except TypeError:
@@ -276,7 +276,7 @@ def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: boo
 
 
 def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> Any:
-    """A result along an axis, with this axis if it is to be kept, or written to where it is wanted."""
+    """Returns a result along an axis: with the axis as one of length 1 if `keepdims`, and in `out` if it is given."""
     if keepdims:
         result = result.reshape([1 if at == axis else one for at, one in enumerate(array.shape)])
     if out is None:
@@ -286,7 +286,7 @@ def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> A
 
 
 def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
-    """Extremes along an axis by cards; None if they do not have them: of NaNs, which are extremes of NumPy's alone."""
+    """Extremes along an axis, computed by GPUs. None if GPUs cannot compute them, for example with NaNs."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return None
     if not (is_anywhere or array._core.is_on_cards):

@@ -61,7 +61,7 @@ def _mirrored(places: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]
     return np.minimum(places % around, around - places % around) if extent > 1 else places * 0
 
 
-#: Which items of an axis of an extent are shown at places beyond it, as ``numpy.pad`` has them; -1 is none.
+#: For each mode of ``numpy.pad``, the index of the item that is read at a place beyond the axis; -1 means none.
 _BEYOND: dict[str, Any] = {
     "constant": lambda places, extent: np.where((places < 0) | (places >= extent), -1, places),
     "edge": lambda places, extent: np.clip(places, 0, extent - 1),

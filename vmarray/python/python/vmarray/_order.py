@@ -501,7 +501,7 @@ def percentile(
     """Like ``numpy.percentile``; see `quantile`."""
     array = _array.asarray(array)
     whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
-    # An array, because NumPy takes a scalar of 64 bits for a number of Python.
+    # Pass an array, because NumPy treats a scalar of 64 bits like a number of Python.
     share = np.asarray(np.true_divide(q, whole))
     return quantile(array, float(share) if type(q) in (int, float) and _KEEPS_SHARES else share, axis, out, method, keepdims)
 

@@ -23,7 +23,7 @@ _MOST = 2**64 - 1
 
 
 def _growing(dtype: DTypeLike, options: dict[str, Any]) -> Array:
-    """An array without items that can have any number of them, where devices have such memory."""
+    """An empty array that can grow: to any length if the devices support it, and unless `max_len` is given."""
     if "max_len" in options:
         return _array.empty(0, dtype, **options)
     try:

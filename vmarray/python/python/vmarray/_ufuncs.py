@@ -68,7 +68,7 @@ def _in_ram(number: Any) -> Any:
 
 
 def _few(operand: Any) -> Any:
-    """An operand without items, where it has axes."""
+    """An operand of the same dtype without items, or the operand itself if it has no axes."""
     return np.empty(0, operand.dtype) if np.ndim(operand) else operand
 
 

@@ -181,7 +181,7 @@ def _cuts(start: int, stop: int, step: int) -> tuple[int, ...]:
 
 
 def _whole_chunks(x: da.Array, unit: tuple[int, ...], starts: tuple[int, ...]) -> da.Array:
-    """The same in chunks that end where stored ones do, so that no two tasks write to one; about as long as before."""
+    """The same array in similar chunks that end at stored chunks' ends, so each stored chunk has one writing task."""
     fits = all(
         (start + int(end)) % step == 0
         for sizes, step, start in zip(x.chunks, unit, starts)

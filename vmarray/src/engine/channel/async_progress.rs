@@ -223,7 +223,7 @@ impl Channel {
             };
             frames.pop();
             request.is_first.store(true, Ordering::Relaxed);
-            // The thread that is blocked by the load can help then.
+            // Wake a thread that waits for the page, so that it can help with the load.
             wakes.add(request.page, before.any(WAITED));
             if before.any(HOME) {
                 loads.push(Load { page: request.page, frame, then: LoadFor::Leave, id: 0 });

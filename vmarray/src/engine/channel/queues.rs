@@ -64,7 +64,7 @@ impl Queues {
         {
             let _ = queue.set(new);
         }
-        // A device may have no more queues.
+        // If the device can create no further queue, use the first one.
         queue.get().map_or((0, &self.first), |queue| (at, queue))
     }
 
