@@ -43,9 +43,9 @@ impl CardHealth {
     #[must_use]
     pub fn wants_replacement(&self) -> Option<&'static str> {
         if self.remap_failed == Some(true) {
-            Some("a row of its memory has errors and no spare row is left: replace the card")
+            Some("a row of its memory has errors and no spare row is left: replace the GPU")
         } else if self.retirement_pending == Some(true) {
-            Some("pages of its memory have errors and are still in use: reset the card, or replace it")
+            Some("pages of its memory have errors and are still in use: reset the GPU, or replace it")
         } else {
             None
         }

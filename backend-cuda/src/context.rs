@@ -174,7 +174,12 @@ impl Context {
             return *is_reached;
         }
         let is_reached = self.open_to(other).unwrap_or_else(|code| {
-            tracing::debug!(?code, from = self.ordinal, to = other.ordinal, "a card cannot be reached");
+            tracing::debug!(
+                ?code,
+                from = self.ordinal,
+                to = other.ordinal,
+                "a GPU cannot access the memory of another"
+            );
             false
         });
         peers.push((other.generation, is_reached));

@@ -86,7 +86,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// use backend_api::{Device, Fill};
 /// use backend_cuda::{CudaDevice, Options};
 /// use cust::memory::{CopyDestination, DeviceBuffer};
-/// // Fails where there is no card or no driver.
+/// // Fails without a GPU or a driver.
 /// if let Ok(context) = cust::quick_init() {
 ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
 ///     let queue = device.create_queue()?;
@@ -132,7 +132,7 @@ impl CudaDevice {
     pub fn open_with(index: u32, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index).map_err(|_| {
-            Error::new(ErrorKind::InvalidArgument, "open").with_detail(format!("card {index} does not exist"))
+            Error::new(ErrorKind::InvalidArgument, "open").with_detail(format!("GPU {index} does not exist"))
         })?;
         let card = Card::describe(driver, ordinal).map_err(|code| refused(code, "open"))?;
         let context =
@@ -153,7 +153,7 @@ impl CudaDevice {
             let context = Context::current(driver).map_err(|code| refused(code, OPERATION))?;
             context.ok_or_else(|| {
                 Error::new(ErrorKind::InvalidArgument, OPERATION)
-                    .with_detail("no primary context of a card is current on this thread")
+                    .with_detail("no primary context of a GPU is current on this thread")
             })
         })
     }
@@ -458,7 +458,7 @@ unsafe impl Device for CudaDevice {
         let memory = memory.map_err(|code| match code {
             Code::NOT_SUPPORTED => self.core.here(
                 Error::new(ErrorKind::Unsupported, OPERATION)
-                    .with_detail("the driver, or the card, does not manage virtual memory")
+                    .with_detail("the driver or the GPU does not manage virtual memory")
                     .with_advice("install a newer driver, or allocate all of it at once"),
             ),
             code => self.out_of_memory(OPERATION, bytes, code),

@@ -18,7 +18,7 @@
 //!   are prepared together form one module.
 //! - No call depends on the current context of the calling thread; each call restores it at its end.
 //!
-//! # Other users of the card
+//! # Other users of the GPU
 //!
 //! A device uses the GPU's primary context, as the CUDA runtime, `cudarc` and `cust` do, or a context that
 //! it [adopts](CudaDevice::adopt). With the feature `cust`, this crate and `cust` exchange memory without

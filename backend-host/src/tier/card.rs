@@ -348,7 +348,7 @@ impl Lane {
             if error.kind() != ErrorKind::PinRefused {
                 return Err(error);
             }
-            tracing::debug!(%error, "pages are copied to and from a card through pageable memory");
+            tracing::debug!(%error, "pages are copied to and from a GPU through pageable memory");
             HostBuffer::new(device, bytes, HostMemory::Pageable)
         })?;
         Ok(Self { queue: Queue::new(device)?, host })

@@ -311,7 +311,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The device of this card: the shared one of the process, or another one for the caller alone.
+    /// Opens the device: the shared one of the process, or a new one for the caller alone.
     fn open(&self, separate: bool) -> Result<Arc<AnyDevice>, backend_api::Error> {
         let (device, is_new) = match separate {
             true => (Arc::new((self.open)()?), true),
@@ -501,7 +501,7 @@ impl Discovery {
             let broken = report.absences.iter().filter(|absence| absence.kind == AbsenceKind::Unusable);
             broken.for_each(crate::base::trace::host_ram_instead);
         }
-        // A card that could not be opened is tried again by the next call.
+        // The next call tries again to open a GPU that could not be opened.
         if all_opened && !self.separate {
             open_devices::remember_choice(self, cards);
         }
@@ -636,7 +636,7 @@ mod tests {
         DeviceInfo::new(backend, name, kind, identity)
     }
 
-    /// Two NVIDIA cards, each in two backends, an AMD card, an integrated GPU, PoCL, and host RAM.
+    /// Two NVIDIA GPUs, each in two backends, an AMD GPU, an integrated GPU, PoCL, and host RAM.
     fn rig() -> Vec<DeviceInfo> {
         let mut twin = device("opencl", "NVIDIA B", DeviceKind::DiscreteGpu, "uuid:b");
         twin.aliases = vec!["pci:2".into()];
@@ -736,7 +736,7 @@ mod tests {
         let (chosen, report) = used("", &[0]);
         // The GPU is not used through OpenCL either, although OpenCL lists it as its first device.
         assert_eq!(chosen, [1, 4]);
-        let reason = "a row of its memory has errors and no spare row is left: replace the card, or name it by \
+        let reason = "a row of its memory has errors and no spare row is left: replace the GPU, or name it by \
                       number or identity to use it nevertheless";
         assert_eq!(report.devices[0].1, Choice::LeftOut(reason.into()));
         assert_eq!(report.devices[2].1, Choice::LeftOut(reason.into()));

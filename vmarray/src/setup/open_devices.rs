@@ -10,7 +10,7 @@ use crate::setup::any::AnyDevice;
 use crate::setup::discovery::Discovery;
 use crate::setup::inherited;
 
-/// Names a card for as long as the process runs.
+/// Key of a device, which stays valid while the process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CardKey {
     pub(crate) backend: &'static str,

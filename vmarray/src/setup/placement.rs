@@ -33,7 +33,7 @@ use stripe_pattern::stripe_pattern;
 /// array of 5 GB on three GPUs: one of 11 GB behind a PCIe lane (0.8 GB/s), and two of 8 GB and 2 GB behind
 /// four lanes each (3.2 GB/s):
 ///
-/// | placement | channels | bytes by card | all together |
+/// | placement | channels | bytes on each GPU | all together |
 /// |---|---|---|---|
 /// | `Equal` | 1, 1, 1 | 1.67, 1.67, 1.67 GB | 2.4 GB/s |
 /// | `Capacity` | 16, 12, 3 | 2.58, 1.94, 0.48 GB | 1.55 GB/s |

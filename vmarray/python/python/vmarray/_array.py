@@ -116,7 +116,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     __array_priority__ = 100.0
 
     def __init__(self) -> None:
-        raise TypeError("arrays are made by vmarray.zeros, asarray, create, open and others")
+        raise TypeError("vmarray.Array cannot be called; use vmarray.zeros, asarray, create or open")
 
     @classmethod
     def _of(cls, core: Core, path: str | None = None, mode: str = "r+") -> Array:
@@ -512,7 +512,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("the items are on devices: an array of NumPy is a copy of them; leave `copy` out")
+            raise ValueError("NumPy needs a copy of items on devices; leave `copy` out")
         array = self._core.read()
         return array if dtype is None else array.astype(dtype, copy=False)
 

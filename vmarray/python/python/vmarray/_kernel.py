@@ -413,7 +413,7 @@ class Kernel:
         """Runs a kernel with neighbours. Inner items read sections of the arrays, one for each offset. Items near an
         edge are computed from padded copies."""
         if beyond[0] not in _BEYOND:
-            raise TypeError(f"kernels have not the boundary {beyond[0]!r}: it is one of {', '.join(_BEYOND)}")
+            raise TypeError(f"kernels do not support the boundary {beyond[0]!r}; use one of {', '.join(_BEYOND)}")
         if 0 in shape:
             return self._each_alone(arrays, shape)
         arrays = [one._fitted(shape) if isinstance(one, Array) else one for one in arrays]

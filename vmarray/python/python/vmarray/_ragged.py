@@ -189,7 +189,7 @@ class Ragged:
     def _taken(self, rows: NDArray[Any]) -> Ragged:
         """Copies of rows, whose items come by one list."""
         if rows.size and (rows.dtype.kind not in "ui" or rows.ndim != 1):
-            raise IndexError("rows are taken by an integer, a slice, or integers along one axis")
+            raise IndexError("the index of rows must be an integer, a slice, or integers along one axis")
         rows = rows.astype(np.int64)
         if rows.size and not (-len(self) <= rows.min() and rows.max() < len(self)):
             raise IndexError(f"a row is out of bounds for {len(self)} rows")

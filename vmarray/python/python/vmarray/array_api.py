@@ -87,7 +87,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
     is_same = isinstance(obj, Array) and (dtype is None or dtype == obj.dtype)
     if copy is False and not is_same:
         kind = f"an array of dtype {obj.dtype}" if isinstance(obj, Array) else f"a value of type {type(obj).__name__}"
-        raise ValueError(f"{kind} becomes such an array by a copy only; leave `copy` out")
+        raise ValueError(f"{kind} must be copied for this array; leave `copy` out")
     if isinstance(obj, Array) and not copy:
         return obj if is_same else obj.astype(dtype)
     return _array.array(obj, dtype, **_options(device))
@@ -272,7 +272,7 @@ def cumulative_prod(x: Array, /, *, axis: Any = None, dtype: Any = None, include
 
 def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: Any, initial: int) -> Array:
     if axis is None and x.ndim != 1:
-        raise ValueError("an array of several axes is cumulated along one; give it")
+        raise ValueError("an array of several axes needs the argument `axis`")
     own = np.lib.array_utils.normalize_axis_index(axis or 0, x.ndim)
     result = function(x, own, dtype)
     if not include_initial:

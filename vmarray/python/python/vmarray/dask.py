@@ -248,7 +248,7 @@ def to_zarr(
         limits = [one.indices(extent) for one, extent in zip(key, target.shape)]
         starts = tuple(one[0] for one in limits)
         if len(target.shape) != x.ndim or tuple(stop - start for start, stop, _ in limits) != x.shape:
-            raise ValueError(f"items of shape {x.shape} are not written to {limits} of shape {target.shape}")
+            raise ValueError(f"items of shape {x.shape} do not fit into {limits} of an array of shape {target.shape}")
     elif region is not None:
         raise TypeError("`region` needs an existing array; open it by zarr.open_array, and pass it as the store")
     else:
