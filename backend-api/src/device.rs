@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use crate::kernel::KernelFacts;
 use crate::{
-    BufferHandle, Compute, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, Launch,
-    MemoryStatus, QueueHandle, Reach, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
+    BufferHandle, DeviceInfo, DeviceSpan, Error, ErrorKind, HostAllocation, Launch, MemoryStatus,
+    QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
 };
 
 /// Progress of a queue: the state of its work up to a ticket.
@@ -175,8 +175,8 @@ pub trait Addresses: Send + Sync {
 /// A GPU, or a substitute for one.
 ///
 /// The [crate's documentation](crate) states the rules for all methods; each method lists its own rules.
-/// The conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward);
-/// [`requests!`](crate::requests) implements all methods that submit work by one expression.
+/// The conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward). A device that
+/// only stores pages implements the 14 required methods, and two kinds of [`Request`]: copies and fills.
 ///
 /// - Any thread may call any method at any time. `dyn Device` is a type.
 /// - No method panics because of a caller's argument, a driver or a full device.
@@ -212,7 +212,7 @@ pub trait Addresses: Send + Sync {
 ///
 /// ```
 /// use std::task::Waker;
-/// use backend_api::{Commit, Device, DeviceKind, ErrorKind, HostMemory, Progress, Transfer};
+/// use backend_api::{Commit, Device, DeviceKind, ErrorKind, HostMemory, Progress, Request, Transfer};
 /// let device = backend_host::HostDevice::new(1000)?;
 /// assert_eq!((device.info().kind, device.memory()?.free_bytes), (DeviceKind::HostMemory, 1000));
 /// let (copies, others) = (device.create_queue()?, device.create_queue()?);
@@ -223,9 +223,11 @@ pub trait Addresses: Send + Sync {
 /// // SAFETY: the array outlives the import, and is not touched before it is released.
 /// let own = unsafe { device.import_host(address, words.len(), HostMemory::Pageable)? };
 ///
-/// let up = device.submit(&copies, &[Transfer::Upload { from: own.at(0), to: buffer.at(0), bytes: 5 }])?;
+/// let up = [Transfer::Upload { from: own.at(0), to: buffer.at(0), bytes: 5 }];
+/// let up = device.submit(&copies, &Request::Copies(&up, None))?;
 /// device.order_after(&others, up)?;
-/// let down = device.submit(&others, &[Transfer::Download { from: buffer.at(0), to: own.at(6), bytes: 5 }])?;
+/// let down = [Transfer::Download { from: buffer.at(0), to: own.at(6), bytes: 5 }];
+/// let down = device.submit(&others, &Request::Copies(&down, None))?;
 /// device.wait(down)?;
 /// assert_eq!(device.poll(up)?, Progress::Done);
 /// device.wake(up, Waker::noop().clone());
@@ -233,7 +235,8 @@ pub trait Addresses: Send + Sync {
 /// assert_eq!(&words, b"there there");
 ///
 /// // Memory and queues can be released without a wait.
-/// device.submit(&copies, &[Transfer::Download { from: buffer.at(0), to: host.at(0), bytes: 64 }])?;
+/// let last = [Transfer::Download { from: buffer.at(0), to: host.at(0), bytes: 64 }];
+/// device.submit(&copies, &Request::Copies(&last, None))?;
 /// device.release_host(host);
 /// device.release(buffer);
 /// device.release_queue(copies);
@@ -254,27 +257,32 @@ pub trait Addresses: Send + Sync {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Built-in kernels; the requests' documentation describes each:
+/// Work of kernels; the requests' documentation describes each kind:
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
-/// use backend_api::{Commit, Compute, Device, Elements, Fill, Gather, HostMemory, Scatter, Search, racy};
+/// use backend_api::{
+///     Commit, Compute, Device, Elements, Fill, Gather, HostMemory, Request, Scatter, Search, racy,
+/// };
 /// let device = backend_host::HostDevice::new(1000)?;
 /// let (queue, buffer) = (device.create_queue()?, device.allocate(64, Commit::Lazy)?);
 /// let host = device.allocate_host(Compute::partials_bytes() as usize, HostMemory::Pageable)?;
-/// device.fill(&queue, &Fill { to: buffer.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+/// device.submit(&queue, &Request::Fill(&Fill { to: buffer.at(0), bytes: 9, pattern: &[1, 2, 3] }))?;
 /// let elements = Elements { start: buffer.at(0), count: 9, stride: 1 };
 /// let (indices, answer) = (host.at(0), host.at(64));
-/// device.search(&queue, &Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer })?;
+/// let search = Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer };
+/// device.submit(&queue, &Request::Search(&search))?;
 /// // New host memory is zeroed, so each moves elements 0 and 0 to or from the values.
-/// device.gather(&queue, &Gather { elements: elements.into(), indices, count: 2, values: host.at(16) })?;
-/// device.scatter(&queue, &Scatter { elements: elements.into(), indices, count: 1, values: host.at(17) })?;
+/// let gather = Gather { elements: elements.into(), indices, count: 2, values: host.at(16) };
+/// device.submit(&queue, &Request::Gather(&gather))?;
+/// let scatter = Scatter { elements: elements.into(), indices, count: 1, values: host.at(17) };
+/// device.submit(&queue, &Request::Scatter(&scatter))?;
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
 /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
 /// let geometry = Geometry::plain(0);
 /// let compute = Compute { program: &program, sources: &[elements], geometry, action };
-/// device.prepare(&compute)?; // From here on nothing waits for a compiler.
-/// device.wait(device.compute(&queue, &compute)?)?;
+/// device.prepare(&[Request::Compute(&compute)])?; // From here on nothing waits for a compiler.
+/// device.wait(device.submit(&queue, &Request::Compute(&compute))?)?;
 /// let mut words = [[0; 8]; 6];
 /// // SAFETY: the memory is longer, and there is no reference to it.
 /// unsafe { racy::read(host.address().as_ptr(), words.as_flattened_mut()) };
@@ -285,13 +293,13 @@ pub trait Addresses: Send + Sync {
 /// Kernels of the program:
 ///
 /// ```
-/// use backend_api::{Device, ErrorKind, HostMemory, Launch, expr::Geometry, kernel::Kernel};
+/// use backend_api::{Device, ErrorKind, HostMemory, Launch, Request, expr::Geometry, kernel::Kernel};
 /// let device = backend_host::HostDevice::new(1000)?;
 /// let (queue, host) = (device.create_queue()?, device.allocate_host(32, HostMemory::Pageable)?);
 /// let nothing = Kernel::new(Default::default())?;
 /// let launch = Launch::new(&nothing, 10, Geometry::plain(0), host.at(0));
-/// device.prepare_launches(&[launch])?;
-/// device.wait(device.launch(&queue, &launch)?)?;
+/// device.prepare(&[Request::Launch(&launch)])?;
+/// device.wait(device.submit(&queue, &Request::Launch(&launch))?)?;
 /// // A device that interprets kernels knows of no registers.
 /// assert_eq!(device.kernel_facts(&launch).unwrap_err().kind(), ErrorKind::Unsupported);
 /// # Ok::<_, backend_api::Error>(())
@@ -301,12 +309,12 @@ pub trait Addresses: Send + Sync {
 ///
 /// ```
 /// use std::time::Duration;
-/// use backend_api::{Commit, Device, Route, Routing};
+/// use backend_api::{Commit, Device, Request, Route, Routing};
 /// use backend_host::SimulatedDevice;
 /// let builder = SimulatedDevice::builder(1).route(Route::Single, Duration::ZERO, Duration::ZERO);
 /// let device = builder.route(Route::Kernel, Duration::ZERO, Duration::ZERO).build();
 /// assert_eq!(device.routes(), [Route::Single, Route::Kernel]);
-/// device.wait(device.submit_by(Route::Kernel, &device.create_queue()?, &[])?)?;
+/// device.wait(device.submit(&device.create_queue()?, &Request::Copies(&[], Some(Route::Kernel)))?)?;
 /// device.set_routing(Routing::only(Route::Kernel));
 /// assert_eq!(device.routing(), Routing::only(Route::Kernel));
 /// device.wipe_on_release()?;
@@ -536,22 +544,44 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Submits copies.
+    /// Submits a request to a queue: copies, a fill, or work of a kernel. The variants of [`Request`] list
+    /// the rules of each kind.
     ///
-    /// - Returns before the copies are done.
-    /// - The call checks all memory and ranges before any copy starts.
-    /// - The copies of one call may run in any order and at the same time. If one copy writes bytes that
-    ///   another copy reads or writes, these bytes are unspecified.
-    /// - Places of [`Transfer::Internal`] may be in memory of devices that this device
-    ///   [reaches](Self::reaches).
-    /// - With an empty slice, the ticket stands for the work before the call.
+    /// - Returns before the work is done. The call copies all arguments except the memory before it returns.
+    /// - The call checks all memory and ranges before any work starts.
+    /// - A device knows [`Request::Copies`] and [`Request::Fill`]. All other kinds are optional: a device
+    ///   refuses a kind that it does not know by [`Request::unsupported`].
+    /// - The first call with a program or a kernel may take long, if the device must compile it
+    ///   ([`prepare`](Self::prepare)).
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a range outside of its memory,
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`Lost`](ErrorKind::Lost), or the driver's error.
-    /// After an error no part of the call is or will be in flight; after the first two, no byte was
-    /// changed.
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket>;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a range outside of its memory or a violated rule
+    /// of the request, [`UnknownHandle`](ErrorKind::UnknownHandle), [`Unsupported`](ErrorKind::Unsupported)
+    /// for a request that the device cannot carry out, [`Lost`](ErrorKind::Lost), or the driver's error. The
+    /// error names the request's [operation](Request::operation). After an error no part of the call is or
+    /// will be in flight; after the first three, no byte was changed.
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket>;
+
+    /// Compiles the programs and kernels of requests, so that a later [`submit`](Self::submit) does not have
+    /// to. For callers that hold a lock or a page while they submit.
+    ///
+    /// - Blocks until all of them are compiled, which may take some milliseconds or more. For a known request
+    ///   it costs a look-up in a table. Preparing several launches at once may cost little more than
+    ///   preparing one. The default does nothing.
+    /// - The call uses no queue and returns no ticket. It evaluates, launches, reads and writes nothing.
+    /// - A later computation profits if it has the same program (literals may differ), the same kind of
+    ///   action on the same values, and sources with the same strides and start alignments. If the program
+    ///   uses the index, the page length and the number of channels must be equal as well. The number of
+    ///   elements does not matter, and may be 0 here.
+    /// - Requests that need no compiler are ignored.
+    /// - A device may evict a compiled program; `submit` then compiles it again.
+    ///
+    /// # Errors
+    /// The errors that `submit` would return for the requests; `submit` returns them again.
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        let _ = requests;
+        Ok(())
+    }
 
     /// Returns the routes by which the device can carry out the copies of one call, for programs that measure
     /// them.
@@ -559,18 +589,6 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - Empty, the default, if the device has a single route.
     fn routes(&self) -> &[Route] {
         &[]
-    }
-
-    /// Submits copies like [`submit`](Self::submit), but by a given route.
-    ///
-    /// - If the route cannot carry out a copy, or if the device does not have the route (the default), the
-    ///   device carries out the copies as in `submit`.
-    ///
-    /// # Errors
-    /// The errors of [`submit`](Self::submit).
-    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        let _ = route;
-        self.submit(queue, transfers)
     }
 
     /// Sets the table of routes for the copies of [`submit`](Self::submit). It replaces the device's own
@@ -589,105 +607,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Routing::new()
     }
 
-    /// Submits a fill: writes copies of a pattern to device memory.
-    ///
-    /// - Returns before the work is done. The call copies the pattern before it returns.
-    ///
-    /// # Errors
-    /// The errors of [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket>;
-
-    /// Submits a search for elements that have a value.
-    ///
-    /// - Returns before the work is done. The call copies the value before it returns.
-    ///
-    /// # Errors
-    /// The errors of [`submit`](Self::submit); an empty or overlong value, or a field outside of its
-    /// element, is an invalid argument.
-    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket>;
-
-    /// Submits a gather: copies elements by index to the host.
-    ///
-    /// - Returns before the work is done.
-    /// - The device checks each index when it uses the index, and reads no byte outside of the elements.
-    ///
-    /// # Errors
-    /// The errors of [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
-    /// [`KernelFailed`](ErrorKind::KernelFailed).
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket>;
-
-    /// Submits a scatter: copies elements by index to the device.
-    ///
-    /// - Returns before the work is done.
-    /// - The device checks each index when it uses the index, and writes no byte outside of the elements.
-    ///
-    /// # Errors
-    /// The errors of [`gather`](Self::gather).
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket>;
-
-    /// Submits a compute request: evaluates a program for each element, and reduces or stores its values.
-    ///
-    /// - Returns before the work is done. The call copies all arguments except the memory before it returns.
-    /// - The first call with a program may take long, if the device must compile it.
-    ///
-    /// # Errors
-    /// The errors of [`submit`](Self::submit); a violation of a rule of [`Compute`] is an invalid argument;
-    /// [`Unsupported`](ErrorKind::Unsupported) for types that the device does not support, such as `f64` on
-    /// some devices (no byte was changed).
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket>;
-
-    /// Compiles the program of a request, so that a later [`compute`](Self::compute) does not have to. For
-    /// callers that hold a lock or a page while they call `compute`.
-    ///
-    /// - Blocks until the program is compiled, which may take some milliseconds or more. For a known request
-    ///   it costs a look-up in a table. The default does nothing.
-    /// - The call uses no queue and returns no ticket. It evaluates, reads and writes nothing.
-    /// - A later request profits if it has the same program (literals may differ), the same kind of action on
-    ///   the same values, and sources with the same strides and start alignments. If the program uses the
-    ///   index, the page length and the number of channels must be equal as well. The number of elements does
-    ///   not matter, and may be 0 here.
-    /// - A device may evict a compiled program; `compute` then compiles it again.
-    ///
-    /// # Errors
-    /// Any error that `compute` would return for the request; `compute` returns it again.
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
-        let _ = compute;
-        Ok(())
-    }
-
-    /// Submits the launch of a kernel.
-    ///
-    /// - Returns before the work is done. The call copies all arguments except the memory before it returns.
-    /// - The first call with a kernel may take long, if the device must compile it.
-    ///
-    /// Failures of items do not make the ticket fail: the [report](crate::kernel::Report) lists them.
-    ///
-    /// # Errors
-    /// The errors of [`submit`](Self::submit); a violation of a rule of [`Launch`] is an invalid argument;
-    /// [`Unsupported`](ErrorKind::Unsupported) for types, operations or views that the device does not
-    /// support, which is the default for all kernels (no byte was changed).
-    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
-        let _ = (queue, launch);
-        Err(Error::new(ErrorKind::Unsupported, "launch")
-            .with_detail("this device cannot run kernels of the program")
-            .on(self.info()))
-    }
-
-    /// Prepares launches like these, for instance compiles their kernels, so that later launches start
-    /// quickly. Preparing several launches at once may cost little more than preparing one. Blocks until it
-    /// is done; launches no kernel. The default does nothing.
-    ///
-    /// # Errors
-    /// The errors of [`launch`](Self::launch).
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        let _ = launches;
-        Ok(())
-    }
-
     /// Returns the facts about a kernel as this device compiled it for a launch like this.
     ///
     /// # Errors
-    /// The errors of [`launch`](Self::launch), and [`Unsupported`](ErrorKind::Unsupported) if the device
+    /// The errors of [`submit`](Self::submit), and [`Unsupported`](ErrorKind::Unsupported) if the device
     /// reports no facts.
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _ = launch;
@@ -730,9 +653,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// ```
     /// use std::{future::poll_fn, pin::pin, task::{Context, Poll, Waker}};
-    /// use backend_api::{Device, Progress};
+    /// use backend_api::{Device, Progress, Request};
     /// # let device = backend_host::HostDevice::new(1 << 20)?;
-    /// # let ticket = device.submit(&device.create_queue()?, &[])?;
+    /// # let ticket = device.submit(&device.create_queue()?, &Request::Copies(&[], None))?;
     /// let done = poll_fn(|context| match device.poll(ticket) {
     ///     Ok(Progress::Pending) => {
     ///         device.wake(ticket, context.waker().clone());
@@ -749,10 +672,11 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Returns the access that this device has to the memory of another device, given by the facts about that
     /// device.
     ///
-    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`] may have a source or a target in the other
-    ///   device's memory, and [`order_after`](Self::order_after) accepts the other device's tickets. With
-    ///   [`Reach::Maps`], also views of [launches](Self::launch) and elements of [gathers](Self::gather) and
-    ///   [scatters](Self::scatter) may be in the other device's memory. No other call accepts such places.
+    /// - With [`Reach::Copies`], copies by [`Transfer::Internal`](crate::Transfer::Internal) may have a
+    ///   source or a target in the other device's memory, and [`order_after`](Self::order_after) accepts the
+    ///   other device's tickets. With [`Reach::Maps`], also views of [launches](Request::Launch) and elements
+    ///   of [gathers](Request::Gather) and [scatters](Request::Scatter) may be in the other device's memory.
+    ///   No other call accepts such places.
     /// - The work of two devices is ordered only by `order_after`, or by waiting for tickets.
     /// - The answer does not change while both devices live. It says nothing about access in the opposite
     ///   direction. The first call for a pair of devices may take long.

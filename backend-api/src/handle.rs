@@ -11,25 +11,25 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 /// queue, which then lives as long as its device. A [`Queue`](crate::Queue) releases its queue on drop.
 ///
 /// ```
-/// use backend_api::{Device, QueueHandle};
+/// use backend_api::{Device, QueueHandle, Request};
 /// let device = backend_host::HostDevice::new(1 << 20)?;
 /// let queue = device.create_queue()?;
-/// let ticket = device.submit(&queue, &[])?;
+/// let ticket = device.submit(&queue, &Request::Copies(&[], None))?;
 /// assert_eq!(ticket.queue, queue.id());
 /// device.release_queue(queue);
 /// // A name alone is none that a device knows.
-/// assert!(device.submit(&QueueHandle::unique(), &[]).is_err());
+/// assert!(device.submit(&QueueHandle::unique(), &Request::Copies(&[], None)).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
 /// A released queue takes no more work:
 ///
 /// ```compile_fail,E0382
-/// # use backend_api::Device;
+/// # use backend_api::{Device, Request};
 /// # let device = backend_host::HostDevice::new(1 << 20)?;
 /// let queue = device.create_queue()?;
 /// device.release_queue(queue);
-/// device.submit(&queue, &[])?;
+/// device.submit(&queue, &Request::Copies(&[], None))?;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -56,11 +56,11 @@ impl QueueHandle {
 /// handle does not release the memory. A [`DeviceBuffer`](crate::DeviceBuffer) releases its memory on drop.
 ///
 /// ```
-/// use backend_api::{BufferHandle, Commit, Device, Fill};
+/// use backend_api::{BufferHandle, Commit, Device, Fill, Request};
 /// let device = backend_host::HostDevice::new(1000)?;
 /// let queue = device.create_queue()?;
 /// let buffer = device.allocate(600, Commit::Lazy)?;
-/// device.fill(&queue, &Fill { to: buffer.at(100), bytes: 500, pattern: &[1] })?;
+/// device.submit(&queue, &Request::Fill(&Fill { to: buffer.at(100), bytes: 500, pattern: &[1] }))?;
 /// assert_ne!(buffer.id(), BufferHandle::unique().id());
 /// device.release(buffer);
 /// assert_eq!(device.memory()?.free_bytes, 1000);
@@ -70,13 +70,13 @@ impl QueueHandle {
 /// A place does not outlive the handle:
 ///
 /// ```compile_fail,E0505
-/// # use backend_api::{Commit, Device, Fill};
+/// # use backend_api::{Commit, Device, Fill, Request};
 /// # let device = backend_host::HostDevice::new(1000)?;
 /// # let queue = device.create_queue()?;
 /// let buffer = device.allocate(600, Commit::Lazy)?;
 /// let place = buffer.at(100);
 /// device.release(buffer);
-/// device.fill(&queue, &Fill { to: place, bytes: 500, pattern: &[1] })?;
+/// device.submit(&queue, &Request::Fill(&Fill { to: place, bytes: 500, pattern: &[1] }))?;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -161,7 +161,7 @@ impl BufferHandle {
 ///     }
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate release import_host release_host
-///         submit fill search gather scatter compute poll wait wake order_after
+///         submit poll wait wake order_after
 ///     }
 /// }
 /// ```

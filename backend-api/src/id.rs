@@ -60,11 +60,11 @@ id! {
     /// [`QueueHandle`](crate::QueueHandle).
     ///
     /// ```
-    /// use backend_api::{Device, QueueId};
+    /// use backend_api::{Device, QueueId, Request};
     /// # let device = backend_host::HostDevice::new(1000)?;
     /// let queue = device.create_queue()?;
     /// let name: QueueId = queue.id();
-    /// assert_eq!(device.submit(&queue, &[])?.queue, name);
+    /// assert_eq!(device.submit(&queue, &Request::Copies(&[], None))?.queue, name);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     QueueId

@@ -9,10 +9,12 @@
 //! - copies of memory that other threads may access at the same time ([`racy`]),
 //! - failures to inject, and the forwarding of methods by wrappers ([`wrap`]).
 //!
-//! The crate `vmarray-conformance` has a conformance suite for backends. Its [reference
-//! device](https://docs.rs/crate/vmarray-conformance/latest/source/src/reference/device.rs), which uses host
-//! RAM and is one file, is a template for a new backend. The crate `vmarray-support` has parts of backends,
-//! such as the tickets of queues that software executes.
+//! The crate `vmarray-conformance` has a conformance suite for backends. Its [example][own-device], a device
+//! that stores pages in 200 lines, is a template for a new backend. The crate `vmarray-support` has parts of
+//! backends, such as the tickets of queues that software executes.
+//!
+//! [own-device]:
+//!     https://docs.rs/crate/vmarray-conformance/latest/source/examples/own_device/device.rs
 //!
 //! # The contract
 //!
@@ -24,9 +26,12 @@
 //! device refuses an unknown id with [`ErrorKind::UnknownHandle`]; a release ignores it. Handles are not
 //! associated types, because arrays over different types of devices dispatch through an enum.
 //!
-//! **Validation.** A device checks every id and every range before it starts any work. Therefore `submit` and
-//! the other submitting methods are safe functions: copies and kernels access only the memory that the call
+//! **Validation.** A device checks every id and every range before it starts any work. Therefore
+//! [`submit`](Device::submit) is a safe function: copies and kernels access only the memory that the request
 //! names. Arithmetic on arguments never overflows silently.
+//!
+//! **Requests.** A queue takes [requests](Request) of seven kinds. Every device knows copies and fills. The
+//! other kinds compute, and are optional: a device refuses them by [`ErrorKind::Unsupported`].
 //!
 //! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the
 //! calls before it. Work in different queues may run at the same time and in any order, unless

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::numa::OnNode;
 use crate::{
-    BufferHandle, BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId,
-    HostMemory, HostSpan, Launch, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, HostAllocation, HostId, HostMemory, HostSpan,
+    QueueHandle, QueueId, Request, Result, Ticket, racy,
 };
 
 /// An owned queue of a device. Dropping it blocks until its work is done, and releases the queue.
@@ -16,8 +16,8 @@ use crate::{
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 /// use backend_api::{
-///     Commit, Compute, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue,
-///     Scatter, Search, Transfer,
+///     Commit, Compute, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress,
+///     Queue, Request, Scatter, Search, Transfer,
 /// };
 /// # use std::sync::Arc;
 /// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
@@ -32,22 +32,22 @@ use crate::{
 /// };
 ///
 /// // Device memory gets 1, 2, 3, 1, 2, 3, 1, 2, 3. How many are 3?
-/// queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+/// queue.submit(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
 /// let elements = Elements { start: memory.at(0), count: 9, stride: 1 };
 /// let answer = host.at(0);
-/// queue.search(&Search { elements, field_offset: 0, value: &[3], limit: 0, count_all: true, answer })?;
+/// queue.submit(&Search { elements, field_offset: 0, value: &[3], limit: 0, count_all: true, answer })?;
 /// // The counts of 0, 1, 2 and 3.
 /// let byte = Instruction::Field { source: 0, offset: 0, of: Type::U8 };
 /// let program = Program::new(vec![byte, Instruction::Cast { of: Value(0), to: Type::U32 }])?;
 /// let action = Action::Histogram { value: Value(1), filter: None, bins: 4, answer: host.at(16) };
 /// let geometry = Geometry::plain(0);
-/// queue.compute(&Compute { program: &program, sources: &[elements], geometry, action })?;
+/// queue.submit(&Compute { program: &program, sources: &[elements], geometry, action })?;
 /// // Element 8 comes to element 3, through host memory; then all of it is fetched.
 /// host.write(128, &8_u64.to_ne_bytes());
 /// host.write(136, &3_u64.to_ne_bytes());
-/// queue.gather(&Gather { elements: elements.into(), indices: host.at(128), count: 1, values: host.at(144) })?;
-/// let scatter = Scatter { elements: elements.into(), indices: host.at(136), count: 1, values: host.at(144) };
-/// let moved = queue.scatter(&scatter)?;
+/// let (elements, values) = (elements.into(), host.at(144));
+/// queue.submit(&Gather { elements, indices: host.at(128), count: 1, values })?;
+/// let moved = queue.submit(&Scatter { elements, indices: host.at(136), count: 1, values })?;
 /// other.order_after(moved)?;
 /// let ticket = other.submit(&[Transfer::Download { from: memory.at(0), to: host.at(160), bytes: 9 }])?;
 /// device.wait(ticket)?;
@@ -56,7 +56,8 @@ use crate::{
 /// host.read(160, &mut bytes);
 /// assert_eq!(bytes, [1, 2, 3, 3, 2, 3, 1, 2, 3]);
 ///
-/// device.wait(device.submit(queue.handle(), &[])?)?; // Calls of the device itself take the handle.
+/// // Calls of the device itself take the handle.
+/// device.wait(device.submit(queue.handle(), &Request::Copies(&[], None))?)?;
 /// drop(other);
 /// assert_eq!(device.poll(ticket)?, Progress::Done);
 /// # Ok::<_, backend_api::Error>(())
@@ -91,49 +92,23 @@ impl<D: Device + ?Sized> Queue<D> {
         &self.device
     }
 
-    /// Submits copies to this queue: [`Device::submit`], with the same errors.
-    pub fn submit(&self, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        self.device.submit(&self.handle, transfers)
-    }
-
-    /// Submits a fill to this queue: [`Device::fill`], with the same errors.
-    pub fn fill(&self, fill: &Fill<'_>) -> Result<Ticket> {
-        self.device.fill(&self.handle, fill)
-    }
-
-    /// Submits a search to this queue: [`Device::search`], with the same errors.
-    pub fn search(&self, search: &Search<'_>) -> Result<Ticket> {
-        self.device.search(&self.handle, search)
-    }
-
-    /// Submits a gather to this queue: [`Device::gather`], with the same errors.
-    pub fn gather(&self, gather: &Gather<'_>) -> Result<Ticket> {
-        self.device.gather(&self.handle, gather)
-    }
-
-    /// Submits a scatter to this queue: [`Device::scatter`], with the same errors.
-    pub fn scatter(&self, scatter: &Scatter<'_>) -> Result<Ticket> {
-        self.device.scatter(&self.handle, scatter)
-    }
-
-    /// Submits a compute request to this queue: [`Device::compute`], with the same errors.
-    pub fn compute(&self, compute: &Compute<'_>) -> Result<Ticket> {
-        self.device.compute(&self.handle, compute)
-    }
-
-    /// Submits the launch of a kernel to this queue: [`Device::launch`], with the same errors.
+    /// Submits a request to this queue: [`Device::submit`], with the same errors. Accepts a [`Request`], and
+    /// whatever converts to it: a list of [`Transfer`](crate::Transfer) as copies without a route, and the
+    /// content of each other kind.
     ///
     /// ```
-    /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, expr::Geometry, kernel::Kernel};
+    /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, Request, Route};
+    /// use backend_api::{expr::Geometry, kernel::Kernel};
     /// # use std::sync::Arc;
     /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
     /// let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 32, HostMemory::Pageable)?);
     /// let nothing = Kernel::new(Default::default())?;
-    /// device.wait(queue.launch(&Launch::new(&nothing, 10, Geometry::plain(0), host.at(0)))?)?;
+    /// queue.submit(&Launch::new(&nothing, 10, Geometry::plain(0), host.at(0)))?;
+    /// device.wait(queue.submit(Request::Copies(&[], Some(Route::Single)))?)?;
     /// # Ok::<_, backend_api::Error>(())
     /// ```
-    pub fn launch(&self, launch: &Launch<'_>) -> Result<Ticket> {
-        self.device.launch(&self.handle, launch)
+    pub fn submit<'a>(&self, request: impl Into<Request<'a>>) -> Result<Ticket> {
+        self.device.submit(&self.handle, &request.into())
     }
 
     /// Delays later work of this queue until a ticket is done: [`Device::order_after`], with the same errors.
@@ -160,7 +135,7 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
 /// assert_eq!((memory.bytes(), memory.at(10).buffer()), (600, memory.id()));
 /// // A place may be anywhere; whether it is inside is checked when it is used.
 /// let fill = Fill { to: memory.at(599), bytes: 2, pattern: &[1] };
-/// assert_eq!(Queue::new(&device)?.fill(&fill).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// assert_eq!(Queue::new(&device)?.submit(&fill).unwrap_err().kind(), ErrorKind::InvalidArgument);
 /// drop(memory);
 /// assert_eq!(device.memory()?.free_bytes, 1000);
 /// # Ok::<_, backend_api::Error>(())

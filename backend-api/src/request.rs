@@ -64,15 +64,15 @@ pub struct DeviceSpan<'a> {
 ///
 /// // SAFETY: the inner device does everything.
 /// unsafe impl<D: Device> Device for Remembering<D> {
-///     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-///         if let [Transfer::Download { to, .. }] = transfers {
+///     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+///         if let Request::Copies([Transfer::Download { to, .. }], _) = request {
 ///             *self.last.lock().unwrap() = Some(*to);
 ///         }
-///         self.inner.submit(queue, transfers)
+///         self.inner.submit(queue, request)
 ///     }
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         fill search gather scatter compute poll wait wake order_after
+///         poll wait wake order_after
 ///     }
 /// }
 /// ```
@@ -135,7 +135,7 @@ span!(HostSpan, host: HostId);
 /// A copy of `bytes` bytes between host and device, or within devices.
 ///
 /// ```
-/// use backend_api::{Commit, Device, HostMemory, Transfer};
+/// use backend_api::{Commit, Device, HostMemory, Request, Transfer};
 /// # let device = backend_host::HostDevice::new(1 << 20)?;
 /// # let (queue, memory) = (device.create_queue()?, device.allocate(64, Commit::Lazy)?);
 /// # let host = device.allocate_host(64, HostMemory::Pageable)?;
@@ -146,7 +146,7 @@ span!(HostSpan, host: HostId);
 ///     Transfer::Download { from: memory.at(6), to: here, bytes: 3 },
 /// ];
 /// assert_eq!(copies.iter().map(Transfer::bytes).sum::<u64>(), 9);
-/// device.wait(device.submit(&queue, &copies)?)?;
+/// device.wait(device.submit(&queue, &Request::Copies(&copies, None))?)?;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -221,7 +221,7 @@ pub struct Elements<'a> {
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// // Whole and cut-off copies of a number of four bytes.
-/// queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: &[1, 2, 3, 4] })?;
+/// queue.submit(&Fill { to: memory.at(0), bytes: 6, pattern: &[1, 2, 3, 4] })?;
 /// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 6 }])?)?;
 /// let mut bytes = [0; 6];
 /// host.read(0, &mut bytes);
@@ -258,13 +258,13 @@ impl Fill<'_> {
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-/// # queue.fill(&Fill { to: memory.at(0), bytes: 20, pattern: &[1, 0, 7, 0, 2, 0, 8, 0] })?;
+/// # queue.submit(&Fill { to: memory.at(0), bytes: 20, pattern: &[1, 0, 7, 0, 2, 0, 8, 0] })?;
 /// // Device memory holds pairs of 16-bit numbers: (1, 7), (2, 8), (1, 7), …
 /// let elements = Elements { start: memory.at(0), count: 5, stride: 4 };
 /// let host = HostBuffer::new(&device, Search::answer_bytes(9) as usize, HostMemory::Pageable)?;
 /// let (value, answer) = (&8_u16.to_le_bytes(), host.at(0));
 /// let second_is_8 = Search { elements, field_offset: 2, value, limit: 9, count_all: true, answer };
-/// device.wait(queue.search(&second_is_8)?)?;
+/// device.wait(queue.submit(&second_is_8)?)?;
 /// let mut words = [[0; 8]; 4];
 /// host.read(0, words.as_flattened_mut());
 /// assert_eq!(words.map(u64::from_ne_bytes), [2, 2, 1, 3]);
@@ -309,14 +309,14 @@ impl Search<'_> {
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-/// # queue.fill(&Fill { to: memory.at(0), bytes: 8, pattern: b"abcd" })?;
+/// # queue.submit(&Fill { to: memory.at(0), bytes: 8, pattern: b"abcd" })?;
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// // Device memory holds `abcd` twice; the second of three values goes nowhere.
 /// host.write(0, [0, LEFT_OUT, 2].map(u64::to_ne_bytes).as_flattened());
 /// host.write(24, b"xyz");
 /// let elements = Elements { start: memory.at(0), count: 4, stride: 1 };
 /// # use backend_api::{Device, Transfer};
-/// queue.scatter(&Scatter { elements: elements.into(), indices: host.at(0), count: 3, values: host.at(24) })?;
+/// queue.submit(&Scatter { elements: elements.into(), indices: host.at(0), count: 3, values: host.at(24) })?;
 /// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 4 }])?)?;
 /// # let mut bytes = [0; 4];
 /// # host.read(32, &mut bytes);
@@ -332,13 +332,13 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-/// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+/// # queue.submit(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// // Device memory holds `aabbcc`. An element can be asked for any number of times.
 /// host.write(0, [1_u64, 1, 2].map(u64::to_ne_bytes).as_flattened());
 /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
 /// let gather = Gather { elements: elements.into(), indices: host.at(0), count: 3, values: host.at(24) };
-/// device.wait(queue.gather(&gather)?)?;
+/// device.wait(queue.submit(&gather)?)?;
 /// let mut values = [0; 6];
 /// host.read(24, &mut values);
 /// assert_eq!(&values, b"bbbbcc");
@@ -365,7 +365,7 @@ pub struct Gather<'a> {
 /// A request to copy elements by index from the host to the device: `elements[indices[k]] = values[k]`.
 ///
 /// ```
-/// use backend_api::{Commit, Device, Elements, ErrorKind, HostMemory, Scatter};
+/// use backend_api::{Commit, Device, Elements, ErrorKind, HostMemory, Request, Scatter};
 /// # let device = backend_host::HostDevice::new(1 << 20)?;
 /// # let (queue, memory) = (device.create_queue()?, device.allocate(64, Commit::Lazy)?);
 /// # let host = device.allocate_host(64, HostMemory::Pageable)?;
@@ -373,8 +373,8 @@ pub struct Gather<'a> {
 /// let elements = |count| Elements { start: memory.at(0), count, stride: 2 };
 /// let (indices, values) = (host.at(0), host.at(16));
 /// let scatter = |count| Scatter { elements: elements(count).into(), indices, count: 1, values };
-/// device.wait(device.scatter(&queue, &scatter(3))?)?;
-/// let failed = device.scatter(&queue, &scatter(0))?;
+/// device.wait(device.submit(&queue, &Request::Scatter(&scatter(3)))?)?;
+/// let failed = device.submit(&queue, &Request::Scatter(&scatter(0)))?;
 /// assert_eq!(device.wait(failed).unwrap_err().kind(), ErrorKind::KernelFailed);
 /// # Ok::<_, backend_api::Error>(())
 /// ```

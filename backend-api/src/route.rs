@@ -7,12 +7,12 @@
 /// copies.
 ///
 /// ```
-/// use backend_api::{Device, Route};
+/// use backend_api::{Device, Request, Route};
 /// let device = backend_host::HostDevice::new(1 << 20)?;
 /// // There is nothing to choose from in host RAM.
 /// assert!(device.routes().is_empty());
 /// // A device accepts any route, and takes another one if it does not support it.
-/// let ticket = device.submit_by(Route::Kernel, &device.create_queue()?, &[])?;
+/// let ticket = device.submit(&device.create_queue()?, &Request::Copies(&[], Some(Route::Kernel)))?;
 /// assert!(device.wait(ticket).is_ok());
 /// # Ok::<_, backend_api::Error>(())
 /// ```

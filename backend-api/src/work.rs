@@ -1,48 +1,74 @@
-//! Requests of any kind, for devices and wrappers that treat all kinds alike.
+//! Requests of any kind.
 
 use crate::{
-    Compute, Device, Extents, Fill, Gather, Launch, QueueHandle, Result, Route, Scatter, Search, Ticket,
+    Compute, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, Launch, Result, Route, Scatter, Search,
     Transfer,
 };
 
-/// A request to a queue, of any kind. [`requests!`](crate::requests) implements all submitting methods of
-/// [`Device`](crate::Device) by one expression that takes a `Request`.
+/// A request to a queue, for [`Device::submit`](crate::Device::submit). A queue's owner accepts the content
+/// of each variant as well: [`Queue::submit`](crate::Queue::submit).
 ///
 /// ```
-/// use backend_api::{BufferHandle, Device, Fill, Request};
-/// let device = backend_host::HostDevice::new(1 << 20)?;
-/// let (queue, memory) = (device.create_queue()?, BufferHandle::unique());
-/// let request = Request::Fill(&Fill { to: memory.at(0), bytes: 8, pattern: &[1] });
+/// use backend_api::{Commit, Device, ErrorKind, Fill, Queue, Request};
+/// # use std::sync::Arc;
+/// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let (queue, memory) = (Queue::new(&device)?, device.allocate(8, Commit::Lazy)?);
+/// let fill = Fill { to: memory.at(0), bytes: 8, pattern: &[1] };
+/// let request = Request::Fill(&fill);
 /// assert_eq!(request.operation(), "fill");
+/// device.submit(queue.handle(), &request)?;
+/// queue.submit(&fill)?; // The same.
+///
+/// // A device that stores pages knows copies and fills, and answers all other requests so:
+/// assert_eq!(request.unsupported(device.info()).kind(), ErrorKind::Unsupported);
 /// # struct Nothing;
 /// # impl backend_api::Extents for Nothing {
 /// #     fn device_bytes(&self, _: backend_api::BufferId) -> Option<u64> { None }
 /// #     fn host_bytes(&self, _: backend_api::HostId) -> Option<u64> { None }
 /// # }
-/// assert_eq!(request.check(&Nothing).unwrap_err().detail(), "the buffer is released, or belongs to another device");
-/// assert_eq!(request.start(&device, &queue).unwrap_err().operation(), "fill");
+/// // A device that knows of no memory.
+/// assert_eq!(request.check(&Nothing).unwrap_err().kind(), ErrorKind::UnknownHandle);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// Copies: [`Device::submit`], or [`Device::submit_by`] if a route is given.
+    /// Copies, and the route by which the device carries them out. Every device knows this kind.
+    ///
+    /// - The copies of one request may run in any order and at the same time. If one copy writes bytes that
+    ///   another copy reads or writes, these bytes are unspecified.
+    /// - Places of [`Transfer::Internal`] may be in memory of devices that the device
+    ///   [reaches](crate::Device::reaches).
+    /// - With an empty slice, the ticket stands for the work before the call.
+    /// - Without a route, the device chooses by its [table](crate::Device::set_routing). If the route cannot
+    ///   carry out a copy, or if the device does not have the route, the device chooses as well.
     Copies(&'a [Transfer<'a>], Option<Route>),
-    /// [`Device::fill`].
+    /// A fill: writes copies of a pattern to device memory. Every device knows this kind. The device copies
+    /// the pattern before the call returns. An empty or overlong pattern is an invalid argument.
     Fill(&'a Fill<'a>),
-    /// [`Device::search`].
+    /// A search for elements that have a value. The device copies the value before the call returns. An empty
+    /// or overlong value, or a field outside of its element, is an invalid argument.
     Search(&'a Search<'a>),
-    /// [`Device::gather`].
+    /// A gather: copies elements by index to the host.
+    ///
+    /// The device checks each index when it uses the index, and reads no byte outside of the elements. An
+    /// index outside of the elements makes the ticket fail with [`KernelFailed`](ErrorKind::KernelFailed).
     Gather(&'a Gather<'a>),
-    /// [`Device::scatter`].
+    /// A scatter: copies elements by index to the device.
+    ///
+    /// The device checks each index when it uses the index, and writes no byte outside of the elements. An
+    /// index outside of the elements makes the ticket fail with [`KernelFailed`](ErrorKind::KernelFailed).
     Scatter(&'a Scatter<'a>),
-    /// [`Device::compute`].
+    /// A computation: evaluates a program for each element, and reduces or stores its values. Types that the
+    /// device does not support, such as `f64` on some devices, are [`Unsupported`](ErrorKind::Unsupported).
     Compute(&'a Compute<'a>),
-    /// [`Device::launch`].
+    /// The launch of a kernel. Failures of items do not make the ticket fail: the
+    /// [report](crate::kernel::Report) lists them. Types, operations and views that the device does not
+    /// support are [`Unsupported`](ErrorKind::Unsupported).
     Launch(&'a Launch<'a>),
 }
 
 impl Request<'_> {
-    /// Name of the method, for errors.
+    /// Name of the kind, for errors.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
@@ -72,89 +98,48 @@ impl Request<'_> {
         }
     }
 
-    /// Submits the request to a device.
-    ///
-    /// # Errors
-    /// The errors of the method of [`Device`] for this kind of request.
-    pub fn start<D: Device + ?Sized>(&self, device: &D, queue: &QueueHandle) -> Result<Ticket> {
-        match self {
-            Self::Copies(transfers, None) => device.submit(queue, transfers),
-            Self::Copies(transfers, Some(route)) => device.submit_by(*route, queue, transfers),
-            Self::Fill(fill) => device.fill(queue, fill),
-            Self::Search(search) => device.search(queue, search),
-            Self::Gather(gather) => device.gather(queue, gather),
-            Self::Scatter(scatter) => device.scatter(queue, scatter),
-            Self::Compute(compute) => device.compute(queue, compute),
-            Self::Launch(launch) => device.launch(queue, launch),
-        }
+    /// Returns the error with which a device refuses a kind of request that it does not know.
+    #[must_use]
+    pub fn unsupported(&self, device: &DeviceInfo) -> Error {
+        Error::new(ErrorKind::Unsupported, self.operation())
+            .with_detail("this device does not know this kind of request")
+            .with_advice("copy the data to RAM and do the work there, or use another device")
+            .on(device)
     }
 }
 
-/// Implements the methods of [`Device`](crate::Device) that submit work, all of them by one expression:
-/// `submit`, `submit_by`, `fill`, `search`, `gather`, `scatter`, `compute` and `launch`.
-///
-/// ```
-/// use std::sync::atomic::{AtomicU64, Ordering};
-///
-/// /// Counts submissions.
-/// #[derive(Debug)]
-/// struct Counted<D> {
-///     inner: D,
-///     submissions: AtomicU64,
-/// }
-///
-/// // SAFETY: all is passed on as it is, so the inner device keeps the contract.
-/// unsafe impl<D: backend_api::Device> backend_api::Device for Counted<D> {
-///     backend_api::requests! { self, queue, request => {
-///         self.submissions.fetch_add(1, Ordering::Relaxed);
-///         request.start(&self.inner, queue)
-///     } }
-///     backend_api::forward! { self => self.inner;
-///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         poll wait wake order_after
-///     }
-/// }
-/// ```
-#[macro_export]
-macro_rules! requests {
-    ($self:ident, $queue:ident, $request:ident => $start:expr) => {
-        fn submit(
-            &$self,
-            $queue: &$crate::QueueHandle,
-            transfers: &[$crate::Transfer<'_>],
-        ) -> $crate::Result<$crate::Ticket> {
-            let $request = $crate::Request::Copies(transfers, None);
-            $start
-        }
-
-        fn submit_by(
-            &$self,
-            route: $crate::Route,
-            $queue: &$crate::QueueHandle,
-            transfers: &[$crate::Transfer<'_>],
-        ) -> $crate::Result<$crate::Ticket> {
-            let $request = $crate::Request::Copies(transfers, Some(route));
-            $start
-        }
-
-        $crate::requests! { @$self, $queue, $request => $start;
-            fill: Fill, search: Search, gather: Gather, scatter: Scatter, compute: Compute,
-            launch: Launch
-        }
-    };
-    (
-        @$self:ident, $queue:ident, $request:ident => $start:expr;
-        $method:ident: $Kind:ident $(, $rest:ident: $Rest:ident)*
-    ) => {
-        fn $method(
-            &$self,
-            $queue: &$crate::QueueHandle,
-            asked: &$crate::$Kind<'_>,
-        ) -> $crate::Result<$crate::Ticket> {
-            let $request = $crate::Request::$Kind(asked);
-            $start
-        }
-
-        $($crate::requests! { @$self, $queue, $request => $start; $rest: $Rest })*
-    };
+impl<'a> From<&Request<'a>> for Request<'a> {
+    fn from(request: &Request<'a>) -> Self {
+        *request
+    }
 }
+
+impl<'a> From<&'a [Transfer<'a>]> for Request<'a> {
+    fn from(transfers: &'a [Transfer<'a>]) -> Self {
+        Self::Copies(transfers, None)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Transfer<'a>; N]> for Request<'a> {
+    fn from(transfers: &'a [Transfer<'a>; N]) -> Self {
+        Self::Copies(transfers, None)
+    }
+}
+
+impl<'a> From<&'a Vec<Transfer<'a>>> for Request<'a> {
+    fn from(transfers: &'a Vec<Transfer<'a>>) -> Self {
+        Self::Copies(transfers, None)
+    }
+}
+
+macro_rules! from_content {
+    ($($Kind:ident)*) => {$(
+        impl<'a> From<&'a $Kind<'a>> for Request<'a> {
+            fn from(content: &'a $Kind<'a>) -> Self {
+                Self::$Kind(content)
+            }
+        }
+    )*};
+}
+
+from_content! { Fill Search Gather Scatter Compute Launch }

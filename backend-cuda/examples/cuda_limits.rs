@@ -280,7 +280,7 @@ impl Bench {
         let measure = |stride: u64, value: &[u8], limit: u64, count_all: bool| -> Outcome {
             let elements = Elements { start: memory.at(0), count: bytes / stride, stride };
             let search = Search { elements, field_offset: 0, value, limit, count_all, answer: answer.at(0) };
-            let taken = median(15, || Ok(self.device.wait(self.queue.search(&search)?)?))?;
+            let taken = median(15, || Ok(self.device.wait(self.queue.submit(&search)?)?))?;
             let (length, share) = (value.len(), plain / taken * 100.0);
             println!("{length:>2} of {stride:>4} bytes, limit {limit:>4}: {taken:.0} {share:.1} %");
             Ok(())
@@ -292,12 +292,12 @@ impl Bench {
         }
         for i in 0..1000 {
             let to = memory.at(i * (bytes / 1000) / 4 * 4);
-            self.device.wait(self.queue.fill(&Fill { to, bytes: 4, pattern: &[5; 4] })?)?;
+            self.device.wait(self.queue.submit(&Fill { to, bytes: 4, pattern: &[5; 4] })?)?;
         }
         measure(4, &[5; 4], 1000, true)?;
         for tenth in [9, 5, 1] {
             let to = memory.at(bytes / 10 * tenth / 4 * 4);
-            self.device.wait(self.queue.fill(&Fill { to, bytes: 4, pattern: &[6; 4] })?)?;
+            self.device.wait(self.queue.submit(&Fill { to, bytes: 4, pattern: &[6; 4] })?)?;
             print!("first at {tenth}0 %: ");
             measure(4, &[6; 4], 1, false)?;
         }
@@ -310,7 +310,7 @@ impl Bench {
         let (memory, bytes, plain) = self.yardstick()?;
         let answer = HostBuffer::new(&self.device, Compute::partials_bytes() as usize, HostMemory::Pinned)?;
         let pattern = 0x3FC0_0000_u32.to_le_bytes();
-        self.device.wait(self.queue.fill(&Fill { to: memory.at(0), bytes, pattern: &pattern })?)?;
+        self.device.wait(self.queue.submit(&Fill { to: memory.at(0), bytes, pattern: &pattern })?)?;
         let answer = answer.at(0);
         for (of, stride) in
             [(Type::U32, 4), (Type::F32, 4), (Type::U64, 8), (Type::F64, 8), (Type::U8, 1), (Type::U32, 44)]
@@ -338,7 +338,7 @@ impl Bench {
             ] {
                 let request =
                     Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
-                let run = || Ok(self.device.wait(self.queue.compute(&request)?)?);
+                let run = || Ok(self.device.wait(self.queue.submit(&request)?)?);
                 let first = median(1, run)?;
                 let taken = median(15, run)?;
                 let (share, more) = (plain / taken * 100.0, (first - taken) / 1e3);

@@ -54,7 +54,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 ///     assert_eq!(device.card().compute_capability, card.compute_capability);
 ///     let queue = Queue::new(&device)?;
 ///     let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven)?;
-///     let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?;
+///     let ticket = queue.submit(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?;
 ///     assert!(device.wait(ticket).is_ok());
 /// }
 /// # Ok(()) }
@@ -83,7 +83,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// ```
 /// # #[cfg(feature = "cust")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use backend_api::{Device, Fill};
+/// use backend_api::{Device, Fill, Request};
 /// use backend_cuda::{CudaDevice, Options};
 /// use cust::memory::{CopyDestination, DeviceBuffer};
 /// // Fails without a GPU or a driver.
@@ -95,7 +95,8 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 ///     // SAFETY: the buffer is not touched before the ticket is done.
 ///     let ticket = unsafe {
 ///         device.copy_from_cust(&queue, &theirs, memory.at(0))?;
-///         device.fill(&queue, &Fill { to: memory.at(4), bytes: 4, pattern: &5_u32.to_ne_bytes() })?;
+///         let fill = Fill { to: memory.at(4), bytes: 4, pattern: &5_u32.to_ne_bytes() };
+///         device.submit(&queue, &Request::Fill(&fill))?;
 ///         device.copy_to_cust(&queue, memory.at(0), &mut theirs)?
 ///     };
 ///     device.wait(ticket)?;
@@ -594,7 +595,34 @@ unsafe impl Device for CudaDevice {
         self.core.context.is_primary().then_some(self)
     }
 
-    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.start(queue, request)
+    }
+
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        const OPERATION: &str = "prepare";
+        let (mut launches, mut computations) = (Vec::new(), Vec::new());
+        for request in requests {
+            match request {
+                Request::Launch(launch) if kernel::launch::is_translated(launch) => launches.push(**launch),
+                Request::Compute(compute) => {
+                    let names = self.core.memory.lookup();
+                    names.check_compute(compute).map_err(|error| self.core.here(error))?;
+                    computations.push((compute, starts(&names, compute)));
+                }
+                _ => {}
+            }
+        }
+        let shapes = self.shapes(OPERATION, &launches)?;
+        let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
+        let kernels = core.kernels.launches.prepare(&core.context, shapes);
+        let mut programs = computations
+            .iter()
+            .map(|(compute, starts)| core.kernels.programs.prepare(&core.context, compute, starts));
+        kernels
+            .and_then(|()| programs.try_for_each(|outcome| outcome))
+            .map_err(|code| core.error(OPERATION, code))
+    }
 
     fn routes(&self) -> &[Route] {
         if self.core.context.driver.table.has_batch_copies() {
@@ -610,30 +638,6 @@ unsafe impl Device for CudaDevice {
 
     fn routing(&self) -> Routing {
         *self.core.routing.read()
-    }
-
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
-        const OPERATION: &str = "prepare";
-        let starts = {
-            let names = self.core.memory.lookup();
-            names.check_compute(compute).map_err(|error| self.core.here(error))?;
-            starts(&names, compute)
-        };
-        let _current = self.core.enter(OPERATION)?;
-        let core = &self.core;
-        core.kernels
-            .programs
-            .prepare(&core.context, compute, &starts)
-            .map_err(|code| core.error(OPERATION, code))
-    }
-
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        const OPERATION: &str = "prepare_launches";
-        let is_translated = |launch: &&Launch<'_>| kernel::launch::is_translated(launch);
-        let shapes =
-            self.shapes(OPERATION, &launches.iter().filter(is_translated).copied().collect::<Vec<_>>())?;
-        let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
-        core.kernels.launches.prepare(&core.context, shapes).map_err(|code| core.error(OPERATION, code))
     }
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {

@@ -28,7 +28,7 @@ impl Rig {
         let memory = DeviceBuffer::new(&device, BYTES, Commit::Proven).expect("device memory");
         let host = HostBuffer::new(&device, 64 << 20, HostMemory::Pageable).expect("host memory");
         let fill = Fill { to: memory.at(0), bytes: BYTES, pattern: &[1] };
-        device.wait(queue.fill(&fill).expect("valid")).expect("filled");
+        device.wait(queue.submit(&fill).expect("valid")).expect("filled");
         Self { device, queue, memory, host }
     }
 }
@@ -73,7 +73,7 @@ fn search(criterion: &mut Criterion) {
             answer: rig.host.at(0),
         };
         group.bench_function(format!("{field} bytes of {stride}"), |bencher| {
-            bencher.iter(|| rig.device.wait(rig.queue.search(&search).expect("valid")).expect("searched"));
+            bencher.iter(|| rig.device.wait(rig.queue.submit(&search).expect("valid")).expect("searched"));
         });
     }
     let words = vec![1_u32; BYTES as usize / 4];
@@ -104,7 +104,7 @@ fn gather(criterion: &mut Criterion) {
             values: rig.host.at(values_at),
         };
         group.bench_function(BenchmarkId::new("device", stride), |bencher| {
-            bencher.iter(|| rig.device.wait(rig.queue.gather(&gather).expect("valid")).expect("gathered"));
+            bencher.iter(|| rig.device.wait(rig.queue.submit(&gather).expect("valid")).expect("gathered"));
         });
     }
     let records = vec![[1_u32; 11]; (BYTES / 44) as usize];

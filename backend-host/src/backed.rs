@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
-    MemoryStatus, Result, racy,
+    MemoryStatus, QueueHandle, Request, Result, Ticket, racy,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -306,7 +306,9 @@ unsafe impl Device for BackedDevice {
         poll wait wake order_after
     }
 
-    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.engine.start(queue, request)
+    }
 }
 
 /// Calls a method of the program, and turns a panic into an error.

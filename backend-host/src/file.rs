@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, MemoryStatus,
-    Result,
+    QueueHandle, Request, Result, Ticket,
 };
 use vmarray_support::backends::check_extensible;
 
@@ -64,7 +64,7 @@ const TIERED_THREADS_LEAST: usize = 16;
 /// # let path = std::env::temp_dir().join(format!("vmarray-file-{}", std::process::id()));
 /// let device = Arc::new(FileDevice::create(&path, 1000)?);
 /// let (queue, first) = (Queue::new(&device)?, DeviceBuffer::new(&device, 400, Commit::Lazy)?);
-/// device.wait(queue.fill(&Fill { to: first.at(0), bytes: 400, pattern: &[7] })?)?;
+/// device.wait(queue.submit(&Fill { to: first.at(0), bytes: 400, pattern: &[7] })?)?;
 /// device.sync()?;
 /// assert_eq!(std::fs::read(device.path()).unwrap()[..400], [7; 400]);
 /// let second = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
@@ -148,7 +148,7 @@ impl FileDeviceBuilder {
     /// let device = Arc::new(FileDevice::builder(&path).checksums(true).create(1 << 20)?);
     /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1 << 20, Commit::Lazy)?);
     /// let host = HostBuffer::new(&device, 4096, HostMemory::Pageable)?;
-    /// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?)?;
+    /// device.wait(queue.submit(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?)?;
     /// // A bit flips on the drive.
     /// let mut file = std::fs::File::options().write(true).open(&path).unwrap();
     /// file.seek(std::io::SeekFrom::Start(100_000)).unwrap();
@@ -337,5 +337,7 @@ unsafe impl Device for FileDevice {
         poll wait wake order_after
     }
 
-    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.engine.start(queue, request)
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{
     Addresses, BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DirectReads, Error, ErrorKind,
-    MemoryStatus, Reach, Result,
+    MemoryStatus, QueueHandle, Reach, Request, Result, Ticket,
 };
 use vmarray_support::backends::ram::SystemMemory;
 
@@ -254,5 +254,7 @@ unsafe impl Device for HostDevice {
         poll wait wake order_after
     }
 
-    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.engine.start(queue, request)
+    }
 }

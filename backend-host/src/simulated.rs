@@ -78,15 +78,16 @@ use schedule::{Passage, Schedule};
 /// ```
 /// # use std::time::Duration;
 /// use backend_api::wrap::{Fault, Operation};
-/// use backend_api::{Commit, Device, ErrorKind};
+/// use backend_api::{Commit, Device, ErrorKind, Request};
 /// # use backend_host::SimulatedDevice;
 /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(0.0).trace(true).build();
 /// let queue = device.create_queue()?;
 /// let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1);
 /// device.inject(fault.clone());
-/// assert_eq!(device.submit(&queue, &[]).unwrap_err().kind(), ErrorKind::CopyFailed);
+/// let submit = || device.submit(&queue, &Request::Copies(&[], None));
+/// assert_eq!(submit().unwrap_err().kind(), ErrorKind::CopyFailed);
 /// device.inject(fault.reported_later());
-/// let tickets = [device.submit(&queue, &[])?, device.submit(&queue, &[])?];
+/// let tickets = [submit()?, submit()?];
 /// device.advance(Duration::from_micros(15));
 /// assert_eq!(device.trace().len(), 1, "the time of the second has not come");
 /// device.run();
@@ -380,7 +381,9 @@ unsafe impl Device for SimulatedDevice {
         }
     }
 
-    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.start(queue, request)
+    }
 
     fn routes(&self) -> &[Route] {
         self.routes.names()

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
-    MemoryStatus, Result,
+    MemoryStatus, QueueHandle, Request, Result, Ticket,
 };
 use vmarray_support::backends::{check_extend, check_extensible};
 use vmarray_support::warn;
@@ -112,7 +112,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # let _ = std::fs::remove_file(&path);
 /// let device = Arc::new(StoreDevice::create(&path, 4096, 1000, b"eights", [0; 3])?);
 /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4_096_000, Commit::Lazy)?);
-/// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 9000, pattern: &[7] })?)?;
+/// device.wait(queue.submit(&Fill { to: pages.at(0), bytes: 9000, pattern: &[7] })?)?;
 /// device.set_metadata(b"sevens")?;
 /// device.set_note([9000, 0, 0])?;
 /// device.sync()?;
@@ -412,7 +412,7 @@ impl StoreDevice {
     /// let stores = stores.map(Arc::new);
     /// for store in &stores {
     ///     let (queue, page) = (Queue::new(store)?, DeviceBuffer::new(store, 4096, Commit::Lazy)?);
-    ///     store.wait(queue.fill(&Fill { to: page.at(0), bytes: 4096, pattern: &[7] })?)?;
+    ///     store.wait(queue.submit(&Fill { to: page.at(0), bytes: 4096, pattern: &[7] })?)?;
     /// }
     /// stores[0].sync()?; // stores the pages of both
     /// drop(stores);
@@ -559,7 +559,7 @@ impl StoreDevice {
     /// let device = Arc::new(StoreDevice::create(&path, 4096, 0, b"", [0; 3])?);
     /// device.share_out(1);
     /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 8192, Commit::Lazy)?);
-    /// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
+    /// device.wait(queue.submit(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
     /// device.clear_share(0, 1);
     /// assert!(device.has_contents(0) && !device.has_contents(1));
     /// # drop((pages, queue));
@@ -585,7 +585,7 @@ impl StoreDevice {
     /// # let path = std::env::temp_dir().join(format!("vmarray-page-cleared-{}", std::process::id()));
     /// let device = Arc::new(StoreDevice::create(&path, 4096, 2, b"", [0; 3])?);
     /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 8192, Commit::Lazy)?);
-    /// device.wait(queue.fill(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
+    /// device.wait(queue.submit(&Fill { to: pages.at(0), bytes: 8192, pattern: &[7] })?)?;
     /// device.clear(1);
     /// assert!(device.has_contents(0) && !device.has_contents(1));
     /// # drop((pages, queue));
@@ -808,5 +808,7 @@ unsafe impl Device for StoreDevice {
         poll wait wake order_after
     }
 
-    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.engine.start(queue, request)
+    }
 }

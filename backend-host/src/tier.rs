@@ -69,7 +69,7 @@ const APART_SHARE: u32 = 64;
 ///
 /// let (queue, memory) = (Queue::new(&file)?, DeviceBuffer::new(&file, 8 << 20, Commit::Lazy)?);
 /// let host = HostBuffer::new(&file, 4096, HostMemory::Pageable)?;
-/// file.wait(queue.fill(&Fill { to: memory.at(0), bytes: 8 << 20, pattern: &[7] })?)?;
+/// file.wait(queue.submit(&Fill { to: memory.at(0), bytes: 8 << 20, pattern: &[7] })?)?;
 /// for _ in 0..3 {
 ///     let read = Transfer::Download { from: memory.at(8192), to: host.at(0), bytes: 4096 };
 ///     file.wait(queue.submit(&[read])?)?;

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
+    BufferHandle, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
     HostMemory, HostSpan, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route,
     Routing, Scatter, Search, Ticket, View,
 };
@@ -45,7 +45,7 @@ use crate::queue::{Queue, Statistics};
 ///     let queue = Queue::new(&device)?;
 ///     let memory = DeviceBuffer::new(&device, 1000, Commit::Proven)?;
 ///     let frame = HostBuffer::new(&device, 1000, HostMemory::Pinned)?;
-///     queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
+///     queue.submit(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
 ///     let ticket =
 ///         queue.submit(&[Transfer::Download { from: memory.at(0), to: frame.at(0), bytes: 1000 }])?;
 ///     device.wait(ticket)?;
@@ -443,7 +443,9 @@ unsafe impl Device for OpenClDevice {
         removed.into_iter().for_each(|piece| self.end_host(piece));
     }
 
-    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.start(queue, request)
+    }
 
     fn routes(&self) -> &[Route] {
         &[Route::Single, Route::Kernel]
@@ -457,18 +459,21 @@ unsafe impl Device for OpenClDevice {
         *self.core.routing.read()
     }
 
-    fn prepare(&self, request: &Compute<'_>) -> Result<()> {
-        self.core.alive("prepare")?;
-        Request::Compute(request).check(&*self.memory.read()).map_err(|error| self.named(error))?;
-        self.core.programs.prepare(&self.core, request)
-    }
-
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        const OPERATION: &str = "prepare_launches";
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        const OPERATION: &str = "prepare";
         self.core.alive(OPERATION)?;
-        let views =
-            launches.iter().map(|launch| self.placed(OPERATION, launch)).collect::<Result<Vec<_>>>()?;
-        self.core.launches.prepare(&self.core, &launches.iter().zip(views).collect::<Vec<_>>())
+        let mut launches = Vec::new();
+        for request in requests {
+            match request {
+                Request::Launch(launch) => launches.push((*launch, self.placed(OPERATION, launch)?)),
+                Request::Compute(compute) => {
+                    request.check(&*self.memory.read()).map_err(|error| self.named(error))?;
+                    self.core.programs.prepare(&self.core, compute)?;
+                }
+                _ => {}
+            }
+        }
+        self.core.launches.prepare(&self.core, &launches)
     }
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
@@ -538,7 +543,8 @@ mod tests {
             // Submits work whose waker sends a message, and then waits if `end` is kept. The waker must
             // not run in this thread.
             let awaited = || loop {
-                let ticket = device.fill(&one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
+                let ticket =
+                    device.submit(&one, &Request::Fill(&Fill { to, bytes: 1 << 24, pattern: &[1] })).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
                     let ((sender, receiver), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
                     let may_end = Mutex::new(may_end);
@@ -567,7 +573,7 @@ mod tests {
                 thread::yield_now();
             }
             device.order_after(&two, ticket).unwrap();
-            (0..200).for_each(|_| _ = device.submit(&one, &[]).unwrap());
+            (0..200).for_each(|_| _ = device.submit(&one, &Request::Copies(&[], None)).unwrap());
             assert!(second_receiver.try_recv().is_err());
             drop(end);
             assert_ne!(second_receiver.recv().unwrap(), own);
@@ -581,10 +587,16 @@ mod tests {
             let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
             let host = device.allocate_host(1 << 20, HostMemory::Pinned).unwrap();
             let (there, here) = (buffer.at(0), host.at(0));
-            let done =
-                device.submit(&queue, &[Transfer::Upload { from: here, to: there, bytes: 8 }]).unwrap();
+            let done = device
+                .submit(
+                    &queue,
+                    &Request::Copies(&[Transfer::Upload { from: here, to: there, bytes: 8 }], None),
+                )
+                .unwrap();
             device.wait(done).unwrap();
-            let pending = device.fill(&queue, &Fill { to: there, bytes: 1 << 20, pattern: &[1] }).unwrap();
+            let pending = device
+                .submit(&queue, &Request::Fill(&Fill { to: there, bytes: 1 << 20, pattern: &[1] }))
+                .unwrap();
             let count = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&count);
             device.wake(pending, waker(move || _ = counted.fetch_add(1, Ordering::SeqCst)));
@@ -601,7 +613,7 @@ mod tests {
                 is_lost(error);
             }
             assert_ne!(device.poll(pending), Ok(Progress::Pending));
-            is_lost(device.submit(&queue, &[]).unwrap_err());
+            is_lost(device.submit(&queue, &Request::Copies(&[], None)).unwrap_err());
             is_lost(device.create_queue().unwrap_err());
             is_lost(device.allocate(1, Commit::Lazy).unwrap_err());
             is_lost(device.allocate_host(1, HostMemory::Pageable).unwrap_err());
@@ -642,22 +654,24 @@ mod tests {
             let track = Arc::clone(&device.queue(queue.id(), "test").unwrap().track);
             for round in 0..20 {
                 for _ in 0..100 {
-                    device.fill(&queue, &Fill { to, bytes: 64, pattern: &[round] }).unwrap();
+                    device
+                        .submit(&queue, &Request::Fill(&Fill { to, bytes: 64, pattern: &[round] }))
+                        .unwrap();
                 }
                 // A slow device may leave unfinished submissions; finished ones must be removed at the
                 // next poll.
-                let last = device.submit(&queue, &[]).unwrap();
+                let last = device.submit(&queue, &Request::Copies(&[], None)).unwrap();
                 device.wait(last).unwrap();
                 assert_eq!(track.backlog(), 0);
             }
             for _ in 0..10_000 {
-                device.submit(&queue, &[]).unwrap();
+                device.submit(&queue, &Request::Copies(&[], None)).unwrap();
             }
             let handle = queue;
             let queue = device.queue(handle.id(), "test").unwrap();
             queue.begin("test", ErrorKind::Driver).unwrap().drain().unwrap();
             while !track.backlog().is_multiple_of(64) || track.backlog() == 0 {
-                device.submit(&handle, &[]).unwrap();
+                device.submit(&handle, &Request::Copies(&[], None)).unwrap();
             }
             assert!(track.backlog() < 10_000);
         }
@@ -669,7 +683,8 @@ mod tests {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(32 << 20, Commit::Lazy).unwrap();
             let to = buffer.at(0);
-            let ticket = device.fill(&queue, &Fill { to, bytes: 32 << 20, pattern: &[1] }).unwrap();
+            let ticket =
+                device.submit(&queue, &Request::Fill(&Fill { to, bytes: 32 << 20, pattern: &[1] })).unwrap();
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 // If the work is done already, this call runs the waker.
                 device.wake(ticket, waker(|| panic!("a waker that panics, as the test wants")));
@@ -678,7 +693,7 @@ mod tests {
             if let Ok(outcome) = result {
                 outcome.unwrap();
             }
-            let after = device.submit(&queue, &[]).unwrap();
+            let after = device.submit(&queue, &Request::Copies(&[], None)).unwrap();
             device.wait(after).unwrap();
         }
     }

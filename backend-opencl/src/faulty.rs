@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use backend_api::waker;
 use backend_api::{
-    BufferHandle, Commit, Device, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Ticket,
-    Transfer, racy,
+    BufferHandle, Commit, Device, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Request,
+    Ticket, Transfer, racy,
 };
 use opencl3::error_codes::{CL_INVALID_COMMAND_QUEUE, CL_INVALID_VALUE, CL_OUT_OF_HOST_MEMORY};
 use opencl3::types::{cl_bool, cl_command_queue, cl_event, cl_event_info, cl_int, cl_mem, cl_uint};
@@ -179,7 +179,7 @@ impl Rig {
         // SAFETY: the memory has this length, and no work names it yet.
         unsafe { racy::fill(address, 7, BYTES) };
         let upload = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: BYTES as u64 };
-        let ticket = device.submit(&queue, &[upload]).unwrap();
+        let ticket = device.submit(&queue, &Request::Copies(&[upload], None)).unwrap();
         device.wait(ticket).unwrap();
         Some(Self { device, queue, buffer: Some(buffer), host: Some(host), address, ticket, _turn: turn })
     }
@@ -190,7 +190,7 @@ impl Rig {
         FAULTS.hold.store(true, Ordering::SeqCst);
         let (from, to) = (rig.host.as_ref()?.at(0), rig.buffer.as_ref()?.at(0));
         let upload = Transfer::Upload { from, to, bytes: BYTES as u64 };
-        rig.ticket = rig.device.submit(&rig.queue, &[upload]).unwrap();
+        rig.ticket = rig.device.submit(&rig.queue, &Request::Copies(&[upload], None)).unwrap();
         assert_eq!(rig.device.poll(rig.ticket), Ok(Progress::Pending));
         Some(rig)
     }
@@ -286,10 +286,10 @@ fn so_it_is_when_the_device_is_dropped() {
 fn a_refused_event_callback_does_not_fail_the_work() {
     let Some(rig) = Rig::new() else { return };
     FAULTS.status.store(5, Ordering::SeqCst);
-    let ticket = rig.device.submit(&rig.queue, &[]).unwrap();
+    let ticket = rig.device.submit(&rig.queue, &Request::Copies(&[], None)).unwrap();
     while rig.device.poll(ticket).unwrap() == Progress::Pending {}
     assert_eq!(FAULTS.status.load(Ordering::SeqCst), 0);
-    let ticket = rig.device.submit(&rig.queue, &[]).unwrap();
+    let ticket = rig.device.submit(&rig.queue, &Request::Copies(&[], None)).unwrap();
     FAULTS.wait.store(5, Ordering::SeqCst);
     FAULTS.status.store(5, Ordering::SeqCst);
     rig.device.wait(ticket).unwrap();
@@ -320,9 +320,9 @@ fn a_queue_is_drained_after_a_failure_although_the_driver_refuses_at_first() {
     let Some(rig) = Rig::new() else { return };
     FAULTS.finish.store(5, Ordering::SeqCst);
     FAULTS.marker.store(1, Ordering::SeqCst);
-    let error = rig.device.submit(&rig.queue, &[]).unwrap_err();
+    let error = rig.device.submit(&rig.queue, &Request::Copies(&[], None)).unwrap_err();
     assert_eq!((error.kind(), FAULTS.finish.load(Ordering::SeqCst)), (ErrorKind::CopyFailed, 0));
-    rig.device.wait(rig.device.submit(&rig.queue, &[]).unwrap()).unwrap();
+    rig.device.wait(rig.device.submit(&rig.queue, &Request::Copies(&[], None)).unwrap()).unwrap();
 }
 
 #[test]
@@ -330,13 +330,16 @@ fn memory_of_a_queue_that_cannot_be_drained_is_not_freed() {
     let Some(mut rig) = Rig::new() else { return };
     let other = rig.device.create_queue().unwrap();
     FAULTS.hold.store(true, Ordering::SeqCst);
-    let running = rig.device.submit(&other, &[]).unwrap();
+    let running = rig.device.submit(&other, &Request::Copies(&[], None)).unwrap();
     // The driver refuses the copy, the probe of the device, and the draining of the queue.
     let (host, buffer) = (rig.host.as_ref().unwrap(), rig.buffer.as_ref().unwrap());
     FAULTS.finish.store(ALWAYS, Ordering::SeqCst);
     FAULTS.write.store(ALWAYS, Ordering::SeqCst);
     let upload = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: 8 };
-    assert_eq!(rig.device.submit(&rig.queue, &[upload]).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(
+        rig.device.submit(&rig.queue, &Request::Copies(&[upload], None)).unwrap_err().kind(),
+        ErrorKind::Lost
+    );
     // The ticket of another queue is known to run.
     assert_eq!(rig.device.poll(running), Ok(Progress::Pending));
     let before = kept();

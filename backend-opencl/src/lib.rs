@@ -56,8 +56,8 @@
 //! subnormal `f32` operands may be treated as zero, and subnormal results become zero. Devices of the
 //! embedded profile may round towards zero.
 //!
-//! **Kernels of the program** ([`launch`](backend_api::Device::launch)) are translated at their first use, or
-//! by [`prepare_launches`](backend_api::Device::prepare_launches), which puts up to 16 into one program.
+//! **Kernels of the program** ([`Request::Launch`](backend_api::Request::Launch)) are translated at their
+//! first use, or by [`prepare`](backend_api::Device::prepare), which puts up to 16 into one program.
 //! Translated kernels are kept while the device is open. The backend does not support groups on a processor,
 //! atomics of 64 bits on a device without the extension, or views that touch more than 16 pieces of memory in
 //! all.

@@ -36,7 +36,7 @@ fn asked_of_the_device(c: &mut Criterion) {
     let mut group = c.benchmark_group("131072 pages");
     group.throughput(Throughput::Elements(PAGES as u64));
     group.bench_function("device/sum", |b| {
-        b.iter(|| device.wait(queue.compute(&compute).expect("a sum")).expect("a sum"));
+        b.iter(|| device.wait(queue.submit(&compute).expect("a sum")).expect("a sum"));
     });
 }
 

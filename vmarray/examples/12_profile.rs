@@ -9,7 +9,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vmarray::device::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Routing, Transfer};
+use vmarray::device::{
+    Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Request, Route, Routing, Transfer,
+};
 use vmarray::{AnyDevice, Discovery, Result, device::Device, profile::Profile};
 
 fn main() -> Result<()> {
@@ -120,7 +122,9 @@ impl<'a> Scene<'a> {
                 });
                 let start = Instant::now();
                 let ticket = match way {
-                    Way::Named(route) => self.device.submit_by(*route, self.queue.handle(), transfers)?,
+                    Way::Named(route) => {
+                        self.device.submit(self.queue.handle(), &Request::Copies(transfers, Some(*route)))?
+                    }
                     _ => self.queue.submit(transfers)?,
                 };
                 self.device.wait(ticket)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backend_api::expr::{Action, Binary, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
 use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
 use backend_api::wrap::SplitMix64;
-use backend_api::{Compute, Device, Elements, ErrorKind, HostSpan};
+use backend_api::{Compute, Device, Elements, ErrorKind, HostSpan, Request};
 
 use super::Context;
 use super::context::assert_refused;
@@ -578,7 +578,7 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
         let action = Action::Sum { value, filter, answer };
         let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
         let queue = [&scene.queue, &others[0], &others[1]][k as usize % 3];
-        tickets.push(queue.compute(&compute).expect("a computation"));
+        tickets.push(queue.submit(&compute).expect("a computation"));
     }
     for (k, ticket) in tickets.into_iter().enumerate() {
         cx.wait(ticket);
@@ -607,7 +607,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
         let geometry = Geometry::plain(9);
         let prepare = |sources: &[Elements]| {
             let compute = Compute { program: &program, sources, geometry, action };
-            device.prepare(&compute).expect("a preparation");
+            device.prepare(&[Request::Compute(&compute)]).expect("a preparation");
         };
         let before = scene.submit(&[]);
         // Prepare in two threads at the same time, then a second time, and once for zero elements.
@@ -637,7 +637,7 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     let sum = Action::Sum { value, filter: None, answer };
     let refused = |what: &str, sources: &[Elements], geometry: Geometry, action: Action<'_>| {
         let compute = Compute { program: &program, sources, geometry, action };
-        assert_refused(what, scene.queue.compute(&compute), ErrorKind::InvalidArgument);
+        assert_refused(what, scene.queue.submit(&compute), ErrorKind::InvalidArgument);
     };
     refused("no sources", &[], geometry, sum);
     refused("too many sources", &[good[0]; 9], geometry, sum);

@@ -3,9 +3,12 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+use backend_api::kernel::{Body, Kernel};
 use backend_api::wrap::SplitMix64;
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, Ticket, Transfer,
+    Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Launch,
+    Queue, Request, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use super::Limits;
@@ -66,6 +69,36 @@ impl<'a, D: Device> Context<'a, D> {
         self.skipped.borrow().clone()
     }
 
+    /// Returns true if the device knows these kinds of requests, named by their
+    /// [operations](Request::operation). If not, records that a part of the check is skipped.
+    pub(super) fn knows(&self, operations: &[&str]) -> bool {
+        let (memory, host) = (self.memory(64), self.host(64));
+        let (elements, place) = (Elements { start: memory.at(0), count: 0, stride: 8 }, host.at(0));
+        let search =
+            Search { elements, field_offset: 0, value: &[1], limit: 0, count_all: true, answer: place };
+        let (indices, values) = (place, place);
+        let gather = Gather { elements: elements.into(), indices, count: 0, values };
+        let scatter = Scatter { elements: elements.into(), indices, count: 0, values };
+        let field = Instruction::Field { source: 0, offset: 0, of: Type::U32 };
+        let program = Program::new(vec![field]).expect("a program");
+        let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: place };
+        let geometry = Geometry::plain(0);
+        let compute = Compute { program: &program, sources: &[elements], geometry, action };
+        let kernel = Kernel::new(Body::default()).expect("a kernel");
+        let launch = Launch::new(&kernel, 0, geometry, place);
+        let requests: [Request<'_>; 5] =
+            [(&search).into(), (&gather).into(), (&scatter).into(), (&compute).into(), (&launch).into()];
+        let queue = self.queue();
+        let mut asked = requests.iter().filter(|request| operations.contains(&request.operation()));
+        asked.all(|request| match queue.submit(request) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                self.skip(format!("the device knows no request `{}`", request.operation()));
+                false
+            }
+            _ => true,
+        })
+    }
+
     pub(super) fn queue(&self) -> Queue<D> {
         Queue::new(self.device).expect("a queue")
     }
@@ -102,7 +135,7 @@ impl<'a, D: Device> Context<'a, D> {
         bytes: u64,
         pattern: &[u8],
     ) -> Ticket {
-        queue.fill(&Fill { to: memory.at(0), bytes, pattern }).expect("a fill")
+        queue.submit(&Fill { to: memory.at(0), bytes, pattern }).expect("a fill")
     }
 
     /// Submits a copy of the first `bytes` bytes of host memory to the start of device memory, without a wait

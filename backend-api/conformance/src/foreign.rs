@@ -84,7 +84,7 @@ pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
     for round in 1..4_u64 {
         let by = round + (1 << 40);
         scene.fill(16, 4000, &round.to_ne_bytes());
-        let launched = scene.queue.launch(&Launch {
+        let launched = scene.queue.submit(&Launch {
             views: &[View::Run(elements)],
             params: &[by, 7],
             ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
@@ -114,7 +114,7 @@ pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'
         Err(refusal.clone().with_detail("by itself"))
     });
     let kernel = kernel().with_code(code);
-    let launched = scene.queue.launch(&Launch {
+    let launched = scene.queue.submit(&Launch {
         views: &[View::Run(scene.elements(16, 1000, 8))],
         params: &[1, 0],
         ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))

@@ -24,7 +24,7 @@ pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -
     host.write(0, &8_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
     let gather = Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) };
-    let ticket = queue.gather(&gather).expect("a gather that fails by its ticket");
+    let ticket = queue.submit(&gather).expect("a gather that fails by its ticket");
     Failing { ticket, _memory: memory, _host: host }
 }
 
@@ -165,7 +165,7 @@ pub(super) fn elements_in_pages<D: Device>(
             let (list, count, values) = (host.at(0), indices.len() as u64, host.at(values as u64));
             Gather { elements, indices: list, count, values }
         };
-        match queue.gather(&of(view, &[])) {
+        match queue.submit(&of(view, &[])) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return false,
             done => cx.wait(done.expect("a gather of nothing")),
         }
@@ -178,7 +178,7 @@ pub(super) fn elements_in_pages<D: Device>(
         };
         let mut indices = any_indices(stride, WANTED.min(count as usize), count as usize);
         (indices[0], *indices.last_mut().expect("there are some")) = (count - 1, 0);
-        cx.wait(queue.gather(&of(view, &indices)).expect("a gather"));
+        cx.wait(queue.submit(&of(view, &indices)).expect("a gather"));
         let expected = indices.iter().flat_map(|index| {
             let (place, range) = at(*index);
             memory[place][range].to_vec()
@@ -191,7 +191,7 @@ pub(super) fn elements_in_pages<D: Device>(
         let new = cx.noise(stride + page_len, indices.len() * size);
         host.write(values, &new);
         let Gather { elements, indices: list, count, values } = of(view, &indices);
-        cx.wait(queue.scatter(&Scatter { elements, indices: list, count, values }).expect("a scatter"));
+        cx.wait(queue.submit(&Scatter { elements, indices: list, count, values }).expect("a scatter"));
         for (index, value) in indices.iter().zip(new.chunks_exact(size)) {
             let (place, range) = at(*index);
             memory[place][range].copy_from_slice(value);
@@ -199,7 +199,7 @@ pub(super) fn elements_in_pages<D: Device>(
         for (number, expected) in memory.iter().enumerate() {
             assert_bytes(&format!("place {number} after a scatter to {what}"), &read(number), expected);
         }
-        let outside = queue.gather(&of(view, &[0, view.count()])).expect("a gather that fails later");
+        let outside = queue.submit(&of(view, &[0, view.count()])).expect("a gather that fails later");
         assert_refused(
             &format!("an index outside of {what}"),
             cx.device().wait(outside),
@@ -314,7 +314,7 @@ pub(super) fn gathers_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D
         let (indices_at, values) = (scene.host.at(at), scene.host.at(at + 1000));
         let gather = Gather { elements: elements.into(), indices: indices_at, count: 100, values };
         let queue = [&scene.queue, &others[0], &others[1]][k % 3];
-        let ticket = queue.gather(&gather).expect("a gather");
+        let ticket = queue.submit(&gather).expect("a gather");
         expected.push((ticket, super::reference::gather(&scene.expected, 4, &indices)));
     }
     for (k, (ticket, values)) in expected.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use backend_api::kernel::{
     ViewDecl, f16_to_f32,
 };
 use backend_api::wrap::SplitMix64;
-use backend_api::{BufferHandle, Device, DeviceSpan, Elements, ErrorKind, Result, Ticket};
+use backend_api::{BufferHandle, Device, DeviceSpan, Elements, ErrorKind, Request, Result, Ticket};
 
 use super::Context;
 use super::context::assert_refused;
@@ -92,7 +92,7 @@ pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case
         scene.put(*at, &view.bytes);
     }
     let views = views_of(case, scene);
-    let launched = scene.queue.launch(&launch_of(case, &views, scene));
+    let launched = scene.queue.submit(&launch_of(case, &views, scene));
     let Some(ticket) = accepted(cx, &what, launched) else { return false };
     scene.settle(ticket);
     let report = report(scene);
@@ -160,7 +160,7 @@ pub(super) fn launches_of_nothing<D: Device>(cx: &Context<'_, D>) {
         let on_nothing =
             Launch { views: &views, params: &[1], ..Launch::new(&recurrence, 0, Geometry::plain(0), at) };
         for launch in [of_nothing, on_nothing] {
-            let Some(ticket) = accepted(cx, "a launch of nothing", scene.queue.launch(&launch)) else {
+            let Some(ticket) = accepted(cx, "a launch of nothing", scene.queue.submit(&launch)) else {
                 return;
             };
             scene.settle(ticket);
@@ -286,7 +286,8 @@ fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case])
     let (doubles, others): (Vec<_>, Vec<_>) =
         launches.into_iter().partition(|launch| launch.kernel.needs().f64);
     for launches in [doubles, others] {
-        match cx.device().prepare_launches(&launches) {
+        let requests: Vec<_> = launches.iter().map(Request::from).collect();
+        match cx.device().prepare(&requests) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             prepared => prepared.unwrap_or_else(|error| panic!("preparing kernels: {error}")),
         }
@@ -392,7 +393,7 @@ pub(super) fn launches_on_striped_pages<D: Device>(cx: &Context<'_, D>) {
             params: &[3],
             ..Launch::new(&kernel, count - 1, geometry, scene.host_at(REPORT as u64))
         };
-        let Some(ticket) = accepted(cx, "a view of pages", scene.queue.launch(&launch)) else { return };
+        let Some(ticket) = accepted(cx, "a view of pages", scene.queue.submit(&launch)) else { return };
         scene.settle(ticket);
         for element in 0..count - 1 {
             let (base, page) = (element / page_len % bases, element / page_len / bases);
@@ -414,7 +415,7 @@ pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
         scene.fill(16, 4000, &round.to_ne_bytes());
         let mut params = [round + 1];
         let views = [View::Run(elements)];
-        let launched = scene.queue.launch(&Launch {
+        let launched = scene.queue.submit(&Launch {
             views: &views,
             params: &params,
             ..Launch::new(&kernel, 1000, Geometry::plain(round), scene.host_at(REPORT as u64))
@@ -489,7 +490,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let start = |views: &[View<'_>]| {
         let launch =
             Launch { views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
-        scene.queue.launch(&launch)
+        scene.queue.submit(&launch)
     };
     if accepted(cx, "a launch", start(&[run(0, 10, 8)])).is_none() {
         return;
@@ -514,7 +515,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let start = |views: &[View<'_>], params: &[u64], table: &[u8]| {
         let launch =
             Launch { views, params, table, ..Launch::new(&copying, 10, Geometry::plain(0), report_at) };
-        scene.queue.launch(&launch)
+        scene.queue.submit(&launch)
     };
     let views = [run(0, 10, 8), run(80, 1, 8)];
     refused.extend([
@@ -528,12 +529,12 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         [(REPORT + 4, "a report that is not aligned"), (HOST_BYTES - 24, "a report without room")]
     {
         let report = scene.host_at(at as u64);
-        refused.push((what, scene.queue.launch(&Launch::new(&nothing, 1, Geometry::plain(0), report))));
+        refused.push((what, scene.queue.submit(&Launch::new(&nothing, 1, Geometry::plain(0), report))));
     }
     let geometry = Geometry { channels: 0, ..Geometry::plain(0) };
     let views = [run(0, 10, 8)];
     let no_channel = Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, geometry, report_at) };
-    refused.push(("no channel", scene.queue.launch(&no_channel)));
+    refused.push(("no channel", scene.queue.submit(&no_channel)));
     for (what, result) in refused {
         assert_refused(what, result, invalid);
     }
@@ -541,7 +542,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let views = [View::Run(Elements { start: stranger.at(0), count: 10, stride: 8 })];
     let unknown =
         Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
-    assert_refused("unknown memory", scene.queue.launch(&unknown), ErrorKind::UnknownHandle);
+    assert_refused("unknown memory", scene.queue.submit(&unknown), ErrorKind::UnknownHandle);
     // Wait for all submitted work, so that an effect of a refused launch becomes visible.
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
@@ -560,5 +561,5 @@ pub(super) fn preparing_launches_changes_nothing<D: Device>(cx: &Context<'_, D>)
     assert_eq!(kernel, cases[0].kernel);
     scene.assert_as_expected("memory after the preparation of launches");
     run(cx, &mut scene, &cases[0]);
-    assert!(cx.device().prepare_launches(&[]).is_ok(), "nothing to prepare");
+    assert!(cx.device().prepare(&[]).is_ok(), "nothing to prepare");
 }

@@ -148,6 +148,8 @@ impl Default for Limits {
 pub struct Check<D: Device> {
     /// Unique name. It states how a correct device behaves.
     pub name: &'static str,
+    /// [Operations](backend_api::Request::operation) of the requests without which the check is skipped.
+    pub needs: &'static [&'static str],
     /// The check itself. It panics if the device behaves incorrectly; the message states the expected
     /// behaviour.
     pub run: fn(&Context<'_, D>),
@@ -161,7 +163,12 @@ impl<D: Device> Check<D> {
     #[must_use]
     pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
-        outcome(|| (self.run)(&context), &context)
+        let check = || {
+            if context.knows(self.needs) {
+                (self.run)(&context);
+            }
+        };
+        outcome(check, &context)
     }
 }
 
@@ -361,6 +368,17 @@ macro_rules! __conformance_define_tests {
     };
 }
 
+/// Returns the kinds of requests that all checks of a module need.
+const fn needs(module: &str) -> &'static [&'static str] {
+    match module.as_bytes() {
+        b"searches" => &["search"],
+        b"indexed" => &["gather", "scatter"],
+        b"computes" => &["compute"],
+        b"launches" | b"groups" | b"foreign" => &["launch"],
+        _ => &[],
+    }
+}
+
 /// Expands the list of checks to the function [`checks`].
 macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
@@ -368,7 +386,11 @@ macro_rules! define_checks {
         /// later failures.
         #[must_use]
         pub fn checks<D: Device>() -> &'static [Check<D>] {
-            const { &[$($(Check { name: stringify!($name), run: $module::$name::<D> },)*)*] }
+            const { &[$($(Check {
+                name: stringify!($name),
+                needs: needs(stringify!($module)),
+                run: $module::$name::<D>,
+            },)*)*] }
         }
     };
 }

@@ -62,7 +62,10 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     let memory = DeviceBuffer::new(&device, 4 << 20, Commit::Lazy).expect("device memory");
     let submit = |queue: &Queue<D>| {
         let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[7, 1] };
-        (0..8).map(|_| queue.fill(&fill).expect("a fill")).reduce(|_, ticket| ticket).expect("eight tickets")
+        (0..8)
+            .map(|_| queue.submit(&fill).expect("a fill"))
+            .reduce(|_, ticket| ticket)
+            .expect("eight tickets")
     };
     let is_held = (0..TRIES).any(|_| {
         device.wake(submit(&queues[0]), blocking.clone());
@@ -177,7 +180,7 @@ pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_,
         let [one, other] = [cx.queue(), cx.queue()];
         let half = BYTES / 2;
         cx.fill(&one, &memory, half, &[round]);
-        other.fill(&Fill { to: memory.at(half), bytes: half, pattern: &[round + 100] }).expect("a fill");
+        other.submit(&Fill { to: memory.at(half), bytes: half, pattern: &[round + 100] }).expect("a fill");
         drop(one);
         cx.wait(cx.download(&other, &memory, &host, BYTES));
         let expected: Vec<u8> = [vec![round; half as usize], vec![round + 100; half as usize]].concat();

@@ -189,7 +189,7 @@ fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>
         assert_refused("a copy from or to the host", refused, ErrorKind::UnknownHandle);
     }
     let fill = Fill { to: peer.at(0), bytes: 100, pattern: &[2] };
-    assert_refused("a fill", queue.fill(&fill), ErrorKind::UnknownHandle);
+    assert_refused("a fill", queue.submit(&fill), ErrorKind::UnknownHandle);
     assert_memory(&cx.peer, "the peer's memory after refused requests", &peer, &[1; 100]);
 }
 
@@ -234,7 +234,7 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     let elements = |start| Elements { start, count: COUNT, stride: 8 };
     let launch = |to: View<'_>, from: View<'_>| {
         let geometry = Geometry::plain(0);
-        queue.launch(&Launch { views: &[to, from], ..Launch::new(&kernel, COUNT, geometry, report.at(0)) })
+        queue.submit(&Launch { views: &[to, from], ..Launch::new(&kernel, COUNT, geometry, report.at(0)) })
     };
     let (here, there) = (View::Run(elements(own.at(0))), View::Run(elements(peer.at(0))));
     let launched = launch(here, there);
@@ -282,7 +282,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
     let bases = [peer.at(0), own.at(64)];
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
         let elements = View::Striped { bases: &bases, page_len: 8, count: 99, stride: 4 };
-        let gathered = queue.gather(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
+        let gathered = queue.submit(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
         let kind = gathered.expect_err("an error for memory that the device cannot map").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
         return;

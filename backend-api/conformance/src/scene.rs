@@ -3,7 +3,7 @@
 use backend_api::expr::{Action, Geometry, Partial, Program};
 use backend_api::{
     Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostSpan,
-    Queue, Result, Route, Scatter, Search, Ticket, Transfer,
+    Queue, Request, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
 pub(super) use Indexed::{Gathered, Scattered};
@@ -102,7 +102,8 @@ impl<'a, D: Device> Scene<'a, D> {
     /// Submits copies as [`submit`](Self::submit), and requests a route.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
-        let ticket = self.queue.device().submit_by(route, self.queue.handle(), transfers);
+        let ticket =
+            self.queue.device().submit(self.queue.handle(), &Request::Copies(transfers, Some(route)));
         self.expect_copies(ticket.expect("copies within their memory, by any route"), transfers)
     }
 
@@ -127,7 +128,7 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
-        let ticket = self.queue.fill(&Fill { to: at, bytes: bytes as u64, pattern }).expect("a fill");
+        let ticket = self.queue.submit(&Fill { to: at, bytes: bytes as u64, pattern }).expect("a fill");
         reference::fill(&mut self.expected[to..to + bytes], pattern);
         self.last = Some(ticket);
         ticket
@@ -159,7 +160,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let what = format!("{size} bytes at {field_offset} of {elements:?}, limit {limit}, all {count_all}");
         let (at, offset) = (self.host.at(answer as u64), field_offset as u64);
         let search = Search { elements, field_offset: offset, value, limit, count_all, answer: at };
-        let ticket = self.queue.search(&search).expect(&what);
+        let ticket = self.queue.submit(&search).expect(&what);
         self.settle(ticket);
         let range = self.bytes_of(&elements);
         let stride = elements.stride as usize;
@@ -183,7 +184,7 @@ impl<'a, D: Device> Scene<'a, D> {
         what: &str,
     ) {
         let compute = &Compute { program, sources, geometry, action };
-        let ticket = match self.queue.compute(compute) {
+        let ticket = match self.queue.submit(compute) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return,
             ticket => ticket.expect(what),
         };
@@ -280,8 +281,8 @@ impl<'a, D: Device> Scene<'a, D> {
         let [indices, values] = places.map(|place| self.host.at(place as u64));
         let count = count as u64;
         match by {
-            Gathered => self.queue.gather(&Gather { elements: elements.into(), indices, count, values }),
-            Scattered => self.queue.scatter(&Scatter { elements: elements.into(), indices, count, values }),
+            Gathered => self.queue.submit(&Gather { elements: elements.into(), indices, count, values }),
+            Scattered => self.queue.submit(&Scatter { elements: elements.into(), indices, count, values }),
         }
     }
 

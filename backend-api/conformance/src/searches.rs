@@ -53,7 +53,7 @@ pub(super) fn searches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let elements = Elements { start: none.at(0), count: 0, stride: 8 };
     let answer = scene.host.at(0);
     let search = Search { elements, field_offset: 0, value: &[1; 8], limit: 9, count_all: true, answer };
-    let ticket = scene.queue.search(&search).expect("a search of a buffer of no bytes");
+    let ticket = scene.queue.submit(&search).expect("a search of a buffer of no bytes");
     scene.settle(ticket);
     scene.write_host_expected(0, &[0; 16]);
     scene.assert_as_expected("a search of a buffer of no bytes");
@@ -169,7 +169,7 @@ pub(super) fn search_values_are_copied_before_the_call_returns<D: Device>(cx: &C
     let mut value = 7_u64.to_ne_bytes().to_vec();
     let (elements, answer) = (scene.elements(0, COUNT, 8), scene.host.at(0));
     let search = Search { elements, field_offset: 0, value: &value, limit: 0, count_all: true, answer };
-    let ticket = scene.queue.search(&search).expect("a search");
+    let ticket = scene.queue.submit(&search).expect("a search");
     value.fill(0xFF);
     scene.settle(ticket);
     let header: Vec<u8> = [COUNT as u64, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
@@ -195,7 +195,7 @@ pub(super) fn searches_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, 
         let (limit, answer) = (u64::from(k) * 2, scene.host.at((k as usize * ROOM) as u64));
         let search = Search { elements, field_offset: 0, value: &value, limit, count_all: true, answer };
         let queue = [&scene.queue, &others[0], &others[1]][k as usize % 3];
-        tickets.push(queue.search(&search).expect("a search"));
+        tickets.push(queue.submit(&search).expect("a search"));
     }
     for (k, ticket) in tickets.into_iter().enumerate() {
         cx.wait(ticket);

@@ -15,7 +15,7 @@ const MEMORY: usize = 60_000;
 const HOST: usize = 50_000;
 
 /// Submits one random request, of any kind.
-fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
+fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64, knows_kernels: bool) {
     let mut below = |bound: usize| random.index(bound);
     let bytes = [1, 16, 300, 5000, 20_000][below(5)];
     let bytes = below(bytes + 1);
@@ -47,7 +47,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
                 .collect();
             scene.submit(&pieces);
         }
-        kernel => {
+        kernel if knows_kernels => {
             let (stride, start) = (1 + below(70), below(1000));
             let count = 1 + below(700);
             let elements = scene.elements(start, count, stride);
@@ -73,6 +73,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             let by = if kernel == 8 { Gathered } else { Scattered };
             scene.indexed(by, elements, wanted, [indices, values]);
         }
+        _ => {}
     }
 }
 
@@ -83,11 +84,12 @@ fn random<D: Device>(cx: &Context<'_, D>, program: u64) -> SplitMix64 {
 }
 
 pub(super) fn random_programs_in_one_queue<D: Device>(cx: &Context<'_, D>) {
+    let knows_kernels = cx.knows(&["search", "gather", "scatter"]);
     for program in 0..4 {
         let mut random = random(cx, program);
         let mut scene = Scene::new(cx, MEMORY, HOST);
         for round in 0..100 {
-            step(&mut scene, &mut random);
+            step(&mut scene, &mut random, knows_kernels);
             if round % 25 == 24 {
                 scene.assert_as_expected(&format!("random program {program}, after {round} steps"));
             }
@@ -96,6 +98,7 @@ pub(super) fn random_programs_in_one_queue<D: Device>(cx: &Context<'_, D>) {
 }
 
 pub(super) fn random_programs_that_move_between_queues<D: Device>(cx: &Context<'_, D>) {
+    let knows_kernels = cx.knows(&["search", "gather", "scatter"]);
     for program in 10..14 {
         let mut random = random(cx, program);
         let mut scene = Scene::new(cx, MEMORY, HOST);
@@ -106,7 +109,7 @@ pub(super) fn random_programs_that_move_between_queues<D: Device>(cx: &Context<'
                 let former = scene.go_on_in(next);
                 resting.push(former);
             }
-            step(&mut scene, &mut random);
+            step(&mut scene, &mut random, knows_kernels);
             if round % 50 == 49 {
                 scene.assert_as_expected(&format!(
                     "random program {program} in four queues, after {round} steps"
@@ -127,11 +130,12 @@ pub(super) fn threads_with_queues_of_their_own<D: Device>(cx: &Context<'_, D>) {
 
 fn threads_program<D: Device>(device: &Arc<D>, limits: Limits, thread: u64) {
     let cx = Context::new(device, limits);
+    let knows_kernels = cx.knows(&["search", "gather", "scatter"]);
     let mut random = random(&cx, 100 + thread);
     for _ in 0..2 {
         let mut scene = Scene::new(&cx, MEMORY, HOST);
         for _ in 0..40 {
-            step(&mut scene, &mut random);
+            step(&mut scene, &mut random, knows_kernels);
         }
         scene.assert_as_expected(&format!("the random program of thread {thread}"));
     }
@@ -157,7 +161,7 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
                     let to = host.at((THREADS * PART) as u64 + at);
                     let down = Transfer::Download { from: memory.at(at), to, bytes: PART as u64 };
                     let mine = [
-                        queue.fill(&fill).expect("a fill"),
+                        queue.submit(&fill).expect("a fill"),
                         queue.submit(&[up]).expect("an upload"),
                         queue.submit(&[down]).expect("a download"),
                     ];

@@ -164,21 +164,6 @@ impl<D: Device + ?Sized> Checksummed<D> {
         memory.part(at.offset(), bytes)
     }
 
-    fn submitted(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        if request.check(&Lengths).is_err() {
-            // The inner device refuses the request; its ranges may be invalid.
-            return request.start(&*self.inner, queue);
-        }
-        let touches = AccessSet::of(request);
-        self.checks.supersede(&touches.host_writes);
-        let mut check = Check::new(self.begin(request, &touches), touches.host_writes);
-        let ticket = request.start(&*self.inner, queue).inspect_err(|_| check.forget())?;
-        if !check.is_nothing() {
-            self.checks.add(ticket, check);
-        }
-        Ok(ticket)
-    }
-
     /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
     /// the units that it copies as a whole.
     fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<Part> {
@@ -267,11 +252,24 @@ impl<D: Device + ?Sized> Checksummed<D> {
 // that no other way to observe the end exists.
 unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
     forward! { self => self.inner;
-        info memory create_queue routes set_routing routing wipe_on_release sync prepare prepare_launches
+        info memory create_queue routes set_routing routing wipe_on_release sync prepare
         kernel_facts wake reaches
     }
 
-    backend_api::requests! { self, queue, request => self.submitted(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        if request.check(&Lengths).is_err() {
+            // The inner device refuses the request; its ranges may be invalid.
+            return self.inner.submit(queue, request);
+        }
+        let touches = AccessSet::of(request);
+        self.checks.supersede(&touches.host_writes);
+        let mut check = Check::new(self.begin(request, &touches), touches.host_writes);
+        let ticket = self.inner.submit(queue, request).inspect_err(|_| check.forget())?;
+        if !check.is_nothing() {
+            self.checks.add(ticket, check);
+        }
+        Ok(ticket)
+    }
 
     fn release_queue(&self, queue: QueueHandle) {
         let id = queue.id();

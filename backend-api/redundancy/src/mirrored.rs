@@ -14,8 +14,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use backend_api::kernel::KernelFacts;
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
-    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
+    BufferHandle, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory, Launch,
+    MemoryStatus, Progress, QueueHandle, Request, Result, Route, Routing, Ticket,
 };
 use vmarray_support::contended;
 use vmarray_support::links::{has_twice, is_same};
@@ -59,7 +59,7 @@ use state::{Length, State};
 /// let devices = [(); 2].map(|()| Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap())));
 /// let mirror = Arc::new(Mirrored::new(devices.clone().map(|device| device as Arc<dyn Device>))?);
 /// let (queue, memory) = (Queue::new(&mirror)?, DeviceBuffer::new(&mirror, 1000, Commit::Lazy)?);
-/// mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
+/// mirror.wait(queue.submit(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
 ///
 /// devices[0].lose();
 /// let host = HostBuffer::new(&mirror, 1000, HostMemory::Pageable)?;
@@ -419,7 +419,9 @@ unsafe impl Device for Mirrored {
         self.devices().iter().try_for_each(|device| device.sync())
     }
 
-    backend_api::requests! { self, queue, request => self.core.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.core.start(queue, request)
+    }
 
     fn routes(&self) -> &[Route] {
         &self.core.routes
@@ -438,19 +440,10 @@ unsafe impl Device for Mirrored {
             .map_or_else(Routing::new, |member| member.device.routing())
     }
 
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
-        self.core.lock().check_compute(compute).map_err(|error| error.on(&self.core.info))?;
-        self.core.on_each("prepare", |member| {
-            member.with_compute(compute, |compute| member.device.prepare(compute))
-        })
-    }
-
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        for launch in launches {
-            self.core.lock().check_launch(launch).map_err(|error| error.on(&self.core.info))?;
-            self.core.on_each("prepare_launches", |member| {
-                member.with_launch(launch, None, |launch| member.device.prepare_launches(&[*launch]))
-            })?;
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        for request in requests {
+            request.check(&*self.core.lock()).map_err(|error| error.on(&self.core.info))?;
+            self.core.on_each("prepare", |member| member.prepare(request))?;
         }
         Ok(())
     }

@@ -25,8 +25,8 @@ use super::several::wakers::{Call, Woken};
 use super::{Replica, ReplicaState};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory,
-    Launch, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Ticket,
+    BufferHandle, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory, Launch,
+    MemoryStatus, Progress, QueueHandle, Request, Result, Route, Routing, Ticket,
 };
 use vmarray_support::links::has_twice;
 
@@ -72,7 +72,7 @@ use worker::MemberWorker;
 /// let group = ParityGroup::new(devices.clone().map(|device| device as Arc<dyn Device>))?;
 /// let one = group.members()[0].clone();
 /// let (queue, memory) = (Queue::new(&one)?, DeviceBuffer::new(&one, 1000, Commit::Lazy)?);
-/// one.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
+/// one.wait(queue.submit(&Fill { to: memory.at(0), bytes: 1000, pattern: b"kept " })?)?;
 ///
 /// devices[0].lose();
 /// let host = HostBuffer::new(&one, 1000, HostMemory::Pageable)?;
@@ -376,7 +376,9 @@ unsafe impl Device for ParityMember {
         Ok(())
     }
 
-    backend_api::requests! { self, queue, request => self.worker.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.worker.start(queue, request)
+    }
 
     fn routes(&self) -> &[Route] {
         &self.routes
@@ -390,29 +392,16 @@ unsafe impl Device for ParityMember {
         self.worker.member_queue().lock().member.device.routing()
     }
 
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
         let _call = Call::begin();
         let state = self.worker.member_queue().lock();
-        state.check_compute(compute).map_err(|error| error.on(&self.worker.info))?;
-        if !state.member.is_current() {
-            return Ok(());
-        }
-        let prepared = state.member.with_compute(compute, |compute| state.member.device.prepare(compute));
-        prepared.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })
-    }
-
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        let _call = Call::begin();
-        let state = self.worker.member_queue().lock();
-        for launch in launches {
-            state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
-            if !state.member.is_current() {
-                continue;
+        for request in requests {
+            request.check(&*state).map_err(|error| error.on(&self.worker.info))?;
+            if state.member.is_current() {
+                let prepared = state.member.prepare(request);
+                prepared
+                    .or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })?;
             }
-            let device = &state.member.device;
-            let prepared =
-                state.member.with_launch(launch, None, |launch| device.prepare_launches(&[*launch]));
-            prepared.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })?;
         }
         Ok(())
     }

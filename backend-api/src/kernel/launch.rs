@@ -128,7 +128,9 @@ impl<'a> View<'a> {
 /// use backend_api::kernel::{
 ///     Access, Binary, Body, Builtin, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl,
 /// };
-/// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_api::{
+///     Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Request, Transfer,
+/// };
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
@@ -147,12 +149,12 @@ impl<'a> View<'a> {
 ///     ],
 ///     ..Body::default()
 /// })?;
-/// queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &100_u64.to_ne_bytes() })?;
+/// queue.submit(&Fill { to: memory.at(0), bytes: 64, pattern: &100_u64.to_ne_bytes() })?;
 /// let views = [View::Run(Elements { start: memory.at(0), count: 4, stride: 8 })];
 /// let launch = Launch { views: &views, ..Launch::new(&kernel, 4, Geometry::plain(7), host.at(32)) };
 /// assert!(launch.writes(0) && launch.bytes() == 32);
-/// device.prepare_launches(&[launch])?; // From here on nothing waits for a compiler.
-/// queue.launch(&launch)?;
+/// device.prepare(&[Request::Launch(&launch)])?; // From here on nothing waits for a compiler.
+/// queue.submit(&launch)?;
 /// let result = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 32 };
 /// device.wait(queue.submit(&[result])?)?;
 /// let mut words = [[0; 8]; 8];

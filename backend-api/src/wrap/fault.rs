@@ -6,8 +6,9 @@ use super::random::SplitMix64;
 
 /// Defines the enum of operations and their names.
 macro_rules! operations {
-    ($($(#[$doc:meta])* $Operation:ident $name:literal,)*) => {
-        /// A method of [`Device`](crate::Device) whose calls fault injection can make fail.
+    ($($Operation:ident $name:literal $of:literal,)*) => {
+        /// A method of [`Device`](crate::Device) or a kind of [`Request`](crate::Request) whose calls fault
+        /// injection can make fail.
         ///
         /// ```
         /// use backend_api::wrap::Operation;
@@ -16,13 +17,13 @@ macro_rules! operations {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Operation {
-            $(#[doc = concat!("[`Device::", $name, "`](crate::Device::", $name, ")")] $(#[$doc])* $Operation,)*
+            $(#[doc = concat!("[`", $of, "`](crate::", $of, ")")] $Operation,)*
         }
 
         impl Operation {
             const ALL: &[Self] = &[$(Self::$Operation,)*];
 
-            /// Name of the method, such as `"submit"`.
+            /// Name of the method or request, such as `"submit"`.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -34,28 +35,26 @@ macro_rules! operations {
 }
 
 operations! {
-    Memory "memory",
-    CreateQueue "create_queue",
-    Allocate "allocate",
-    AllocateExtensible "allocate_extensible",
-    Extend "extend",
-    AllocateHost "allocate_host",
-    ImportHost "import_host",
-    /// and [`Device::submit_by`](crate::Device::submit_by)
-    Submit "submit",
-    Fill "fill",
-    Search "search",
-    Gather "gather",
-    Scatter "scatter",
-    Compute "compute",
-    Prepare "prepare",
-    Launch "launch",
-    PrepareLaunches "prepare_launches",
-    OrderAfter "order_after",
+    Memory "memory" "Device::memory",
+    CreateQueue "create_queue" "Device::create_queue",
+    Allocate "allocate" "Device::allocate",
+    AllocateExtensible "allocate_extensible" "Device::allocate_extensible",
+    Extend "extend" "Device::extend",
+    AllocateHost "allocate_host" "Device::allocate_host",
+    ImportHost "import_host" "Device::import_host",
+    Submit "submit" "Request::Copies",
+    Fill "fill" "Request::Fill",
+    Search "search" "Request::Search",
+    Gather "gather" "Request::Gather",
+    Scatter "scatter" "Request::Scatter",
+    Compute "compute" "Request::Compute",
+    Prepare "prepare" "Device::prepare",
+    Launch "launch" "Request::Launch",
+    OrderAfter "order_after" "Device::order_after",
 }
 
 impl Operation {
-    /// Returns the operation with this method name; `None` if there is none.
+    /// Returns the operation with this name; `None` if there is none.
     #[doc(hidden)]
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
@@ -84,7 +83,7 @@ impl Operation {
 /// `Faulty` of `vmarray-conformance`, and for devices that inject faults themselves, such as a simulation.
 ///
 /// ```
-/// use backend_api::{Device, ErrorKind, wrap::{Fault, Operation}};
+/// use backend_api::{Device, ErrorKind, Request, wrap::{Fault, Operation}};
 /// use vmarray_conformance::wrap::Faulty;
 /// # let second = backend_host::HostDevice::new(1 << 20)?;
 /// let fault = || Fault::new(Operation::Submit, ErrorKind::Driver);
@@ -92,7 +91,8 @@ impl Operation {
 /// #     let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
 /// #     let queue = device.create_queue()?;
 /// #     device.inject(fault);
-/// #     let ask = |_| device.submit(&queue, &[]).and_then(|ticket| device.wait(ticket)).is_ok();
+/// #     let submit = || device.submit(&queue, &Request::Copies(&[], None));
+/// #     let ask = |_| submit().and_then(|ticket| device.wait(ticket)).is_ok();
 /// #     Ok::<_, backend_api::Error>((0..4).map(ask).collect::<Vec<bool>>())
 /// # };
 /// // The outcomes of four calls:

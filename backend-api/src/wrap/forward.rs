@@ -5,30 +5,29 @@
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use backend_api::{Device, QueueHandle, Result, Ticket, Transfer};
+/// use backend_api::{Device, QueueHandle, Request, Result, Ticket};
 ///
-/// /// Counts copies.
+/// /// Counts submissions.
 /// #[derive(Debug)]
 /// struct Counted<D> {
 ///     inner: D,
-///     copies: AtomicU64,
+///     submissions: AtomicU64,
 /// }
 ///
 /// // SAFETY: all is passed on as it is, so the inner device keeps the contract.
 /// unsafe impl<D: Device> Device for Counted<D> {
-///     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-///         self.copies.fetch_add(transfers.len() as u64, Ordering::Relaxed);
-///         self.inner.submit(queue, transfers)
+///     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+///         self.submissions.fetch_add(1, Ordering::Relaxed);
+///         self.inner.submit(queue, request)
 ///     }
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate allocate_extensible extend release
-///         allocate_host import_host release_host wipe_on_release sync fill search gather scatter compute
-///         prepare launch prepare_launches kernel_facts
-///         poll wait wake reaches order_after
+///         allocate_host import_host release_host wipe_on_release sync
+///         prepare kernel_facts poll wait wake reaches order_after
 ///     }
 /// }
-/// # let device = Counted { inner: backend_host::HostDevice::new(1 << 20)?, copies: AtomicU64::new(0) };
-/// let ticket = device.submit(&device.create_queue()?, &[])?;
+/// # let device = Counted { inner: backend_host::HostDevice::new(1 << 20)?, submissions: AtomicU64::new(0) };
+/// let ticket = device.submit(&device.create_queue()?, &Request::Copies(&[], None))?;
 /// device.wait(ticket)?;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -78,18 +77,12 @@ macro_rules! forward {
     };
     (@submit $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;
-            submit(queue: &$crate::QueueHandle, transfers: &[$crate::Transfer<'_>])
+            submit(queue: &$crate::QueueHandle, request: &$crate::Request<'_>)
                 -> $crate::Result<$crate::Ticket>
         }
     };
     (@routes $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; routes() -> &[$crate::Route] }
-    };
-    (@submit_by $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            submit_by(route: $crate::Route, queue: &$crate::QueueHandle, transfers: &[$crate::Transfer<'_>])
-                -> $crate::Result<$crate::Ticket>
-        }
     };
     (@set_routing $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; set_routing(routing: $crate::Routing) }
@@ -109,44 +102,9 @@ macro_rules! forward {
     (@addresses $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; addresses() -> ::std::option::Option<&dyn $crate::Addresses> }
     };
-    (@fill $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            fill(queue: &$crate::QueueHandle, fill: &$crate::Fill<'_>) -> $crate::Result<$crate::Ticket>
-        }
-    };
-    (@search $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            search(queue: &$crate::QueueHandle, search: &$crate::Search<'_>) -> $crate::Result<$crate::Ticket>
-        }
-    };
-    (@gather $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            gather(queue: &$crate::QueueHandle, gather: &$crate::Gather<'_>) -> $crate::Result<$crate::Ticket>
-        }
-    };
-    (@scatter $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            scatter(queue: &$crate::QueueHandle, scatter: &$crate::Scatter<'_>)
-                -> $crate::Result<$crate::Ticket>
-        }
-    };
-    (@compute $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            compute(queue: &$crate::QueueHandle, compute: &$crate::Compute<'_>)
-                -> $crate::Result<$crate::Ticket>
-        }
-    };
     (@prepare $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to; prepare(compute: &$crate::Compute<'_>) -> $crate::Result<()> }
-    };
-    (@launch $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to;
-            launch(queue: &$crate::QueueHandle, launch: &$crate::Launch<'_>) -> $crate::Result<$crate::Ticket>
-        }
-    };
-    (@prepare_launches $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to;
-            prepare_launches(launches: &[$crate::Launch<'_>]) -> $crate::Result<()>
+            prepare(requests: &[$crate::Request<'_>]) -> $crate::Result<()>
         }
     };
     (@kernel_facts $self:ident => $to:expr) => {

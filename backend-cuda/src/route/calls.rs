@@ -1,6 +1,6 @@
 //! Tests of the driver calls that copies become.
 
-use backend_api::{Device, Route, Routing, Ticket, Transfer};
+use backend_api::{Device, Request, Route, Routing, Ticket, Transfer};
 
 use crate::fake::{self, Scene};
 use crate::options::Options;
@@ -39,7 +39,9 @@ impl Scene {
 
     fn submitted_by(&self, route: Route, pieces: u64) -> [usize; 3] {
         let transfers = self.downloads(pieces);
-        self.started(|| self.device.submit_by(route, self.queue.handle(), &transfers).unwrap())
+        self.started(|| {
+            self.device.submit(self.queue.handle(), &Request::Copies(&transfers, Some(route))).unwrap()
+        })
     }
 }
 

@@ -63,7 +63,7 @@ fn memory_of_cust_is_used_like_any_other_and_goes_back() {
     let beyond = Transfer::Download { from: memory.at(1), to: host.at(0), bytes: 40_000 };
     assert_eq!(queue.submit(&[beyond]).unwrap_err().kind(), ErrorKind::InvalidArgument);
     // The conversion back waits for work in flight.
-    queue.fill(&Fill { to: memory.at(0), bytes: 20_000, pattern: &[9, 0, 0, 0] }).unwrap();
+    queue.submit(&Fill { to: memory.at(0), bytes: 20_000, pattern: &[9, 0, 0, 0] }).unwrap();
     let (error, memory) = device.export_cust::<[u8; 7]>(memory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let back: CustBuffer<u32> = device.export_cust(memory).unwrap();
@@ -87,7 +87,7 @@ fn memory_is_copied_in_both_directions_in_the_order_of_a_queue() {
     // SAFETY: both are kept, and not touched, until the wait below.
     let ticket = unsafe {
         device.copy_from_cust(queue.handle(), &from, memory.at(64)).unwrap();
-        queue.fill(&Fill { to: memory.at(64 + 4096), bytes: 4, pattern: &[1, 0, 0, 0] }).unwrap();
+        queue.submit(&Fill { to: memory.at(64 + 4096), bytes: 4, pattern: &[1, 0, 0, 0] }).unwrap();
         device.copy_to_cust(queue.handle(), memory.at(64 + 4096), &mut to).unwrap()
     };
     device.wait(ticket).unwrap();

@@ -20,7 +20,9 @@ use crate::ram::Capacity;
 /// ```
 /// use std::{sync::Arc, task::Waker, time::Duration};
 /// use backend_api::wrap::{Fault, Operation};
-/// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, HostMemory, Progress, Queue, Route};
+/// use backend_api::{
+///     Commit, Device, DeviceBuffer, ErrorKind, Fill, HostMemory, Progress, Queue, Request, Route,
+/// };
 /// use backend_host::SimulatedDevice;
 /// let us = Duration::from_micros;
 /// // A submission takes 10 to 20 us, each copy 2 us more, and 1 GB takes a second.
@@ -28,7 +30,7 @@ use crate::ram::Capacity;
 /// let device = Arc::new(slow.clone().route(Route::Single, us(0), us(2)).build());
 /// assert_eq!(device.info().name, "simulation 7");
 /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
-/// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: &[0] })?)?;
+/// device.wait(queue.submit(&Fill { to: memory.at(0), bytes: 1000, pattern: &[0] })?)?;
 /// assert!((11..=21).contains(&device.now().as_micros()));
 ///
 /// // Each direction has its own bandwidth, and a loop of polls ends.
@@ -36,7 +38,7 @@ use crate::ram::Capacity;
 /// let device = links.poll_step(us(50)).pinned_max_bytes(0).build();
 /// let (queue, error) = (device.create_queue()?, device.allocate_host(1, HostMemory::Pinned).unwrap_err());
 /// assert_eq!(error.kind(), ErrorKind::PinRefused);
-/// let ticket = device.submit(&queue, &[])?;
+/// let ticket = device.submit(&queue, &Request::Copies(&[], None))?;
 /// while device.poll(ticket)? == Progress::Pending {}
 /// assert_eq!(device.now(), us(50), "one poll was enough");
 ///
@@ -44,8 +46,9 @@ use crate::ram::Capacity;
 /// let refused = Fault::new(Operation::Submit, ErrorKind::Driver).on_call(2);
 /// let device = SimulatedDevice::builder(1).fault(refused).manual_wakes(true).trace(true).build();
 /// let queue = device.create_queue()?;
-/// device.wake(device.submit(&queue, &[])?, Waker::noop().clone());
-/// assert!(device.submit(&queue, &[]).is_err() && device.submit(&queue, &[]).is_ok());
+/// let submit = || device.submit(&queue, &Request::Copies(&[], None));
+/// device.wake(submit()?, Waker::noop().clone());
+/// assert!(submit().is_err() && submit().is_ok());
 /// device.run();
 /// assert_eq!(device.trace().len(), 2);
 /// # Ok::<_, backend_api::Error>(())

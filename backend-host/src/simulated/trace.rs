@@ -7,11 +7,12 @@ use backend_api::{ErrorKind, Ticket};
 /// One finished or failed submission.
 ///
 /// ```
-/// use backend_api::{Commit, Device, Fill};
+/// use backend_api::{Commit, Device, Fill, Request};
 /// use backend_host::SimulatedDevice;
 /// let device = SimulatedDevice::builder(1).trace(true).build();
 /// # let (queue, buffer) = (device.create_queue()?, device.allocate(100, Commit::Lazy)?);
-/// device.wait(device.fill(&queue, &Fill { to: buffer.at(0), bytes: 100, pattern: &[1] })?)?;
+/// let fill = Fill { to: buffer.at(0), bytes: 100, pattern: &[1] };
+/// device.wait(device.submit(&queue, &Request::Fill(&fill))?)?;
 /// let fill = &device.trace()[0];
 /// assert_eq!((fill.operation, fill.device_bytes, &fill.failure), ("fill", 100, &None));
 /// assert!(fill.submitted <= fill.started && fill.started < fill.finished);

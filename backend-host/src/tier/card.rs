@@ -251,7 +251,7 @@ impl Card {
         for &at in &clock.free {
             if self.slots[at as usize].holds_bytes.swap(false, Ordering::Relaxed) {
                 let (to, bytes) = (self.memory.at(self.offset(at)), self.page_bytes as u64);
-                last = Some(lane.queue.fill(&Fill { to, bytes, pattern: &[0] })?);
+                last = Some(lane.queue.submit(&Fill { to, bytes, pattern: &[0] })?);
             }
         }
         last.map_or(Ok(()), |ticket| self.device.wait(ticket))

@@ -150,7 +150,7 @@ impl<'a> Fetch<'a> {
             let elements = Elements { start: card.memory().at(0), count, stride: bytes as u64 };
             let (indices, values) = (lane.host.at(0), lane.host.at(start as u64));
             let gather = Gather { elements: elements.into(), indices, count: hits.len() as u64, values };
-            let ticket = lane.queue.gather(&gather)?;
+            let ticket = lane.queue.submit(&gather)?;
             return Ok((lane, start, ticket));
         }
         let mut done = 0;

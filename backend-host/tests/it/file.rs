@@ -170,7 +170,7 @@ fn a_file_that_is_cut_gives_errors_for_the_missing_part_only() {
     // A write would extend the file again and hide the loss.
     assert_eq!(rig.upload(&buffer, 15_000, &[1]).unwrap_err().kind(), ErrorKind::CopyFailed);
     assert_eq!(fs::metadata(&path.0).unwrap().len(), 10_000);
-    let fill = rig.queue.fill(&Fill { to: buffer.at(19_999), bytes: 1, pattern: b"x" }).unwrap();
+    let fill = rig.queue.submit(&Fill { to: buffer.at(19_999), bytes: 1, pattern: b"x" }).unwrap();
     assert_eq!(rig.device.wait(fill).unwrap_err().kind(), ErrorKind::KernelFailed);
     for count_all in [false, true] {
         let search = Search {
@@ -181,7 +181,7 @@ fn a_file_that_is_cut_gives_errors_for_the_missing_part_only() {
             count_all,
             answer: rig.host.at(0),
         };
-        let ticket = rig.queue.search(&search).unwrap();
+        let ticket = rig.queue.submit(&search).unwrap();
         assert_eq!(rig.device.wait(ticket).unwrap_err().kind(), ErrorKind::KernelFailed);
     }
     // The remaining part works as before.

@@ -36,7 +36,7 @@ impl Asked {
         let count = (self.words.len() - first) as u64;
         let sources = [Elements { start: self.memory.at(first as u64 * 4), count, stride: 4 }];
         let compute = Compute { program, sources: &sources, geometry: Geometry::plain(0), action };
-        self.device.wait(self.queue.compute(&compute).unwrap()).unwrap();
+        self.device.wait(self.queue.submit(&compute).unwrap()).unwrap();
         let mut answer = vec![0; compute.answer_bytes() as usize / 8];
         self.host.read(0, bytemuck::cast_slice_mut(&mut answer));
         answer

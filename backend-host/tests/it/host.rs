@@ -8,7 +8,7 @@ use backend_api::kernel::{Access, Body, HostItems, Kernel, Memory, Op, Reg, Repo
 use backend_api::waker;
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
-    Queue, Ticket, Transfer, View,
+    Queue, Request, Ticket, Transfer, View,
 };
 use backend_host::{FileDevice, HostDevice};
 
@@ -88,7 +88,7 @@ fn work_completes_and_wakes_without_a_waiting_thread() {
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
     let (sender, receiver) = mpsc::channel();
     for _ in 0..100 {
-        let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 100, pattern: b"x" }).unwrap();
+        let ticket = queue.submit(&Fill { to: memory.at(0), bytes: 100, pattern: b"x" }).unwrap();
         let sender = sender.clone();
         device.wake(ticket, waker(move || sender.send(()).unwrap()));
         receiver.recv().unwrap();
@@ -109,7 +109,8 @@ fn a_waker_may_drop_the_device() {
         let queue = device.create_queue().unwrap();
         let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
         let fill = Fill { to: buffer.at(0), bytes: 1 << 20, pattern: b"ab" };
-        let tickets: Vec<Ticket> = (0..5).map(|_| device.fill(&queue, &fill).unwrap()).collect();
+        let tickets: Vec<Ticket> =
+            (0..5).map(|_| device.submit(&queue, &Request::Fill(&fill)).unwrap()).collect();
         let (sender, receiver) = mpsc::channel();
         let last = parking_lot::Mutex::new(Some(Arc::clone(&device)));
         let drops = move || {
@@ -129,11 +130,11 @@ fn queues_may_race_on_device_memory_without_harm() {
     let host = HostBuffer::new(&device, 1 << 16, HostMemory::Pageable).unwrap();
     let queues: Vec<_> = (0..4).map(|_| Queue::new(&device).unwrap()).collect();
     for queue in &queues {
-        queue.fill(&Fill { to: memory.at(0), bytes: 1 << 16, pattern: b"a" }).unwrap();
+        queue.submit(&Fill { to: memory.at(0), bytes: 1 << 16, pattern: b"a" }).unwrap();
     }
     for turn in 0..200_u64 {
         for (queue, byte) in queues.iter().zip([b"a", b"b", b"c", b"d"]) {
-            queue.fill(&Fill { to: memory.at(turn), bytes: 1 << 15, pattern: byte }).unwrap();
+            queue.submit(&Fill { to: memory.at(turn), bytes: 1 << 15, pattern: byte }).unwrap();
             queue
                 .submit(&[Transfer::Download { from: memory.at(turn), to: host.at(0), bytes: 1 << 15 }])
                 .unwrap();
@@ -178,7 +179,7 @@ fn launched<D: Device>(device: D) -> Vec<u32> {
     let views = [View::Run(Elements { start: memory.at(0), count: COUNT, stride: 4 })];
     let (kernel, report) = (two_faced(), host.at(COUNT * 4));
     queue
-        .launch(&Launch { views: &views, ..Launch::new(&kernel, COUNT, Geometry::plain(0), report) })
+        .submit(&Launch { views: &views, ..Launch::new(&kernel, COUNT, Geometry::plain(0), report) })
         .unwrap();
     let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: COUNT * 4 };
     device.wait(queue.submit(&[back]).unwrap()).unwrap();

@@ -49,7 +49,7 @@ fn interpreted_calls_end_and_name_the_element_and_the_loop() {
         // Pages of 100 elements of the second of three channels.
         let geometry = Geometry { first, page_len: 100, channel: 1, channels: 3 };
         let compute = Compute { program: &program, sources: &sources, geometry, action };
-        device.wait(queue.compute(&compute).unwrap())
+        device.wait(queue.submit(&compute).unwrap())
     };
     let sum = Action::Sum { value: Value(1), filter: None, answer: host.at(0) };
     let stores = [Store { value: Value(1), source: 0, offset: 0 }];

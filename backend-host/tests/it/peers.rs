@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Reach, Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Reach, Request,
+    Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
 
@@ -20,7 +21,7 @@ fn simulated<const N: usize>(reach: Reach) -> (SimulatedFabric, [Arc<SimulatedDe
 fn memory<D: Device>(device: &Arc<D>, value: u8) -> DeviceBuffer<D> {
     let memory = DeviceBuffer::new(device, BYTES, Commit::Lazy).unwrap();
     let fill = Fill { to: memory.at(0), bytes: BYTES, pattern: &[value] };
-    device.wait(Queue::new(device).unwrap().fill(&fill).unwrap()).unwrap();
+    device.wait(Queue::new(device).unwrap().submit(&fill).unwrap()).unwrap();
     memory
 }
 
@@ -38,7 +39,9 @@ fn a_device_goes<D: Device>(stays: Arc<D>, goes: Arc<D>) {
     let (own, queue) = (memory(&stays, 0), Queue::new(&stays).unwrap());
     let theirs = goes.allocate(BYTES, Commit::Lazy).unwrap();
     let their_queue = goes.create_queue().unwrap();
-    let filled = goes.fill(&their_queue, &Fill { to: theirs.at(0), bytes: BYTES, pattern: &[9] }).unwrap();
+    let filled = goes
+        .submit(&their_queue, &Request::Fill(&Fill { to: theirs.at(0), bytes: BYTES, pattern: &[9] }))
+        .unwrap();
     queue.order_after(filled).unwrap();
     let copy = Transfer::Internal { from: theirs.at(0), to: own.at(0), bytes: BYTES };
     let ticket = queue.submit(&[copy]).unwrap();

@@ -21,7 +21,7 @@ fn read(device: &Arc<StoreDevice>, buffer: &DeviceBuffer<StoreDevice>, bytes: u6
 
 fn fill(device: &Arc<StoreDevice>, buffer: &DeviceBuffer<StoreDevice>, at: u64, bytes: u64, value: u8) {
     let queue = Queue::new(device).unwrap();
-    device.wait(queue.fill(&Fill { to: buffer.at(at), bytes, pattern: &[value] }).unwrap()).unwrap();
+    device.wait(queue.submit(&Fill { to: buffer.at(at), bytes, pattern: &[value] }).unwrap()).unwrap();
 }
 
 #[test]

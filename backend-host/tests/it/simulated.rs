@@ -49,7 +49,7 @@ impl Rig {
 
     fn fill(&self, queue: usize, page: u64, byte: u8) -> Ticket {
         let fill = Fill { to: self.memory.at(page * PAGE), bytes: PAGE, pattern: &[byte] };
-        self.queues[queue].fill(&fill).unwrap()
+        self.queues[queue].submit(&fill).unwrap()
     }
 }
 
@@ -256,7 +256,7 @@ fn a_lost_device_says_so_everywhere_and_gives_memory_back() {
             device.allocate_host(1, HostMemory::Pageable).err(),
             queues[0].submit(&[]).err(),
             queues[1].submit(&[rig.upload(0)]).err(),
-            queues[0].fill(&Fill { to: memory.at(0), bytes: 1, pattern: b"x" }).err(),
+            queues[0].submit(&Fill { to: memory.at(0), bytes: 1, pattern: b"x" }).err(),
             queues[0].order_after(done).err(),
         ];
         for refusal in refusals {
@@ -292,7 +292,7 @@ fn a_waker_lets_time_pass_by_default() {
 fn releasing_memory_finishes_the_work_that_touches_it_and_no_more() {
     let rig = Rig::new(exact(), 2);
     let other = DeviceBuffer::new(&rig.device, PAGE, Commit::Lazy).unwrap();
-    rig.queues[0].fill(&Fill { to: other.at(0), bytes: PAGE, pattern: b"x" }).unwrap();
+    rig.queues[0].submit(&Fill { to: other.at(0), bytes: PAGE, pattern: b"x" }).unwrap();
     let long: Vec<_> = (0..50).map(|page| rig.fill(1, page, 1)).collect();
     drop(other);
     assert_eq!(rig.device.now(), 2 * MICROSECOND);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use backend_api::wrap::{Fault, Operation, SplitMix64};
 use backend_api::{
     Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Queue,
-    QueueHandle, Result, Scatter, Search, Ticket, Transfer,
+    QueueHandle, Request, Result, Scatter, Search, Ticket, Transfer,
 };
 use backend_host::{FileDevice, HostDevice, SimulatedDevice, StoreDevice, Tier};
 use vmarray_conformance::wrap::{Counting, Faulty};
@@ -99,7 +99,7 @@ impl<D: Device> Rig<D> {
         let (indices_at, values) = (self.host.at(0), self.host.at(bytes.len() as u64));
         let count = indices.len() as u64;
         let gather = Gather { elements: elements.into(), indices: indices_at, count, values };
-        self.done(self.queue.gather(&gather))?;
+        self.done(self.queue.submit(&gather))?;
         let mut all = vec![0; indices.len() * stride as usize];
         self.host.read(bytes.len(), &mut all);
         Ok(all)
@@ -180,7 +180,7 @@ fn writes_are_equal_on_the_card_and_in_the_file() {
     // Copy within the device, by kernels, and by lists.
     rig.copy(40 * PAGE as u64 + 7, PAGE as u64, 300).unwrap();
     numbers.copy_within(40 * PAGE + 7..40 * PAGE + 307, PAGE);
-    rig.done(rig.queue.fill(&Fill { to: rig.memory.at(1000), bytes: 500, pattern: b"abc" })).unwrap();
+    rig.done(rig.queue.submit(&Fill { to: rig.memory.at(1000), bytes: 500, pattern: b"abc" })).unwrap();
     (0..500).for_each(|at| numbers[1000 + at] = b"abc"[at % 3]);
     assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
     assert_eq!(rig.read(0, 1 << 15).unwrap(), numbers[..1 << 15]);
@@ -354,19 +354,21 @@ struct Flipping {
 unsafe impl Device for Flipping {
     backend_api::forward! { self => self.inner;
         info memory create_queue release_queue allocate release allocate_host import_host release_host
-        routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
+        routes set_routing routing prepare
         kernel_facts poll wait wake order_after wipe_on_release
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        let ticket = self.inner.submit(queue, transfers);
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let ticket = self.inner.submit(queue, request);
+        let Request::Copies(transfers, _) = request else { return ticket };
         let uploads = transfers.iter().filter_map(|transfer| match transfer {
             Transfer::Upload { to, .. } => Some(*to),
             _ => None,
         });
         let flips = self.flips.load(Ordering::Relaxed);
         let flipped = uploads.filter(|_| flips).map(|to| Fill { to, bytes: 1, pattern: b"!" });
-        flipped.fold(ticket, |ticket, fill| ticket.and_then(|_| self.inner.fill(queue, &fill)))
+        flipped
+            .fold(ticket, |ticket, fill| ticket.and_then(|_| self.inner.submit(queue, &Request::Fill(&fill))))
     }
 }
 
@@ -450,8 +452,8 @@ fn same_as_plain<D: Device>(tiered: Rig<D>, random: &mut SplitMix64) {
                 let (offset, length) = range(random, 2 * PAGE as u64);
                 let pattern = random.next().to_ne_bytes();
                 let fill = |to| Fill { to, bytes: length, pattern: &pattern[..3] };
-                tiered.done(tiered.queue.fill(&fill(tiered.memory.at(offset)))).unwrap();
-                plain.done(plain.queue.fill(&fill(plain.memory.at(offset)))).unwrap();
+                tiered.done(tiered.queue.submit(&fill(tiered.memory.at(offset)))).unwrap();
+                plain.done(plain.queue.submit(&fill(plain.memory.at(offset)))).unwrap();
             }
             3 => {
                 let stride = random.pick(&[1, 4, 8, 12, 100, 300]);
@@ -488,7 +490,7 @@ fn scatter<D: Device>(rig: &Rig<D>, stride: u64, indices: &[u8]) {
     rig.host.write(indices.len(), &values);
     let elements = Elements { start: rig.memory.at(0), count: rig.memory.bytes() / stride, stride };
     let (at, values) = (rig.host.at(0), rig.host.at(indices.len() as u64));
-    rig.done(rig.queue.scatter(&Scatter { elements: elements.into(), indices: at, count, values })).unwrap();
+    rig.done(rig.queue.submit(&Scatter { elements: elements.into(), indices: at, count, values })).unwrap();
 }
 
 /// Number of bytes equal to `value`.
@@ -496,7 +498,7 @@ fn count<D: Device>(rig: &Rig<D>, value: u8) -> u64 {
     let elements = Elements { start: rig.memory.at(0), count: rig.memory.bytes(), stride: 1 };
     let answer = rig.host.at(0);
     let search = Search { elements, field_offset: 0, value: &[value], limit: 0, count_all: true, answer };
-    rig.done(rig.queue.search(&search)).unwrap();
+    rig.done(rig.queue.submit(&search)).unwrap();
     let mut bytes = [0; 8];
     rig.host.read(0, &mut bytes);
     u64::from_ne_bytes(bytes)

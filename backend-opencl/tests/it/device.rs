@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
-    Progress, Queue, Route, Routing, Scatter, Search, Transfer,
+    Progress, Queue, Request, Route, Routing, Scatter, Search, Transfer,
 };
 use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options};
 
@@ -102,14 +102,16 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
         };
         // Returns true if a call has launched a kernel. The first call of a kind allocates scratch memory,
         // which a kernel clears.
-        device.wait(device.submit_by(Route::Kernel, queue.handle(), &pages(64)).unwrap()).unwrap();
+        device
+            .wait(device.submit(queue.handle(), &Request::Copies(&pages(64), Some(Route::Kernel))).unwrap())
+            .unwrap();
         let has_launched = |submit: &dyn Fn() -> backend_api::Result<backend_api::Ticket>| {
             let before = device.statistics().launches;
             device.wait(submit().unwrap()).unwrap();
             device.statistics().launches > before
         };
         let by = |route: Route, count: u64| {
-            has_launched(&|| device.submit_by(route, queue.handle(), &pages(count)))
+            has_launched(&|| device.submit(queue.handle(), &Request::Copies(&pages(count), Some(route))))
         };
         let itself = |count: u64| has_launched(&|| queue.submit(&pages(count)));
         assert!(by(Route::Kernel, 64) && by(Route::Kernel, 2) && !by(Route::Kernel, 1));
@@ -135,7 +137,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
         let queues = [(); 2].map(|()| Queue::new(&device).unwrap());
         let memory = DeviceBuffer::new(&device, 2 * BYTES, Commit::Lazy).unwrap();
         let host = HostBuffer::new(&device, BYTES as usize, HostMemory::Pageable).unwrap();
-        queues[0].fill(&Fill { to: memory.at(0), bytes: 2 * BYTES, pattern: &[7] }).unwrap();
+        queues[0].submit(&Fill { to: memory.at(0), bytes: 2 * BYTES, pattern: &[7] }).unwrap();
         let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
         let up = Transfer::Upload { from: host.at(BYTES - 1), to: memory.at(BYTES), bytes: 1 };
         for queue in &queues {
@@ -148,7 +150,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
         let elements = Elements { start: memory.at(0), count: BYTES, stride: 1 };
         let search =
             Search { elements, field_offset: 0, value: &[7], limit: 0, count_all: true, answer: host.at(0) };
-        let searched = queues[0].search(&search).unwrap();
+        let searched = queues[0].submit(&search).unwrap();
         let up = Transfer::Upload { from: host.at(8), to: memory.at(BYTES), bytes: 1 };
         queues[0].submit(&[up]).unwrap();
         assert_eq!(device.poll(searched), Ok(Progress::Done));
@@ -156,10 +158,10 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
         host.write(0, &[0; 800]);
         let gather =
             Gather { elements: elements.into(), indices: host.at(0), count: 100, values: host.at(800) };
-        let gathered = queues[0].gather(&gather).unwrap();
+        let gathered = queues[0].submit(&gather).unwrap();
         let scatter =
             Scatter { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(899) };
-        queues[0].scatter(&scatter).unwrap();
+        queues[0].submit(&scatter).unwrap();
         assert_eq!(device.poll(gathered), Ok(Progress::Done));
     }
 }
@@ -178,7 +180,7 @@ fn a_search_is_three_launches_and_a_copy_with_or_without_matches() {
                 count_all: true,
                 answer: answer.at(0),
             };
-            let ticket = queue.search(&search).unwrap();
+            let ticket = queue.submit(&search).unwrap();
             device.wait(ticket).unwrap();
         };
         search(1);
@@ -208,7 +210,7 @@ fn a_search_with_a_huge_limit_fetches_only_its_results() {
             );
             let places = [0, 1, 77_777, (1 << 20) - 1, 1 << 20, 2_000_003, COUNT - 1];
             for &at in &places {
-                queue.fill(&Fill { to: memory.at(at), bytes: 1, pattern: &[9] }).unwrap();
+                queue.submit(&Fill { to: memory.at(at), bytes: 1, pattern: &[9] }).unwrap();
             }
             let elements = Elements { start: memory.at(0), count: COUNT, stride: 1 };
             let search = Search {
@@ -220,13 +222,13 @@ fn a_search_with_a_huge_limit_fetches_only_its_results() {
                 answer: answer.at(0),
             };
             let before = device.statistics().copied_bytes;
-            device.wait(queue.search(&search).unwrap()).unwrap();
+            device.wait(queue.submit(&search).unwrap()).unwrap();
             let copied = device.statistics().copied_bytes - before;
             assert_eq!(u64s(&answer, 0, 2), [places.len() as u64; 2]);
             assert_eq!(u64s(&answer, 16, places.len()), places);
             assert_eq!(copied, 16 + 8 * places.len() as u64);
             // Search for all elements.
-            device.wait(queue.search(&Search { value: &[0], ..search }).unwrap()).unwrap();
+            device.wait(queue.submit(&Search { value: &[0], ..search }).unwrap()).unwrap();
             let listed = (COUNT - places.len() as u64) as usize;
             assert_eq!(u64s(&answer, 0, 2), [listed as u64; 2]);
             let indices = u64s(&answer, 16, listed);
@@ -247,7 +249,9 @@ fn a_search_that_may_stop_early_lists_the_first_matches() {
         let count: u64 = if card { 512 << 20 } else { 4 << 20 };
         let memory = DeviceBuffer::new(&device, 4 * count, Commit::Lazy).unwrap();
         let answer = HostBuffer::new(&device, 16 + 8 * 5000, HostMemory::Pinned).unwrap();
-        queue.fill(&Fill { to: memory.at(0), bytes: 4 * count, pattern: &[1, 0, 0, 0, 2, 0, 0, 0] }).unwrap();
+        queue
+            .submit(&Fill { to: memory.at(0), bytes: 4 * count, pattern: &[1, 0, 0, 0, 2, 0, 0, 0] })
+            .unwrap();
         for limit in [1, 100, 5000] {
             let search = Search {
                 elements: Elements { start: memory.at(0), count, stride: 4 },
@@ -257,7 +261,7 @@ fn a_search_that_may_stop_early_lists_the_first_matches() {
                 count_all: false,
                 answer: answer.at(0),
             };
-            device.wait(queue.search(&search).unwrap()).unwrap();
+            device.wait(queue.submit(&search).unwrap()).unwrap();
             let header = u64s(&answer, 0, 2);
             assert_eq!(header[1], limit);
             assert!(
@@ -287,19 +291,19 @@ fn gathers_and_scatters_of_more_than_a_round() {
             let backwards: Vec<u8> = (0..count).rev().flat_map(u64::to_ne_bytes).collect();
             indices.write(0, &backwards);
             let pattern: Vec<u8> = (0..4093_u32).map(|i| ((i * 31) >> 3) as u8).collect();
-            queue.fill(&Fill { to: memory.at(0), bytes: count * stride, pattern: &pattern }).unwrap();
+            queue.submit(&Fill { to: memory.at(0), bytes: count * stride, pattern: &pattern }).unwrap();
             let elements = Elements { start: memory.at(0), count, stride };
             queue
-                .gather(&Gather {
+                .submit(&Gather {
                     elements: elements.into(),
                     indices: indices.at(0),
                     count,
                     values: values.at(0),
                 })
                 .unwrap();
-            queue.fill(&Fill { to: memory.at(0), bytes: count * stride, pattern: &[0] }).unwrap();
+            queue.submit(&Fill { to: memory.at(0), bytes: count * stride, pattern: &[0] }).unwrap();
             queue
-                .scatter(&Scatter {
+                .submit(&Scatter {
                     elements: elements.into(),
                     indices: indices.at(0),
                     count,

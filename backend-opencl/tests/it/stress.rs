@@ -60,7 +60,7 @@ fn worker(
             count: PAGES,
             values: back.at(0),
         };
-        let gathered = second.gather(&gather)?;
+        let gathered = second.submit(&gather)?;
         let answer = frames.at((PAGE * PAGES).next_multiple_of(8));
         let search = Search {
             elements: Elements { stride: 1, count: PAGE * PAGES, ..elements },
@@ -70,8 +70,8 @@ fn worker(
             count_all: true,
             answer,
         };
-        let searched = second.search(&search)?;
-        let filled = second.fill(&Fill { to: scratch.at(0), bytes: PAGE * PAGES, pattern: b"gone" })?;
+        let searched = second.submit(&search)?;
+        let filled = second.submit(&Fill { to: scratch.at(0), bytes: PAGE * PAGES, pattern: b"gone" })?;
         drop(scratch);
         if round % 2 == 0 {
             wait_by_waker(device, searched)?;

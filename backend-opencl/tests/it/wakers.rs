@@ -35,12 +35,12 @@ fn a_waker_can_submit_and_wait_in_the_same_queue() {
     for Scene { device, queue, memory, .. } in scenes() {
         let (queue, memory) = (Arc::new(queue), Arc::new(memory));
         let fill = |pattern| Fill { to: memory.at(0), bytes: BYTES, pattern };
-        let first = queue.fill(&fill(&[1])).unwrap();
+        let first = queue.submit(&fill(&[1])).unwrap();
         let (waker, ended) = waker({
             let (device, queue, memory) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&memory));
             move || {
                 assert_eq!(device.poll(first), Ok(Progress::Done));
-                let again = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
+                let again = queue.submit(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
                 device.wait(again).unwrap();
                 assert_eq!(device.memory().unwrap().total_bytes, device.info().total_bytes);
             }
@@ -48,7 +48,7 @@ fn a_waker_can_submit_and_wait_in_the_same_queue() {
         device.wake(first, waker);
         // Meanwhile this thread works and waits in the same queue.
         for _ in 0..20 {
-            device.wait(queue.fill(&fill(&[3])).unwrap()).unwrap();
+            device.wait(queue.submit(&fill(&[3])).unwrap()).unwrap();
         }
         ended.recv().expect("the waker ran to its end");
     }
@@ -74,9 +74,9 @@ fn a_waker_can_release_the_memory_of_its_work() {
 fn a_waker_can_drop_the_device() {
     for Scene { device, queue, memory, host } in scenes() {
         drop(host);
-        let first = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[1] }).unwrap();
+        let first = queue.submit(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[1] }).unwrap();
         let (other, other_ended) = waker(|| ());
-        let last = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
+        let last = queue.submit(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
         let (waker, ended) = waker({
             let device = Arc::clone(&device);
             move || drop((memory, queue, device))
@@ -114,7 +114,7 @@ fn a_waker_that_submits_does_not_stop_a_submission_that_waits() {
         };
         let mut ends = Vec::new();
         for round in 0..700 {
-            let ticket = queue.gather(&gather).unwrap();
+            let ticket = queue.submit(&gather).unwrap();
             if round % 50 == 0 {
                 let (waker, ended) = waker({
                     let (device, queue) = (Arc::clone(&device), Arc::clone(&queue));

@@ -115,7 +115,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     };
     let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
     // A field that ends outside of the element is refused.
-    let Ok(ticket) = rig.queue.compute(&compute) else { return Ok(()) };
+    let Ok(ticket) = rig.queue.submit(&compute) else { return Ok(()) };
     rig.device.wait(ticket).expect("a computation");
     let plain = |index: u64| {
         let at = (index * STRIDE) as usize;

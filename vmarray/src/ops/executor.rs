@@ -25,7 +25,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use backend_api::expr::{Geometry, Partial};
-use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Search, Ticket};
+use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Request, Search, Ticket};
 
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -141,15 +141,15 @@ impl Kernel<'_> {
     fn prepare(&self, device: &dyn Device) {
         match self {
             Self::Search(_) | Self::PeerCopy(..) => {}
-            Self::Compute(compute) => drop(device.prepare(compute)),
+            Self::Compute(compute) => drop(device.prepare(&[Request::Compute(compute)])),
             Self::Launch(launch, run, report) => launch.prepare(device, *run, Some(*report)),
         }
     }
 
     fn submit(&self, queue: &Queue<dyn Device>) -> backend_api::Result<Ticket> {
         match self {
-            Self::Search(search) => queue.search(search),
-            Self::Compute(compute) => queue.compute(compute),
+            Self::Search(search) => queue.submit(search),
+            Self::Compute(compute) => queue.submit(compute),
             Self::Launch(launch, run, report) => launch.submit(queue, *run, Some(*report)),
             Self::PeerCopy(fetch, run) => fetch.submit(queue, *run),
         }
@@ -456,7 +456,7 @@ impl Collecting {
         memory.write(0, bytemuck::cast_slice(numbers));
         let (indices, values) = (memory.at(0), memory.at(8 * count as u64));
         let gather = Gather { elements: elements.into(), indices, count: count as u64, values };
-        let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.gather(&gather))?;
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.submit(&gather))?;
         Ok(Self { ticket, memory, count })
     }
 

@@ -117,7 +117,7 @@ unsafe impl Device for AnyDevice {
     backend_api::forward! { self => self.answering();
         memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
         release_host
-        submit routes submit_by set_routing routing fill search gather scatter compute prepare launch prepare_launches
+        submit routes set_routing routing prepare
         kernel_facts poll wait wake reaches order_after wipe_on_release sync direct_reads addresses
     }
 }

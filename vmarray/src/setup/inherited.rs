@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
-    HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, Result, Ticket,
+    HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, Request, Result, Ticket,
 };
 
 /// True in a process that was forked from one that uses the library.
@@ -146,7 +146,9 @@ unsafe impl Device for InheritedDevice {
         Err(refused("order_after"))
     }
 
-    backend_api::requests! { self, _queue, request => Err(refused(request.operation())) }
+    fn submit(&self, _: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        Err(refused(request.operation()))
+    }
 }
 
 impl DirectReads for InheritedDevice {

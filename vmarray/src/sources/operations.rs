@@ -106,7 +106,7 @@ impl<T: Element> Operation<T> for FillWith<T> {
     fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<()> {
         let (to, bytes) = (run.elements.start, run.elements.count * run.elements.stride);
         let fill = Fill { to, bytes, pattern: bytemuck::bytes_of(&self.0) };
-        Ok((vec![channel.kernels().fill(&fill)?], ()))
+        Ok((vec![channel.kernels().submit(&fill)?], ()))
     }
 
     fn value(&self) -> Option<T> {

@@ -67,8 +67,42 @@ impl Flipping {
         self.inner.wait(queue.submit(&[up]).unwrap()).unwrap();
     }
 
-    fn start(&self, queue: &device::QueueHandle, request: &Request<'_>) -> device::Result<Ticket> {
-        let ticket = request.start(&*self.inner, queue)?;
+    fn flip_received(&self, done: Ticket) {
+        let is_due =
+            |(ticket, _): &mut (Ticket, usize)| ticket.queue == done.queue && ticket.value <= done.value;
+        for (_, address) in self.under_way.lock().unwrap().extract_if(.., is_due) {
+            let at: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
+            // SAFETY: inside the target of the copy, which no code has read yet.
+            unsafe { device::racy::change(at, 8, |word| word ^ 4 << 40) };
+        }
+    }
+
+    fn note(&self, host: &HostAllocation) {
+        self.hosts.lock().unwrap().insert(host.id(), host.address().as_ptr().expose_provenance());
+    }
+}
+
+// SAFETY: every call goes to the inner device; a bit is flipped where the device writes anyway.
+unsafe impl Device for Flipping {
+    device::forward! { self => self.inner;
+        info memory create_queue release_queue allocate allocate_extensible extend release release_host
+        routes set_routing routing wipe_on_release sync prepare kernel_facts wake order_after
+        reaches
+    }
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> device::Result<HostAllocation> {
+        self.inner.allocate_host(bytes, kind).inspect(|host| self.note(host))
+    }
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> device::Result<HostAllocation> {
+        // SAFETY: the caller has the same obligations.
+        unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note(host))
+    }
+    fn submit(&self, queue: &device::QueueHandle, request: &Request<'_>) -> device::Result<Ticket> {
+        let ticket = self.inner.submit(queue, request)?;
         let Request::Copies(transfers, _) = request else { return Ok(ticket) };
         for transfer in *transfers {
             match *transfer {
@@ -89,42 +123,6 @@ impl Flipping {
         }
         Ok(ticket)
     }
-
-    fn flip_received(&self, done: Ticket) {
-        let is_due =
-            |(ticket, _): &mut (Ticket, usize)| ticket.queue == done.queue && ticket.value <= done.value;
-        for (_, address) in self.under_way.lock().unwrap().extract_if(.., is_due) {
-            let at: *mut u8 = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: inside the target of the copy, which no code has read yet.
-            unsafe { device::racy::change(at, 8, |word| word ^ 4 << 40) };
-        }
-    }
-
-    fn note(&self, host: &HostAllocation) {
-        self.hosts.lock().unwrap().insert(host.id(), host.address().as_ptr().expose_provenance());
-    }
-}
-
-// SAFETY: every call goes to the inner device; a bit is flipped where the device writes anyway.
-unsafe impl Device for Flipping {
-    device::forward! { self => self.inner;
-        info memory create_queue release_queue allocate allocate_extensible extend release release_host
-        routes set_routing routing wipe_on_release sync prepare prepare_launches kernel_facts wake order_after
-        reaches
-    }
-    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> device::Result<HostAllocation> {
-        self.inner.allocate_host(bytes, kind).inspect(|host| self.note(host))
-    }
-    unsafe fn import_host(
-        &self,
-        address: NonNull<u8>,
-        bytes: usize,
-        kind: HostMemory,
-    ) -> device::Result<HostAllocation> {
-        // SAFETY: the caller has the same obligations.
-        unsafe { self.inner.import_host(address, bytes, kind) }.inspect(|host| self.note(host))
-    }
-    device::requests! { self, queue, request => self.start(queue, &request) }
     fn poll(&self, ticket: Ticket) -> device::Result<Progress> {
         let polled = self.inner.poll(ticket)?;
         if polled == Progress::Done {

@@ -93,16 +93,16 @@ unsafe impl vmarray::device::Device for Panicking {
     vmarray::device::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
         release_host
-        fill search gather scatter compute prepare poll wait wake order_after
+        prepare poll wait wake order_after
     }
 
     fn submit(
         &self,
         queue: &vmarray::device::QueueHandle,
-        transfers: &[vmarray::device::Transfer<'_>],
+        request: &vmarray::device::Request<'_>,
     ) -> vmarray::device::Result<vmarray::device::Ticket> {
         assert!(!self.panics.load(Ordering::Relaxed), "the test asked for this panic");
-        self.inner.submit(queue, transfers)
+        self.inner.submit(queue, request)
     }
 }
 

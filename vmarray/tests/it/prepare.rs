@@ -6,7 +6,7 @@ use vmarray::prelude::*;
 
 use vmarray::ErrorKind;
 use vmarray::device::wrap::{Fault, Operation};
-use vmarray::device::{Compute, Device, ErrorKind as DeviceErrorKind, QueueHandle, Result, Ticket};
+use vmarray::device::{Device, ErrorKind as DeviceErrorKind, QueueHandle, Request, Result, Ticket};
 use vmarray::host::HostDevice;
 use vmarray::{Field, Source, VirtualArray};
 use vmarray_conformance::wrap::Faulty;
@@ -45,16 +45,16 @@ unsafe impl Device for Slow {
     vmarray::device::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
         release_host
-        submit fill search gather scatter poll wait wake order_after
+        poll wait wake order_after
     }
 
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        let (_, closed) = *self.state.lock().unwrap();
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let closed = matches!(request, Request::Compute(_)) && self.state.lock().unwrap().1;
         assert!(!closed, "nothing is computed that was not translated first");
-        self.inner.compute(queue, compute)
+        self.inner.submit(queue, request)
     }
 
-    fn prepare(&self, _: &Compute<'_>) -> Result<()> {
+    fn prepare(&self, _: &[Request<'_>]) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         state.0 += 1;
         self.changed.notify_all();

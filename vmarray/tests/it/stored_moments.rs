@@ -188,7 +188,7 @@ fn write_mirrored(stores: &[Arc<StoreDevice>], random: &mut SplitMix64) -> Vec<u
     for _ in 0..3 {
         let to = pages.at(random.below(MIRROR_PAGES) * MIRROR_PAGE_BYTES as u64);
         let pattern = &random.next().to_ne_bytes();
-        mirror.wait(queue.fill(&Fill { to, bytes: MIRROR_PAGE_BYTES as u64, pattern }).unwrap()).unwrap();
+        mirror.wait(queue.submit(&Fill { to, bytes: MIRROR_PAGE_BYTES as u64, pattern }).unwrap()).unwrap();
     }
     mirror.sync().unwrap();
     drop((queue, pages, mirror));

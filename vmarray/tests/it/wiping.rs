@@ -127,7 +127,7 @@ struct Plain(SimulatedDevice);
 // SAFETY: every call goes to the inner device, which implements the contract.
 unsafe impl Device for Plain {
     vmarray::device::forward! { self => self.0;
-        info memory create_queue release_queue release import_host release_host submit fill search gather scatter compute
+        info memory create_queue release_queue release import_host release_host submit
         poll wait wake order_after
     }
 

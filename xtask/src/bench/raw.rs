@@ -250,9 +250,9 @@ impl Raw {
                 let count = count as u64;
                 in_flight.add(match way {
                     Way::Up => {
-                        queue.scatter(&Scatter { elements: elements.into(), indices, count, values })?
+                        queue.submit(&Scatter { elements: elements.into(), indices, count, values })?
                     }
-                    _ => queue.gather(&Gather { elements: elements.into(), indices, count, values })?,
+                    _ => queue.submit(&Gather { elements: elements.into(), indices, count, values })?,
                 })
             })?;
             in_flight.wait()?;

@@ -1,9 +1,8 @@
-//! A simple device in one file, as a template for a new backend.
+//! A simple device that knows all requests, for comparisons.
 //!
 //! The device keeps its memory in vectors, and executes all work of a call before the call returns. So no
 //! work is ever in flight and no ticket is ever pending. The rest of the file is necessary in every backend:
-//! tables of handles, checks of requests, and tickets. The file uses only public items:
-//! `examples/own_device.rs` compiles it outside of this crate.
+//! tables of handles, checks of requests, and tickets.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use vmarray_support::{IdMap, Queues, Timeline};
 /// let device = Arc::new(ReferenceDevice::new(1 << 20));
 /// assert_eq!(device.memory()?.free_bytes, 1 << 20);
 /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
-/// let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
+/// let ticket = queue.submit(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
 /// assert_eq!(ticket.value, 1);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -395,7 +394,9 @@ unsafe impl Device for ReferenceDevice {
         self.memory.lock().hosts.remove(&host.id());
     }
 
-    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.start(queue, request)
+    }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         let newest = |timeline: &Timeline| timeline.newest().value;

@@ -7,8 +7,8 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use backend_api::{
-    BufferHandle, BufferId, Commit, Compute, Device, HostAllocation, HostId, HostMemory, Launch, Progress,
-    QueueHandle, Request, Result, Ticket, Transfer,
+    BufferHandle, BufferId, Commit, Device, HostAllocation, HostId, HostMemory, Progress, QueueHandle,
+    Request, Result, Ticket, Transfer,
 };
 
 use backend_api::forward;
@@ -22,7 +22,7 @@ use backend_api::forward;
 /// # use {backend_api::{Commit, DeviceBuffer, Fill, Queue}, backend_host::HostDevice, std::sync::Arc};
 /// # let device = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-/// queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[0] })?;
+/// queue.submit(&Fill { to: memory.at(0), bytes: 64, pattern: &[0] })?;
 /// let mut expected = Work::default();
 /// (expected.fills, expected.fill_bytes) = (1, 64);
 /// assert_eq!(device.counts().work, expected, "one fill and nothing else");
@@ -31,7 +31,7 @@ use backend_api::forward;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Work {
-    /// Calls of [`submit`](Device::submit) and [`submit_by`](Device::submit_by).
+    /// Requests for copies.
     pub submits: u64,
     /// Number of copies from the host to the device.
     pub uploads: u64,
@@ -149,7 +149,7 @@ pub struct Counts {
     pub host_allocations: u64,
     /// Bytes of host memory allocated so far.
     pub host_allocated_bytes: u64,
-    /// Number of calls of [`prepare`](Device::prepare).
+    /// Number of requests that [`prepare`](Device::prepare) has prepared.
     pub preparations: u64,
     /// Number of imports of host memory.
     pub imports: u64,
@@ -337,17 +337,13 @@ unsafe impl<D: Device> Device for Counting<D> {
         state.counts.host_held_bytes -= bytes;
     }
 
-    backend_api::requests! { self, queue, request =>
-        self.submitted(request.start(&self.inner, queue), |work| work.add(&request))
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        self.submitted(self.inner.submit(queue, request), |work| work.add(request))
     }
 
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
-        self.granted(self.inner.prepare(compute), |state, ()| state.counts.preparations += 1)
-    }
-
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        let prepared = self.inner.prepare_launches(launches);
-        self.granted(prepared, |state, ()| state.counts.preparations += launches.len() as u64)
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        let prepared = self.inner.prepare(requests);
+        self.granted(prepared, |state, ()| state.counts.preparations += requests.len() as u64)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use backend_api::{
-    BufferHandle, Commit, Compute, Device, Error, ErrorKind, HostAllocation, HostMemory, Launch,
-    MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Ticket,
+    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, MemoryStatus, Progress,
+    QueueHandle, QueueId, Request, Result, Ticket,
 };
 
 use backend_api::forward;
@@ -192,21 +192,6 @@ impl<D: Device> Faulty<D> {
         Err(error)
     }
 
-    /// Forwards a submission, or replaces it by work that returns a ticket but has only part of the
-    /// effects.
-    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        // Every request has an operation of that name.
-        let operation = Operation::of_name(request.operation()).unwrap_or(Operation::Submit);
-        let failure = self.judge(operation, Some(queue.id()), None)?;
-        let ticket = match *request {
-            _ if failure.is_none() => request.start(&self.inner, queue)?,
-            Request::Copies(transfers, _) => self.inner.submit(queue, &transfers[..transfers.len() / 2])?,
-            _ => self.inner.submit(queue, &[])?,
-        };
-        self.note(ticket, failure);
-        Ok(ticket)
-    }
-
     fn note(&self, ticket: Ticket, failure: Option<Error>) {
         let mut state = self.state.lock();
         let newest = state.newest.entry(ticket.queue).or_default();
@@ -309,14 +294,25 @@ unsafe impl<D: Device> Device for Faulty<D> {
         })
     }
 
-    backend_api::requests! { self, queue, request => self.start(queue, &request) }
-
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
-        self.grant(Operation::Prepare, None, |inner| inner.prepare(compute))
+    /// Forwards a submission, or replaces it by work that returns a ticket but has only part of the
+    /// effects.
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        // Every request has an operation of that name.
+        let operation = Operation::of_name(request.operation()).unwrap_or(Operation::Submit);
+        let failure = self.judge(operation, Some(queue.id()), None)?;
+        let ticket = match *request {
+            _ if failure.is_none() => self.inner.submit(queue, request)?,
+            Request::Copies(transfers, _) => {
+                self.inner.submit(queue, &Request::Copies(&transfers[..transfers.len() / 2], None))?
+            }
+            _ => self.inner.submit(queue, &Request::Copies(&[], None))?,
+        };
+        self.note(ticket, failure);
+        Ok(ticket)
     }
 
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        self.grant(Operation::PrepareLaunches, None, |inner| inner.prepare_launches(launches))
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        self.grant(Operation::Prepare, None, |inner| inner.prepare(requests))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

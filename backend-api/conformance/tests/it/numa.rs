@@ -19,7 +19,7 @@ struct Attached {
 unsafe impl Device for Attached {
     backend_api::forward! { self => self.inner;
         memory create_queue release_queue allocate release import_host release_host
-        wipe_on_release sync submit fill search gather scatter compute prepare launch prepare_launches
+        wipe_on_release sync submit prepare
         kernel_facts poll wait wake reaches order_after
     }
 

@@ -11,7 +11,8 @@ use crate::several::host::known;
 use crate::several::member::{Member, Status};
 use crate::several::wakers::Call;
 use backend_api::{
-    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Result, Ticket, Transfer,
+    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Request, Result, Ticket,
+    Transfer,
 };
 use vmarray_support::links::{is_same, reach};
 
@@ -331,7 +332,8 @@ impl Core {
         for ticket in state.newest_parts(source) {
             device.order_after(queue, ticket)?;
         }
-        let ticket = device.submit(queue, &[Transfer::Internal { from: start, to: end, bytes }])?;
+        let ticket = device
+            .submit(queue, &Request::Copies(&[Transfer::Internal { from: start, to: end, bytes }], None))?;
         drop(state);
         device.wait(ticket)?;
         // A lost device may still let other devices write to its memory, so it must prove itself that it
@@ -341,7 +343,7 @@ impl Core {
             let Some(to) = there(&state, target) else { return Ok(false) };
             let to = &state.members[to];
             let Some(queue) = &to.copies else { return Ok(false) };
-            (Arc::clone(&to.device), to.device.submit(queue, &[])?)
+            (Arc::clone(&to.device), to.device.submit(queue, &Request::Copies(&[], None))?)
         };
         proof.0.wait(proof.1)?;
         Ok(true)
@@ -390,7 +392,7 @@ impl State {
         } else {
             Transfer::Upload { from: host.at(0), to: buffer.at(offset), bytes }
         };
-        let ticket = device.submit(queue, &[copy])?;
+        let ticket = device.submit(queue, &Request::Copies(&[copy], None))?;
         Ok((device, Some(ticket)))
     }
 }

@@ -285,7 +285,7 @@ fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) 
         // queue, count nevertheless.
         None => {
             let queue = member.queues.get(&ticket.queue).ok_or_else(unknown)?;
-            member.device.submit(queue, &[])?
+            member.device.submit(queue, &Request::Copies(&[], None))?
         }
     };
     member.device.order_after(member.queues.get(&queue).ok_or_else(unknown)?, before)?;

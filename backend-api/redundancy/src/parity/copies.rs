@@ -172,7 +172,7 @@ impl Core {
                     });
                     at += bytes;
                 }
-                member.device.submit(queue, &transfers)
+                member.device.submit(queue, &Request::Copies(&transfers, None))
             });
             match outcome {
                 Err(error) if error.kind() != ErrorKind::Lost && attempts < ATTEMPTS => attempts += 1,

@@ -15,7 +15,7 @@ use crate::several::member::Member;
 use crate::several::wakers::Call;
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Fill, HostAllocation, HostMemory, QueueHandle,
-    QueueId, Result, Ticket,
+    QueueId, Request, Result, Ticket,
 };
 
 impl Core {
@@ -55,7 +55,8 @@ impl Core {
             let cleared = (|| {
                 let queue = device.create_queue()?;
                 let fill = Fill { to: buffer.at(0), bytes, pattern: &[0] };
-                let done = device.fill(&queue, &fill).and_then(|ticket| device.wait(ticket));
+                let done =
+                    device.submit(&queue, &Request::Fill(&fill)).and_then(|ticket| device.wait(ticket));
                 device.release_queue(queue);
                 done
             })();

@@ -8,7 +8,7 @@ use std::task::Waker;
 use super::Core;
 use super::member_queue::{MemberQueue, MemberQueueState, Pending, Stand};
 use crate::several::access_set::{AccessSet, Effect};
-use crate::several::member::{Adapted, Places};
+use crate::several::member::Adapted;
 use crate::several::pending_requests::OwnedRequest;
 use crate::several::wakers::{Call, Chain, Woken};
 use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueHandle, QueueId, Request, Result, Ticket};
@@ -57,7 +57,8 @@ impl MemberWorker {
                 state.member.start(id, request, Adapted::default()).map(Stand::Direct)
             } else {
                 // Preparation refuses requests that the device cannot execute.
-                prepare(&state, request).map(|()| Stand::Job)
+                // The device checks a request that another thread will submit.
+                state.member.prepare(request).map(|()| Stand::Job)
             };
             match begun {
                 Ok(begun) => stand = begun,
@@ -316,17 +317,5 @@ impl Woken for MemberWorker {
                 vmarray_support::backends::wake_all([waker]);
             }
         }
-    }
-}
-
-/// Lets a device check a request that another thread will submit.
-fn prepare(state: &MemberQueueState, request: &Request<'_>) -> Result<()> {
-    let (member, device) = (&state.member, &state.member.device);
-    match request {
-        Request::Compute(compute) => member.with_compute(compute, |compute| device.prepare(compute)),
-        Request::Launch(launch) => {
-            member.with_launch(launch, None, |launch| device.prepare_launches(&[*launch]))
-        }
-        _ => Ok(()),
     }
 }

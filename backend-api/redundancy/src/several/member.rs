@@ -82,6 +82,16 @@ impl Member {
         let queue = self.queues.get(&queue).ok_or_else(unknown)?;
         self.start_on(&*self.device, queue, request, adapted)
     }
+
+    /// Compiles the program or kernel of a request on this device.
+    pub(crate) fn prepare(&self, request: &Request<'_>) -> Result<()> {
+        match request {
+            Request::Compute(_) | Request::Launch(_) => {
+                self.with_request(request, Adapted::default(), |request| self.device.prepare(&[*request]))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Places for Member {
@@ -191,34 +201,46 @@ pub(crate) trait Places {
         request: &Request<'_>,
         adapted: Adapted<'_>,
     ) -> Result<Ticket> {
+        self.with_request(request, adapted, |request| device.submit(queue, request))
+    }
+
+    /// Calls `run` with a request in this device's names.
+    fn with_request<R>(
+        &self,
+        request: &Request<'_>,
+        adapted: Adapted<'_>,
+        run: impl FnOnce(&Request<'_>) -> Result<R>,
+    ) -> Result<R> {
         match *request {
             Request::Copies(transfers, route) => {
                 let is_wanted = |transfer: &&Transfer<'_>| {
                     !(adapted.is_repeated && matches!(transfer, Transfer::Download { .. }))
                 };
                 let transfers = transfers.iter().filter(is_wanted).map(|transfer| self.transfer(transfer));
-                Request::Copies(&transfers.collect::<Result<Vec<_>>>()?, route).start(device, queue)
+                run(&Request::Copies(&transfers.collect::<Result<Vec<_>>>()?, route))
             }
-            Request::Fill(fill) => device.fill(queue, &Fill { to: self.device_place(fill.to)?, ..*fill }),
+            Request::Fill(fill) => run(&Request::Fill(&Fill { to: self.device_place(fill.to)?, ..*fill })),
             Request::Search(search) => {
                 let (elements, answer) = (self.elements(&search.elements)?, self.host_place(search.answer)?);
-                device.search(queue, &Search { elements, answer, ..*search })
+                run(&Request::Search(&Search { elements, answer, ..*search }))
             }
             Request::Gather(&Gather { elements, indices, count, values }) => {
                 let (indices, values, places) =
                     (self.host_place(indices)?, self.host_place(values)?, self.places(&elements)?);
                 let elements = moved(&elements, &places);
-                device.gather(queue, &Gather { elements, indices, count, values })
+                run(&Request::Gather(&Gather { elements, indices, count, values }))
             }
             Request::Scatter(&Scatter { elements, indices, count, values }) => {
                 let (indices, values, places) =
                     (self.host_place(indices)?, self.host_place(values)?, self.places(&elements)?);
                 let elements = moved(&elements, &places);
-                device.scatter(queue, &Scatter { elements, indices, count, values })
+                run(&Request::Scatter(&Scatter { elements, indices, count, values }))
             }
-            Request::Compute(compute) => self.with_compute(compute, |compute| device.compute(queue, compute)),
+            Request::Compute(compute) => {
+                self.with_compute(compute, |compute| run(&Request::Compute(compute)))
+            }
             Request::Launch(launch) => {
-                self.with_launch(launch, adapted.report, |launch| device.launch(queue, launch))
+                self.with_launch(launch, adapted.report, |launch| run(&Request::Launch(launch)))
             }
         }
     }

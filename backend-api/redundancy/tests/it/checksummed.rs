@@ -133,8 +133,9 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
 #[test]
 fn device_writes_have_no_checksum_until_copied() {
     let but = |without: &[usize]| (0..UNITS).filter(|unit| !without.contains(unit)).collect::<Vec<_>>();
-    let fill =
-        |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] });
+    let fill = |scene: &Scene<Inner>| {
+        scene.queue.submit(&Fill { to: scene.at(2).plus(60), bytes: 8, pattern: &[9] })
+    };
     assert_eq!(Scene::new().known_after(fill), but(&[2, 3]));
     let upload = |scene: &Scene<Inner>| {
         // The copy covers unit 1 and parts of its neighbours.
@@ -148,7 +149,7 @@ fn device_writes_have_no_checksum_until_copied() {
     };
     assert_eq!(Scene::new().known_after(internal), but(&[6]));
     let nothing =
-        |scene: &Scene<Inner>| scene.queue.fill(&Fill { to: scene.at(2).plus(5), bytes: 0, pattern: &[9] });
+        |scene: &Scene<Inner>| scene.queue.submit(&Fill { to: scene.at(2).plus(5), bytes: 0, pattern: &[9] });
     assert_eq!(Scene::new().known_after(nothing), but(&[]));
     // A scatter invalidates exactly the units of its list: elements of 24 bytes, some of which span two
     // units.
@@ -156,7 +157,7 @@ fn device_writes_have_no_checksum_until_copied() {
         scene.host.write(0, [3, LEFT_OUT, 5, 20].map(u64::to_ne_bytes).as_flattened());
         let elements = Elements { start: scene.memory.at(0), count: 21, stride: 24 };
         let (indices, values) = (scene.host.at(0), scene.host.at(32));
-        scene.queue.scatter(&Scatter { elements: elements.into(), indices, count: 4, values })
+        scene.queue.submit(&Scatter { elements: elements.into(), indices, count: 4, values })
     };
     assert_eq!(Scene::new().known_after(scatter), but(&[1, 2, 7]));
     // The same with interleaved pages.
@@ -165,7 +166,7 @@ fn device_writes_have_no_checksum_until_copied() {
         let bases = [scene.at(0), scene.at(4)];
         let elements = View::Striped { bases: &bases, page_len: 8, count: 64, stride: 8 };
         let (indices, values) = (scene.host.at(0), scene.host.at(16));
-        scene.queue.scatter(&Scatter { elements, indices, count: 2, values })
+        scene.queue.submit(&Scatter { elements, indices, count: 2, values })
     };
     assert_eq!(Scene::new().known_after(striped), but(&[4, 5]));
 }
@@ -183,7 +184,7 @@ fn a_list_that_is_yet_to_be_written_has_all_forgotten() {
     let elements = Elements { start: scene.at(0), count: UNITS as u64, stride: bytes };
     let (indices, values) = (scene.host.at(0), scene.host.at(bytes));
     let scatter = Scatter { elements: elements.into(), indices, count: 1, values };
-    scene.done(scene.queue.scatter(&scatter).unwrap());
+    scene.done(scene.queue.submit(&scatter).unwrap());
     assert_eq!(scene.wrong(), []);
 }
 
@@ -208,7 +209,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     let elements = Elements { start: scene.at(5), count: 1, stride: bytes };
     let (values, indices) = (scene.host.at(0), scene.host.at(bytes));
     let down = scene.queue.submit(&[down(3)]).unwrap();
-    let gather = scene.queue.gather(&Gather { elements: elements.into(), indices, count: 1, values });
+    let gather = scene.queue.submit(&Gather { elements: elements.into(), indices, count: 1, values });
     scene.done(gather.unwrap());
     scene.done(down);
 }
@@ -217,9 +218,9 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
 fn a_read_before_a_write_does_not_check_the_write() {
     for seed in 0..20 {
         let scene = Scene::on(SimulatedDevice::builder(seed).bytes(1 << 20).build());
-        scene.queue.fill(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[9] }).unwrap();
+        scene.queue.submit(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[9] }).unwrap();
         let down = scene.down(2, 1);
-        scene.queue.fill(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[8] }).unwrap();
+        scene.queue.submit(&Fill { to: scene.at(2), bytes: UNIT as u64, pattern: &[8] }).unwrap();
         scene.done(down);
         assert_eq!(scene.wrong(), []);
         scene.flip(2);
@@ -230,7 +231,7 @@ fn a_read_before_a_write_does_not_check_the_write() {
 #[test]
 fn checksums_go_with_copies_of_whole_units() {
     let scene = Scene::new();
-    scene.queue.fill(&Fill { to: scene.at(1), bytes: 1, pattern: &[9] }).unwrap();
+    scene.queue.submit(&Fill { to: scene.at(1), bytes: 1, pattern: &[9] }).unwrap();
     scene.flip(2);
     // Units 0 to 2, one of them without a checksum and one with a wrong byte, and a part of 3.
     let bytes = 3 * UNIT as u64 + 5;
@@ -252,7 +253,7 @@ fn checksums_go_with_copies_of_whole_units() {
 #[test]
 fn all_of_a_batch_is_compared() {
     let scene = Scene::new();
-    scene.queue.fill(&Fill { to: scene.at(5), bytes: UNIT as u64, pattern: &[9] }).unwrap();
+    scene.queue.submit(&Fill { to: scene.at(5), bytes: UNIT as u64, pattern: &[9] }).unwrap();
     scene.flip(1);
     assert!(scene.device.wait(scene.down(0, UNITS)).is_err());
     // This copy gives unit 5 a checksum.
@@ -264,7 +265,7 @@ fn all_of_a_batch_is_compared() {
 fn checksums_are_compared_before_a_batch_is_reported_done() {
     for is_by_other_queues in [false, true] {
         let scene = Scene::on(SimulatedDevice::builder(3).bytes(1 << 20).build());
-        scene.queue.fill(&Fill { to: scene.at(1), bytes: UNIT as u64, pattern: &[9] }).unwrap();
+        scene.queue.submit(&Fill { to: scene.at(1), bytes: UNIT as u64, pattern: &[9] }).unwrap();
         let down = scene.down(0, 2);
         let (other, third) = (Queue::new(&scene.device).unwrap(), Queue::new(&scene.device).unwrap());
         let later = if is_by_other_queues {
@@ -363,7 +364,7 @@ fn writes_of_other_devices_are_known() {
     assert_eq!(other.reaches(scene.device.info()), Reach::Maps);
     let queue = Queue::new(&other).unwrap();
     let own = DeviceBuffer::new(&other, 100, Commit::Lazy).unwrap();
-    queue.fill(&Fill { to: own.at(0), bytes: 100, pattern: &[200] }).unwrap();
+    queue.submit(&Fill { to: own.at(0), bytes: 100, pattern: &[200] }).unwrap();
     let copy = Transfer::Internal { from: own.at(0), to: scene.at(2), bytes: 100 };
     other.wait(queue.submit(&[copy]).unwrap()).unwrap();
     assert_eq!(scene.wrong(), []);

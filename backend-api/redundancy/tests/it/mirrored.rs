@@ -41,7 +41,7 @@ fn reads_are_shared_out_and_writes_go_to_all() {
     let mirror = Arc::new(mirror);
     let (queue, memory) =
         (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 4096, Commit::Lazy).unwrap());
-    queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap();
+    queue.submit(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap();
     for _ in 0..10 {
         assert_eq!(bytes(&queue, &memory), [7; 4096]);
     }
@@ -60,7 +60,7 @@ fn work_under_way_at_a_loss_is_done_by_the_other_device() {
         let (queue, memory) =
             (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 4096, Commit::Lazy).unwrap());
         let host = HostBuffer::new(&mirror, 16 * 4096, HostMemory::Pageable).unwrap();
-        let mut tickets = vec![queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap()];
+        let mut tickets = vec![queue.submit(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap()];
         for at in 0..16 {
             let to = host.at(at * 4096);
             let read = Transfer::Download { from: memory.at(0), to, bytes: 4096 };
@@ -68,7 +68,7 @@ fn work_under_way_at_a_loss_is_done_by_the_other_device() {
         }
         cards[lost].lose();
         // Later work changes the source of these reads, which must not affect reads that are repeated.
-        tickets.push(queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[8] }).unwrap());
+        tickets.push(queue.submit(&Fill { to: memory.at(0), bytes: 4096, pattern: &[8] }).unwrap());
         tickets.into_iter().for_each(|ticket| mirror.wait(ticket).unwrap());
         let mut read = vec![0; 16 * 4096];
         host.read(0, &mut read);
@@ -142,7 +142,7 @@ fn a_copy_that_fails_fails_its_ticket_alone() {
     let (queue, memory) =
         (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 64, Commit::Lazy).unwrap());
     cards[1].inject(Fault::new(Operation::Fill, ErrorKind::KernelFailed).on_call(2).reported_later());
-    let fill = || queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[1] }).unwrap();
+    let fill = || queue.submit(&Fill { to: memory.at(0), bytes: 64, pattern: &[1] }).unwrap();
     let tickets = [fill(), fill(), fill()];
     let outcomes = tickets.map(|ticket| mirror.wait(ticket).map_err(|error| error.kind()));
     assert_eq!(outcomes, [Ok(()), Err(ErrorKind::KernelFailed), Ok(())]);
@@ -206,8 +206,8 @@ unsafe impl Device for Model {
     backend_api::forward! { self => self.0;
     memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
         release_host
-    wipe_on_release submit fill search gather scatter compute prepare
-    launch prepare_launches kernel_facts poll wait wake reaches order_after }
+    wipe_on_release submit prepare
+    kernel_facts poll wait wake reaches order_after }
 }
 
 /// Devices of one model, of different models, and devices that copy to each other.
@@ -294,7 +294,7 @@ fn devices_that_reach_each_other_are_replaced_past_the_host() {
         let (queue, memory) =
             (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, BYTES, Commit::Lazy).unwrap());
         mirror
-            .wait(queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[7, 1, 9] }).unwrap())
+            .wait(queue.submit(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[7, 1, 9] }).unwrap())
             .unwrap();
         let old: Arc<dyn Device> = cards[0].clone();
         let uploaded = || cards[1].counts().work.upload_bytes;
@@ -317,7 +317,7 @@ fn a_new_device_that_is_lost_while_it_is_linked_leaves_the_old_one() {
     let mirror = Arc::new(Mirrored::new([old.clone() as Arc<dyn Device>]).unwrap());
     let (queue, memory) =
         (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 9 << 20, Commit::Lazy).unwrap());
-    mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 9 << 20, pattern: &[7] }).unwrap()).unwrap();
+    mirror.wait(queue.submit(&Fill { to: memory.at(0), bytes: 9 << 20, pattern: &[7] }).unwrap()).unwrap();
     let there = || mirror.replace(&(old.clone() as _), new.clone());
     there().unwrap();
     mirror.replace(&(new.clone() as _), old.clone()).unwrap();
@@ -336,7 +336,7 @@ fn a_device_that_cannot_take_the_place_of_another_leaves_all_as_it_was() {
     let mirror = Arc::new(Mirrored::new([old.clone()]).unwrap());
     let (queue, memory) =
         (Queue::new(&mirror).unwrap(), DeviceBuffer::new(&mirror, 4096, Commit::Lazy).unwrap());
-    mirror.wait(queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap()).unwrap();
+    mirror.wait(queue.submit(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] }).unwrap()).unwrap();
     let replace = |old: &Arc<dyn Device>, new| mirror.replace(old, new).map_err(|error| error.kind());
     assert_eq!(replace(&(cards[1].clone() as _), cards[1].clone()), Err(ErrorKind::InvalidArgument));
     assert_eq!(replace(&old, cards[0].clone()), Err(ErrorKind::InvalidArgument));

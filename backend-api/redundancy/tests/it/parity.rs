@@ -9,7 +9,7 @@ use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Report, ViewDec
 use backend_api::wrap::{Fault, SplitMix64};
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
-    Progress, Queue, Request, Scatter, Ticket, Transfer, View,
+    Progress, Queue, QueueHandle, Request, Scatter, Ticket, Transfer, View,
 };
 use backend_host::{HostDevice, SimulatedDevice};
 use vmarray_conformance::wrap::{Counting, Faulty};
@@ -135,7 +135,7 @@ impl<D: Device> Rig<D> {
             }
             Change::Fill => {
                 expected[100..4101].iter_mut().zip([1, 2, 3].iter().cycle()).for_each(|(to, by)| *to = *by);
-                queue.fill(&Fill { to: memory.at(100), bytes: 4001, pattern: &[1, 2, 3] })
+                queue.submit(&Fill { to: memory.at(100), bytes: 4001, pattern: &[1, 2, 3] })
             }
             Change::Internal => {
                 expected.copy_within(0..2000, 2500);
@@ -152,7 +152,7 @@ impl<D: Device> Rig<D> {
                     }
                 }
                 let (indices, values) = (host.at(0), host.at(1000));
-                queue.scatter(&Scatter { elements: elements.into(), indices, count: 5, values })
+                queue.submit(&Scatter { elements: elements.into(), indices, count: 5, values })
             }
             Change::Store => {
                 expected[8..4808].iter_mut().for_each(|byte| *byte = !*byte);
@@ -161,13 +161,13 @@ impl<D: Device> Rig<D> {
                     filter: None,
                 };
                 let (sources, geometry) = ([numbers], Geometry::plain(0));
-                queue.compute(&Compute { program: &program, sources: &sources, geometry, action })
+                queue.submit(&Compute { program: &program, sources: &sources, geometry, action })
             }
             Change::Launch => {
                 expected[8..4808].iter_mut().for_each(|byte| *byte = !*byte);
                 let views = [View::Run(numbers)];
                 let launch = Launch::new(&kernel, 600, Geometry::plain(0), host.at(0));
-                queue.launch(&Launch { views: &views, ..launch })
+                queue.submit(&Launch { views: &views, ..launch })
             }
         };
         member.wait(ticket?)?;
@@ -304,20 +304,21 @@ struct Forgetful {
 
 // SAFETY: the inner device keeps the contract for all requests; a dropped request touches no memory.
 unsafe impl Device for Forgetful {
-    backend_api::requests! { self, queue, request => {
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> backend_api::Result<Ticket> {
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(backend_api::Error::new(ErrorKind::Lost, "submit"));
         }
-        let is_upload = matches!(request, Request::Copies([Transfer::Upload { .. }, ..], _) | Request::Fill(_));
+        let is_upload =
+            matches!(request, Request::Copies([Transfer::Upload { .. }, ..], _) | Request::Fill(_));
         if is_upload && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            return self.inner.submit(queue, &[]);
+            return self.inner.submit(queue, &Request::Copies(&[], None));
         }
-        request.start(&self.inner, queue)
-    } }
+        self.inner.submit(queue, request)
+    }
     backend_api::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend release allocate_host import_host
         release_host
-        prepare prepare_launches poll wait wake order_after
+        prepare poll wait wake order_after
     }
 }
 
@@ -412,7 +413,7 @@ fn memory_comes_and_goes_beside_memory_that_stays() {
     // A lost device's memory can still be allocated.
     let one = DeviceBuffer::new(&rig.group.members()[1], 3000, Commit::Proven).unwrap();
     let queue = &rig.queues[1];
-    let filled = queue.fill(&Fill { to: one.at(0), bytes: 3000, pattern: &[9] }).unwrap();
+    let filled = queue.submit(&Fill { to: one.at(0), bytes: 3000, pattern: &[9] }).unwrap();
     queue.device().wait(filled).unwrap();
     assert_eq!(bytes(queue, &one), [9; 3000]);
     rig.rebuild(cards(1)[0].clone()).unwrap();
@@ -458,7 +459,7 @@ fn refused_requests_leave_the_group_unchanged() {
         let host = HostBuffer::new(&rig.group.members()[1], 8, HostMemory::Pageable).unwrap();
         let read = Transfer::Download { from: rig.memories[1].at(0), to: host.at(0), bytes: 8 };
         rig.group.members()[1].wait(rig.queues[1].submit(&[read]).unwrap()).unwrap();
-        let fill = rig.queues[at].fill(&Fill { to: rig.memories[at].at(0), bytes: 9, pattern: &[1] });
+        let fill = rig.queues[at].submit(&Fill { to: rig.memories[at].at(0), bytes: 9, pattern: &[1] });
         let error = rig.group.members()[at].wait(fill.unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost);
         assert!(error.detail().contains("another device"), "{error}");
@@ -483,7 +484,7 @@ fn wakers_outlive_a_loss_and_may_wait() {
     let host = HostBuffer::new(member, 64, HostMemory::Pageable).unwrap();
     let read =
         || queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 }]).unwrap();
-    let fill = || queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[1] }).unwrap();
+    let fill = || queue.submit(&Fill { to: memory.at(0), bytes: 64, pattern: &[1] }).unwrap();
     for number in 1..=4 {
         let tickets = [read(), fill(), read(), fill()];
         if number == 2 {

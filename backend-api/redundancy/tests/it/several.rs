@@ -55,7 +55,7 @@ pub(super) fn use_memory<D: Device>(
     let mut random = SplitMix64::new(seed);
     let mut expected = vec![0; PART];
     let fill = Fill { to: memory.at(base), bytes: PART as u64, pattern: &[0] };
-    device.wait(queue.fill(&fill).unwrap()).unwrap();
+    device.wait(queue.submit(&fill).unwrap()).unwrap();
     let numbers = Elements { start: memory.at(base), count: PART as u64 / 8, stride: 8 };
     let program = inverted();
     let mut rounds = 0;
@@ -67,7 +67,7 @@ pub(super) fn use_memory<D: Device>(
             0 => {
                 let byte = random.next() as u8;
                 expected[at..at + len].fill(byte);
-                queue.fill(&Fill { to: place, bytes: len as u64, pattern: &[byte] })
+                queue.submit(&Fill { to: place, bytes: len as u64, pattern: &[byte] })
             }
             1 => {
                 let from = PART / 2 + random.index(PART / 8);
@@ -86,7 +86,7 @@ pub(super) fn use_memory<D: Device>(
                 host.write(PART, &(index as u64).to_ne_bytes());
                 host.write(PART + 8, &value);
                 let (indices, values) = (host.at(PART as u64), host.at(PART as u64 + 8));
-                queue.scatter(&Scatter { elements: numbers.into(), indices, count: 1, values })
+                queue.submit(&Scatter { elements: numbers.into(), indices, count: 1, values })
             }
             3 => {
                 let (first, count) = (random.index(PART / 16), 1 + random.index(PART / 16));
@@ -96,7 +96,7 @@ pub(super) fn use_memory<D: Device>(
                 let stores = [Store { value: Value(1), source: 0, offset: 0 }];
                 let action = Action::Store { stores: &stores, filter: None };
                 let geometry = Geometry::plain(0);
-                queue.compute(&Compute { program: &program, sources: &sources, geometry, action })
+                queue.submit(&Compute { program: &program, sources: &sources, geometry, action })
             }
             _ => {
                 let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
@@ -119,7 +119,7 @@ pub(super) fn use_memory<D: Device>(
             0 => {
                 host.write(PART, &(index as u64).to_ne_bytes());
                 let (indices, values) = (host.at(PART as u64), host.at(PART as u64 + 8));
-                let gathered = queue.gather(&Gather { elements: numbers.into(), indices, count: 1, values });
+                let gathered = queue.submit(&Gather { elements: numbers.into(), indices, count: 1, values });
                 device.wait(gathered.unwrap()).unwrap();
                 let mut seen = [0; 8];
                 host.read(PART + 8, &mut seen);
@@ -135,7 +135,7 @@ pub(super) fn use_memory<D: Device>(
                     count_all: true,
                     answer,
                 };
-                device.wait(queue.search(&search).unwrap()).unwrap();
+                device.wait(queue.submit(&search).unwrap()).unwrap();
                 let mut words = [[0; 8]; 5];
                 host.read(3 * PART, words.as_flattened_mut());
                 let places = expected.chunks(8).enumerate().filter(|(_, number)| **number == value);
@@ -149,7 +149,7 @@ pub(super) fn use_memory<D: Device>(
                 let action = Action::Sum { value: Value(1), filter: None, answer };
                 let (sources, geometry) = ([numbers], Geometry::plain(0));
                 let sum = Compute { program: &program, sources: &sources, geometry, action };
-                device.wait(queue.compute(&sum).unwrap()).unwrap();
+                device.wait(queue.submit(&sum).unwrap()).unwrap();
                 let mut bytes = vec![0; Compute::partials_bytes() as usize];
                 host.read(0, &mut bytes);
                 let words: Vec<u64> =

@@ -130,7 +130,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
     let launch = |bytes: u64, no_bytes_above: Option<usize>| {
         driven(|driven| driven.no_bytes_above = no_bytes_above);
         let views = [View::Run(Elements { start: scene.memory.at(0), count: 512, stride: 8 })];
-        let launched = scene.queue.launch(&Launch {
+        let launched = scene.queue.submit(&Launch {
             views: &views,
             params: &[bytes],
             private_heap_bytes: 1 << 40,
@@ -143,7 +143,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
         let mut found = [[0; 8]; 512];
         scene.host.read(0, found.as_flattened_mut());
         assert!((0..).zip(found).all(|(item, found)| u64::from_ne_bytes(found) == item));
-        scene.device.wait(scene.queue.fill(&Fill { to: scene.memory.at(0), bytes: 4096, pattern: &[7] })?)
+        scene.device.wait(scene.queue.submit(&Fill { to: scene.memory.at(0), bytes: 4096, pattern: &[7] })?)
     };
     // Launch two concurrent blocks, or two blocks one after the other.
     launch(64, None).unwrap();
@@ -235,7 +235,7 @@ fn check(scene: &fake::Scene, case: &Case, shift: u64) {
         table: &case.table,
         ..Launch::new(&case.kernel, case.items, case.geometry, scene.host.at(0))
     };
-    scene.device.wait(scene.queue.launch(&launch).unwrap()).unwrap();
+    scene.device.wait(scene.queue.submit(&launch).unwrap()).unwrap();
     let mut report = [0_u64; Report::BYTES as usize / 8];
     let mut raw = [0_u8; Report::BYTES as usize];
     scene.host.read(0, &mut raw);

@@ -390,7 +390,7 @@ impl HomeQueues {
         let mut order = self.barriers.lock();
         let mut loads = self.load_order.lock();
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
-        let ticket = self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter))?;
+        let ticket = self.store(&mut order, &mut loads, |queue| queue.submit(&scatter))?;
         drop((order, loads));
         barred.until_done(&*self.device, ticket);
         Ok(Some(ticket))
@@ -473,7 +473,7 @@ impl HomeQueues {
             let others = before.iter().filter(|ticket| ticket.queue != queue.id());
             let known = &mut loads.after_others[0];
             let ordered = others.copied().try_for_each(|ticket| order_other(queue, ticket, known));
-            match ordered.and_then(|()| of.store(order, loads, |queue| queue.scatter(scatter))) {
+            match ordered.and_then(|()| of.store(order, loads, |queue| queue.submit(scatter))) {
                 Ok(ticket) => started.tickets.push((*number, ticket)),
                 Err(error) => {
                     outcome = Err(error);

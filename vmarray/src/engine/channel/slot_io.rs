@@ -17,7 +17,7 @@ impl Channel {
         };
         let mut order = self.queues.begin_writes();
         let loads = self.queues.begin_loads();
-        let ticket = self.queues.write(&mut order, |queue| queue.fill(&fill));
+        let ticket = self.queues.write(&mut order, |queue| queue.submit(&fill));
         drop(loads);
         drop(order);
         Ok(self.queues.wait(ticket?)?)

@@ -72,7 +72,7 @@ impl Pager {
         let bases = self.slot_bases();
         let elements = View::Striped { bases: &bases, page_len: self.page_bytes as u64, count: 0, stride: 1 };
         let nothing = Gather { elements, indices: host.at(0), count: 0, values: host.at(0) };
-        device.wait(queue.gather(&nothing)?)
+        device.wait(queue.submit(&nothing)?)
     }
 
     /// Start of the home slots of each channel.

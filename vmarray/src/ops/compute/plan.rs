@@ -1,7 +1,7 @@
 //! Translation of conditions and assignments to programs for devices.
 
 use backend_api::expr::{Action, Instruction, Program, Store, Value};
-use backend_api::{Compute, Device, HostSpan, Queue, Ticket};
+use backend_api::{Compute, Device, HostSpan, Queue, Request, Ticket};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::executor::{Change, Run};
@@ -71,7 +71,7 @@ impl Change for Plan {
     }
 
     fn prepare(&self, device: &dyn Device, run: Run<'_>, _: Option<HostSpan<'_>>) {
-        let _ = device.prepare(&self.compute(run));
+        let _ = device.prepare(&[Request::Compute(&self.compute(run))]);
     }
 
     fn submit(
@@ -80,7 +80,7 @@ impl Change for Plan {
         run: Run<'_>,
         _: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
-        queue.compute(&self.compute(run))
+        queue.submit(&self.compute(run))
     }
 }
 

@@ -96,7 +96,7 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         }
         let of = self.lanes.channel(channel);
         let gather = stage.gather(of, self.lanes.elements(channel));
-        let ticket = self.lanes.read(channel, |queue| queue.gather(&gather))?;
+        let ticket = self.lanes.read(channel, |queue| queue.submit(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{KernelFacts, Report};
-use backend_api::{Device, Elements, HostSpan, Launch, Queue, Ticket, View};
+use backend_api::{Device, Elements, HostSpan, Launch, Queue, Request, Ticket, View};
 use parking_lot::{Mutex, RwLock};
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
@@ -853,7 +853,8 @@ impl Change for Launching<'_> {
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
         let Some(report) = report else { return };
         let prepare = |run: Run<'_>, returned: &[Elements<'_>]| {
-            let _ = self.with(device, run, report, returned, |launch| device.prepare_launches(&[*launch]));
+            let _ =
+                self.with(device, run, report, returned, |launch| device.prepare(&[Request::Launch(launch)]));
         };
         match self.reduction {
             Some(reduction) => reduction.prepare(device, run, report, prepare),
@@ -881,7 +882,7 @@ impl Change for Launching<'_> {
             );
         }
         let launch = |run: Run<'_>, report: HostSpan<'_>, returned: &[Elements<'_>]| {
-            self.with(&**queue.device(), run, report, returned, |launch| queue.launch(launch))
+            self.with(&**queue.device(), run, report, returned, |launch| queue.submit(launch))
         };
         match self.reduction {
             Some(reduction) => reduction.submit(queue, run, report, launch),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
 use backend_api::kernel::Report;
 use backend_api::{
-    Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, HostSpan, Queue, QueueId, Ticket,
+    Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, HostSpan, Queue, QueueId, Request, Ticket,
 };
 use parking_lot::Mutex;
 use vmarray_kernel::{Returned, Scalar};
@@ -229,7 +229,7 @@ impl Reduction {
             for (number, elements) in returned.iter().enumerate() {
                 let before = last.take();
                 let elements = std::slice::from_ref(elements);
-                let reduced = queue.compute(&self.compute(number, elements, geometry, report));
+                let reduced = queue.submit(&self.compute(number, elements, geometry, report));
                 last = Some(reduced.map_err(|error| Self::after(device, before, error))?);
                 self.note(device, before);
                 report = report.plus(Compute::partials_bytes());
@@ -273,7 +273,7 @@ impl Reduction {
         for (number, elements) in returned.iter().enumerate() {
             let compute = self.compute(number, std::slice::from_ref(elements), like.geometry, report);
             // Ignore an error here, because the submission reports it.
-            drop(device.prepare(&compute));
+            drop(device.prepare(&[Request::Compute(&compute)]));
         }
     }
 

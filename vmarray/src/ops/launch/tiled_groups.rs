@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{self, Report};
-use backend_api::{Device, HostSpan, Launch, Queue, Ticket, View};
+use backend_api::{Device, HostSpan, Launch, Queue, Request, Ticket, View};
 use parking_lot::Mutex;
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, lower_placing};
 use vmarray_kernel::{Layout, ScalarSource, StencilPart};
@@ -313,7 +313,7 @@ impl Change for Placing<'_, '_> {
 
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
         let Some(report) = report else { return };
-        let _ = self.with(device, run, report, |launch| device.prepare_launches(&[*launch]));
+        let _ = self.with(device, run, report, |launch| device.prepare(&[Request::Launch(launch)]));
     }
 
     fn submit(
@@ -323,7 +323,7 @@ impl Change for Placing<'_, '_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        self.with(&**queue.device(), run, report, |launch| queue.launch(launch))
+        self.with(&**queue.device(), run, report, |launch| queue.submit(launch))
     }
 
     fn take_report(&self, _: Geometry, report: &[u64]) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use backend_api::kernel::{self, Access, Code, Report};
 use backend_api::wrap::{Fault, Operation, SplitMix64};
 use backend_api::{
-    Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer, HostMemory, Launch,
-    QueueHandle, Result, Ticket, Transfer,
+    Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer, HostMemory,
+    QueueHandle, Request, Result, Ticket, Transfer,
 };
 use vmarray_conformance::wrap::Faulty;
 
@@ -171,11 +171,12 @@ unsafe impl Device for CardModel {
         if *other == self.info { backend_api::Reach::Maps } else { backend_api::Reach::No }
     }
 
-    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let Request::Launch(launch) = request else { return self.inner.submit(queue, request) };
         let Some(entry) =
             launch.kernel.code().map(Code::entry).filter(|_| self.inner.info().backend != "opencl")
         else {
-            return self.inner.launch(queue, launch);
+            return self.inner.submit(queue, request);
         };
         if entry == "scan_of" {
             return Err(backend_api::Error::new(DeviceErrorKind::Unsupported, "launch"));
@@ -186,7 +187,7 @@ unsafe impl Device for CardModel {
             let (start, bytes) = place(view);
             let host = self.host(bytes as usize)?;
             let copy = Transfer::Download { from: start, to: host.at(0), bytes };
-            self.inner.wait(self.inner.submit(queue, &[copy])?)?;
+            self.inner.wait(self.inner.submit(queue, &Request::Copies(&[copy], None))?)?;
             let mut read = vec![0; bytes as usize];
             host.read(0, &mut read);
             views.push(words(&read, view.stride()));
@@ -201,23 +202,23 @@ unsafe impl Device for CardModel {
                 let bytes_of = |word: u64| word.to_le_bytes().into_iter().take(stride);
                 host.write(0, &words.into_iter().flat_map(bytes_of).collect::<Vec<u8>>());
                 let copy = Transfer::Upload { from: host.at(0), to, bytes };
-                self.inner.wait(self.inner.submit(queue, &[copy])?)?;
+                self.inner.wait(self.inner.submit(queue, &Request::Copies(&[copy], None))?)?;
             }
         }
         // Write the report, which is zero.
         let zeroes = backend_api::DeviceBuffer::new(&self.inner, Report::BYTES, backend_api::Commit::Lazy)?;
         let fill = backend_api::Fill { to: zeroes.at(0), bytes: Report::BYTES, pattern: &[0] };
-        self.inner.fill(queue, &fill)?;
+        self.inner.submit(queue, &Request::Fill(&fill))?;
         let copy = Transfer::Download { from: zeroes.at(0), to: launch.report, bytes: Report::BYTES };
-        let ticket = self.inner.submit(queue, &[copy])?;
+        let ticket = self.inner.submit(queue, &Request::Copies(&[copy], None))?;
         self.inner.wait(ticket)?;
         Ok(ticket)
     }
 
     backend_api::forward! { self => self.inner;
         memory create_queue release_queue allocate allocate_extensible extend release
-        allocate_host import_host release_host wipe_on_release sync submit fill search gather scatter compute
-        prepare prepare_launches kernel_facts
+        allocate_host import_host release_host wipe_on_release sync
+        prepare kernel_facts
         poll wait wake order_after
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Ticket, Transfer, View,
+    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Request, Ticket, Transfer, View,
 };
 
 use super::on_device::{ChannelShare, DeviceOutcome, refusal};
@@ -132,14 +132,14 @@ impl<'a> TileStates<'a> {
             [Some(of.into()), list, Some(states.into())].into_iter().flatten().collect();
         let new = Launch::new(kernel, self.tiles() * LOOK_BACK_BLOCK, Geometry::plain(0), host.at(0));
         let launch = Launch { views: &views, params, ..new };
-        self.share.lane.device().prepare_launches(std::slice::from_ref(&launch))?;
+        self.share.lane.device().prepare(&[Request::Launch(&launch)])?;
         begin_write();
         let bytes = if are_passed { STATE_BYTES.0 } else { self.bytes };
         let answer = (self.memory.at(8), host.at(ANSWER_AT as u64));
         let answer = Transfer::Download { from: answer.0, to: answer.1, bytes: 8 };
         self.done(&mut [
-            &mut |queue| queue.fill(&Fill { to: start, bytes, pattern: &[0] }),
-            &mut |queue| queue.launch(&launch),
+            &mut |queue| queue.submit(&Fill { to: start, bytes, pattern: &[0] }),
+            &mut |queue| queue.submit(&launch),
             &mut |queue| queue.submit(&[answer]),
         ])?;
         let (mut report, mut answer) = ([0_u64; Report::BYTES as usize / 8], [0_u64]);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, Queue, Route, Ticket, Transfer, View,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, Queue, Request, Route, Ticket,
+    Transfer, View,
 };
 
 use super::KeyOrder;
@@ -162,7 +163,7 @@ impl<'a> Sorter<'a> {
         let items = blocks * u64::from(COUNTING_BLOCK);
         let views = [Elements { start: at.keys, count: keys, stride }.into(), numbers.into()];
         let fill = Fill { to: self.memory.at(0), bytes: words * 8, pattern: &[0] };
-        self.done(0, &mut |queue| queue.fill(&fill))?;
+        self.done(0, &mut |queue| queue.submit(&fill))?;
         self.launch(self.count, items, &views, &[keys, self.order.flip, self.order.flip_negative])?;
         let (from, to) = (self.memory.at(0), self.host.at(0));
         self.copy_numbers(Transfer::Download { from, to, bytes: counted * 8 })?;
@@ -230,7 +231,7 @@ impl<'a> Sorter<'a> {
         let report_at = Self::words(self.share.keys.stride) * 8;
         let new = Launch::new(kernel, items, Geometry::plain(0), self.host.at(report_at));
         let launch = Launch { views, params, ..new };
-        self.done(views.iter().map(View::count).max().unwrap_or(0), &mut |queue| queue.launch(&launch))?;
+        self.done(views.iter().map(View::count).max().unwrap_or(0), &mut |queue| queue.submit(&launch))?;
         let mut report = [0_u64; Report::BYTES as usize / 8];
         self.host.read(report_at as usize, bytemuck::cast_slice_mut(&mut report));
         if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }
@@ -251,7 +252,9 @@ impl<'a> Sorter<'a> {
     /// be busy with long copies of other threads.
     fn copy_numbers(&self, copy: Transfer<'_>) -> backend_api::Result<()> {
         let device = self.share.lane.device();
-        self.done(0, &mut |queue| device.submit_by(Route::Kernel, queue.handle(), &[copy]))
+        self.done(0, &mut |queue| {
+            device.submit(queue.handle(), &Request::Copies(&[copy], Some(Route::Kernel)))
+        })
     }
 
     /// Submits work to the queue that moves the keys, and waits for it.
@@ -305,7 +308,7 @@ impl<'a> Sorter<'a> {
             self.report(here)?;
             let bytes = Self::state_bytes(self.moves, here);
             let fill = Fill { to: states.start, bytes, pattern: &[0] };
-            self.done(0, &mut |queue| queue.fill(&fill))?;
+            self.done(0, &mut |queue| queue.submit(&fill))?;
             let keys = Elements { start: from.keys.plus(first * stride), count: here, stride };
             let mut views = vec![keys.into(), keys_to.into(), starts.into(), ends.into(), states.into()];
             if let (Some(from), Some(to), Some(of)) = (from.values, to.values, values) {

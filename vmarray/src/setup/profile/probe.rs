@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceKind, Elements, HostBuffer, HostMemory, Queue, Route, Routing,
-    Search, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, DeviceKind, Elements, HostBuffer, HostMemory, Queue, Request, Route,
+    Routing, Search, Ticket, Transfer,
 };
 
 use super::Profile;
@@ -324,7 +324,7 @@ impl<'a, D: Device> Scene<'a, D> {
         };
         let queue = self.queue(ProbedWay::Down);
         let copied = self.best_of(call, || queue.submit(&copy))?;
-        let searched = self.best_of(call, || queue.search(&search))?;
+        let searched = self.best_of(call, || queue.submit(&search))?;
         // If the work takes no measurable time beyond a call, the speed is unknown (0).
         let speed =
             |time: Option<Duration>| time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64);
@@ -443,7 +443,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let start = (self.clock)();
         let queue = self.queue(way);
         let ticket = match route {
-            Some(route) => self.device.submit_by(route, queue.handle(), batch)?,
+            Some(route) => self.device.submit(queue.handle(), &Request::Copies(batch, Some(route)))?,
             None => queue.submit(batch)?,
         };
         self.device.wait(ticket)?;

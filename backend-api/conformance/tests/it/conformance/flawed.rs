@@ -10,7 +10,7 @@ use backend_api::kernel::{Kernel, NativeLaunch, NativeQueue, NativeView, Op, Rmw
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Error, ErrorKind,
     Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus, Progress,
-    QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, View, racy,
+    QueueHandle, QueueId, Request, Result, Scatter, Search, Ticket, Transfer, View, racy,
 };
 use parking_lot::Mutex;
 use vmarray_conformance::reference::ReferenceDevice;
@@ -221,11 +221,15 @@ impl Flawed {
         let Err(error) = result else { return result };
         let invalid = error.kind() == ErrorKind::InvalidArgument;
         match self.flaw {
-            Flaw::RangesOutsideAreIgnored if invalid => self.inner.submit(queue, &[]),
-            Flaw::OverlapIsAccepted if error.detail().contains("overlap") => self.inner.submit(queue, &[]),
-            Flaw::StrideZeroIsAccepted if error.detail().contains("stride") => self.inner.submit(queue, &[]),
+            Flaw::RangesOutsideAreIgnored if invalid => self.inner.submit(queue, &Request::Copies(&[], None)),
+            Flaw::OverlapIsAccepted if error.detail().contains("overlap") => {
+                self.inner.submit(queue, &Request::Copies(&[], None))
+            }
+            Flaw::StrideZeroIsAccepted if error.detail().contains("stride") => {
+                self.inner.submit(queue, &Request::Copies(&[], None))
+            }
             Flaw::RefusedCallsTakeTickets if invalid => {
-                self.inner.submit(queue, &[])?;
+                self.inner.submit(queue, &Request::Copies(&[], None))?;
                 Err(error)
             }
             Flaw::UnknownNamesAreInvalid if error.kind() == ErrorKind::UnknownHandle => {
@@ -287,6 +291,174 @@ fn aligned_down(at: DeviceSpan<'_>) -> DeviceSpan<'_> {
     at.with_offset(at.offset() & !3)
 }
 
+impl Flawed {
+    fn copy(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        let refused = || Err(Error::new(ErrorKind::InvalidArgument, "submit"));
+        match self.flaw {
+            Flaw::EmptyBatchesAreRefused if transfers.is_empty() => return refused(),
+            Flaw::CopiesOfNothingAreRefused if transfers.iter().any(|t| t.bytes() == 0) => return refused(),
+            Flaw::TicketsSkip => drop(self.inner.submit(queue, &Request::Copies(&[], None))),
+            _ => {}
+        }
+        let end =
+            if self.is(Flaw::BatchesEndAtAThousand) { transfers.len().min(1000) } else { transfers.len() };
+        let bent: Vec<_> = transfers[..end].iter().map(|transfer| self.bend(transfer)).collect();
+        let result = self
+            .inner
+            .submit(queue, &Request::Copies(&bent, None))
+            .or_else(|_| self.inner.submit(queue, &Request::Copies(transfers, None)));
+        if result.is_err() && self.is(Flaw::RefusedBatchesAreHalfDone) {
+            for transfer in transfers {
+                drop(self.inner.submit(queue, &Request::Copies(&[*transfer], None)));
+            }
+        }
+        self.refusal(queue, result)
+    }
+
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
+        self.refuses_nothing(fill.bytes)?;
+        let mut bent = *fill;
+        bent.to = self.real(bent.to);
+        match self.flaw {
+            Flaw::FillsAreWholePatterns if !fill.pattern.is_empty() => {
+                bent.bytes = fill.bytes / fill.pattern.len() as u64 * fill.pattern.len() as u64;
+            }
+            Flaw::FillsAreAlignedDown => bent.to = aligned_down(bent.to),
+            Flaw::LongPatternsAreCut => bent.pattern = &fill.pattern[..fill.pattern.len().min(4096)],
+            _ => {}
+        }
+        self.refusal(queue, self.inner.submit(queue, &Request::Fill(&bent)))
+    }
+
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
+        let mut bent = *search;
+        match self.flaw {
+            Flaw::SearchesMissTheLast => bent.elements.count = search.elements.count.saturating_sub(1),
+            Flaw::SearchesGoOneTooFar => bent.elements.count = search.elements.count.saturating_add(1),
+            Flaw::SearchesIgnoreTheField => bent.field_offset = 0,
+            Flaw::SearchesCompareAPrefix if search.value.len() > 1 => {
+                bent.value = &search.value[..search.value.len() - 1];
+            }
+            Flaw::SearchesListOneTooMany => bent.limit = search.limit.saturating_add(1),
+            Flaw::SearchesEndAt64Ki => bent.elements.count = search.elements.count.min(1 << 16),
+            Flaw::SearchesOfNothingAreRefused if search.elements.count == 0 => {
+                return Err(Error::new(ErrorKind::InvalidArgument, "search"));
+            }
+            _ => {}
+        }
+        let result = self
+            .inner
+            .submit(queue, &Request::Search(&bent))
+            .or_else(|_| self.inner.submit(queue, &Request::Search(search)));
+        if result.is_ok() && matches!(self.flaw, Flaw::SearchesStopCounting | Flaw::SearchesDescend) {
+            let answer = self.answer(search.answer, 2);
+            // SAFETY: the search was accepted, so its answer has room, and no other code uses the answer
+            // now.
+            let answer = unsafe {
+                let listed = answer.add(1).read() as usize;
+                std::slice::from_raw_parts_mut(answer, 2 + listed)
+            };
+            if self.is(Flaw::SearchesDescend) {
+                answer[2..].reverse();
+            } else {
+                answer[0] = answer[1];
+            }
+        }
+        self.refusal(queue, result)
+    }
+
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
+        self.refuses_nothing(gather.count)?;
+        let mut bent = *gather;
+        match self.flaw {
+            Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
+            Flaw::PagesHaveOneElement => {
+                if let View::Striped { page_len, .. } = &mut bent.elements {
+                    *page_len = 1;
+                }
+            }
+            Flaw::GathersCutIndices | Flaw::GathersClampIndices | Flaw::EntriesLeftOutAreOutside
+                if gather.count < 1 << 20 =>
+            {
+                bent.indices = self.bent_indices(&gather.elements, gather.indices, gather.count);
+            }
+            _ => {}
+        }
+        self.refusal(queue, self.inner.submit(queue, &Request::Gather(&bent)))
+    }
+
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
+        let mut bent = *scatter;
+        match self.flaw {
+            Flaw::ScattersMissTheLast => bent.count = scatter.count.saturating_sub(1),
+            Flaw::ScattersClampIndices if scatter.count < 1 << 20 => {
+                bent.indices = self.bent_indices(&scatter.elements, scatter.indices, scatter.count);
+            }
+            _ => {}
+        }
+        self.refusal(queue, self.inner.submit(queue, &Request::Scatter(&bent)))
+    }
+
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
+        self.refuses_nothing(compute.count())?;
+        let mut bent = *compute;
+        let mut shorter = compute.sources.to_vec();
+        shorter.iter_mut().for_each(|source| source.count = source.count.saturating_sub(1));
+        match &mut bent.action {
+            _ if self.is(Flaw::ComputationsMissTheLast) => bent.sources = &shorter,
+            Action::Store { stores, .. } if self.is(Flaw::ComputationsForgetAStore) && stores.len() > 1 => {
+                *stores = &stores[1..];
+            }
+            Action::Sum { filter, .. } | Action::Store { filter, .. }
+                if self.is(Flaw::ComputationsIgnoreTheFilter) =>
+            {
+                *filter = None;
+            }
+            Action::Sum { answer, .. } if self.is(Flaw::ComputationsShareTheirAnswer) => {
+                *answer = answer.with_offset(0)
+            }
+            _ if self.is(Flaw::ComputationsCountFromZero) => bent.geometry = Geometry::plain(0),
+            _ => {}
+        }
+        let accepts = self.is(Flaw::AnyComputationIsAccepted);
+        let result = self.inner.submit(queue, &Request::Compute(&bent));
+        if accepts && result.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidArgument) {
+            return self.inner.submit(queue, &Request::Copies(&[], None));
+        }
+        self.refusal(queue, result)
+    }
+
+    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
+        self.refuses_nothing(launch.items)?;
+        let mut bent = *launch;
+        if self.is(Flaw::LaunchesMissTheLast) {
+            bent.items = launch.items.saturating_sub(1);
+        }
+        if self.is(Flaw::ArenasAreHalved) {
+            bent.private_heap_bytes = launch.private_heap_bytes / 16 * 8;
+        }
+        if self.is(Flaw::AnyLaunchIsAccepted)
+            && let Some(submit) = launch.kernel.code().and_then(|code| code.submission())
+        {
+            // Run the native submission, and ignore its result.
+            let stream = std::ptr::null_mut();
+            let (to, view) =
+                (NativeQueue::Cuda { context: stream, stream }, NativeView::new(0, 0, launch.items, 8));
+            let _ = submit(&NativeLaunch::new(to, &[view], launch.items, launch.geometry, launch.params));
+        }
+        let mut body = launch.kernel.body().clone();
+        self.bend_code(&mut body.code);
+        // Some changed bodies are not valid kernels; skip them.
+        let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
+        bent.kernel = &kernel;
+        let result = self.inner.submit(queue, &Request::Launch(&bent));
+        if self.is(Flaw::AnyLaunchIsAccepted) && result.is_err() {
+            return self.inner.submit(queue, &Request::Copies(&[], None));
+        }
+        self.refusal(queue, result)
+    }
+}
+
 // SAFETY: flaws of memory break the contract. The suite, which uses this device exclusively, detects them
 // before any code depends on it. The memory belongs to the reference device, so all work stays within it,
 // and lives as long as it does.
@@ -338,7 +510,7 @@ unsafe impl Device for Flawed {
         self.inner.extend(buffer, bytes, commit)?;
         if self.is(Flaw::ExtensionsLoseContents) {
             let queue = self.inner.create_queue()?;
-            self.inner.fill(&queue, &Fill { to: buffer.at(0), bytes, pattern: &[0xCD] })?;
+            self.inner.submit(&queue, &Request::Fill(&Fill { to: buffer.at(0), bytes, pattern: &[0xCD] }))?;
         }
         Ok(())
     }
@@ -350,7 +522,7 @@ unsafe impl Device for Flawed {
         if self.is(Flaw::UnknownReleasesPanic) {
             let queue = self.inner.create_queue().expect("a queue");
             let nothing = Fill { to: buffer.at(0), bytes: 0, pattern: &[0] };
-            self.inner.fill(&queue, &nothing).expect("a known buffer");
+            self.inner.submit(&queue, &Request::Fill(&nothing)).expect("a known buffer");
         }
         self.inner.release(buffer);
     }
@@ -415,184 +587,32 @@ unsafe impl Device for Flawed {
         state.skewed.remove(&id).into_iter().for_each(|whole| self.inner.release_host(whole));
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        let refused = || Err(Error::new(ErrorKind::InvalidArgument, "submit"));
-        match self.flaw {
-            Flaw::EmptyBatchesAreRefused if transfers.is_empty() => return refused(),
-            Flaw::CopiesOfNothingAreRefused if transfers.iter().any(|t| t.bytes() == 0) => return refused(),
-            Flaw::TicketsSkip => drop(self.inner.submit(queue, &[])),
-            _ => {}
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        match request {
+            Request::Copies(transfers, _) => self.copy(queue, transfers),
+            Request::Fill(fill) => self.fill(queue, fill),
+            Request::Search(search) => self.search(queue, search),
+            Request::Gather(gather) => self.gather(queue, gather),
+            Request::Scatter(scatter) => self.scatter(queue, scatter),
+            Request::Compute(compute) => self.compute(queue, compute),
+            Request::Launch(launch) => self.launch(queue, launch),
         }
-        let end =
-            if self.is(Flaw::BatchesEndAtAThousand) { transfers.len().min(1000) } else { transfers.len() };
-        let bent: Vec<_> = transfers[..end].iter().map(|transfer| self.bend(transfer)).collect();
-        let result = self.inner.submit(queue, &bent).or_else(|_| self.inner.submit(queue, transfers));
-        if result.is_err() && self.is(Flaw::RefusedBatchesAreHalfDone) {
-            for transfer in transfers {
-                drop(self.inner.submit(queue, &[*transfer]));
-            }
-        }
-        self.refusal(queue, result)
     }
 
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        self.refuses_nothing(fill.bytes)?;
-        let mut bent = *fill;
-        bent.to = self.real(bent.to);
-        match self.flaw {
-            Flaw::FillsAreWholePatterns if !fill.pattern.is_empty() => {
-                bent.bytes = fill.bytes / fill.pattern.len() as u64 * fill.pattern.len() as u64;
-            }
-            Flaw::FillsAreAlignedDown => bent.to = aligned_down(bent.to),
-            Flaw::LongPatternsAreCut => bent.pattern = &fill.pattern[..fill.pattern.len().min(4096)],
-            _ => {}
-        }
-        self.refusal(queue, self.inner.fill(queue, &bent))
-    }
-
-    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
-        let mut bent = *search;
-        match self.flaw {
-            Flaw::SearchesMissTheLast => bent.elements.count = search.elements.count.saturating_sub(1),
-            Flaw::SearchesGoOneTooFar => bent.elements.count = search.elements.count.saturating_add(1),
-            Flaw::SearchesIgnoreTheField => bent.field_offset = 0,
-            Flaw::SearchesCompareAPrefix if search.value.len() > 1 => {
-                bent.value = &search.value[..search.value.len() - 1];
-            }
-            Flaw::SearchesListOneTooMany => bent.limit = search.limit.saturating_add(1),
-            Flaw::SearchesEndAt64Ki => bent.elements.count = search.elements.count.min(1 << 16),
-            Flaw::SearchesOfNothingAreRefused if search.elements.count == 0 => {
-                return Err(Error::new(ErrorKind::InvalidArgument, "search"));
-            }
-            _ => {}
-        }
-        let result = self.inner.search(queue, &bent).or_else(|_| self.inner.search(queue, search));
-        if result.is_ok() && matches!(self.flaw, Flaw::SearchesStopCounting | Flaw::SearchesDescend) {
-            let answer = self.answer(search.answer, 2);
-            // SAFETY: the search was accepted, so its answer has room, and no other code uses the answer
-            // now.
-            let answer = unsafe {
-                let listed = answer.add(1).read() as usize;
-                std::slice::from_raw_parts_mut(answer, 2 + listed)
-            };
-            if self.is(Flaw::SearchesDescend) {
-                answer[2..].reverse();
-            } else {
-                answer[0] = answer[1];
-            }
-        }
-        self.refusal(queue, result)
-    }
-
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        self.refuses_nothing(gather.count)?;
-        let mut bent = *gather;
-        match self.flaw {
-            Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
-            Flaw::PagesHaveOneElement => {
-                if let View::Striped { page_len, .. } = &mut bent.elements {
-                    *page_len = 1;
-                }
-            }
-            Flaw::GathersCutIndices | Flaw::GathersClampIndices | Flaw::EntriesLeftOutAreOutside
-                if gather.count < 1 << 20 =>
-            {
-                bent.indices = self.bent_indices(&gather.elements, gather.indices, gather.count);
-            }
-            _ => {}
-        }
-        self.refusal(queue, self.inner.gather(queue, &bent))
-    }
-
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        let mut bent = *scatter;
-        match self.flaw {
-            Flaw::ScattersMissTheLast => bent.count = scatter.count.saturating_sub(1),
-            Flaw::ScattersClampIndices if scatter.count < 1 << 20 => {
-                bent.indices = self.bent_indices(&scatter.elements, scatter.indices, scatter.count);
-            }
-            _ => {}
-        }
-        self.refusal(queue, self.inner.scatter(queue, &bent))
-    }
-
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        self.refuses_nothing(compute.count())?;
-        let mut bent = *compute;
-        let mut shorter = compute.sources.to_vec();
-        shorter.iter_mut().for_each(|source| source.count = source.count.saturating_sub(1));
-        match &mut bent.action {
-            _ if self.is(Flaw::ComputationsMissTheLast) => bent.sources = &shorter,
-            Action::Store { stores, .. } if self.is(Flaw::ComputationsForgetAStore) && stores.len() > 1 => {
-                *stores = &stores[1..];
-            }
-            Action::Sum { filter, .. } | Action::Store { filter, .. }
-                if self.is(Flaw::ComputationsIgnoreTheFilter) =>
-            {
-                *filter = None;
-            }
-            Action::Sum { answer, .. } if self.is(Flaw::ComputationsShareTheirAnswer) => {
-                *answer = answer.with_offset(0)
-            }
-            _ if self.is(Flaw::ComputationsCountFromZero) => bent.geometry = Geometry::plain(0),
-            _ => {}
-        }
-        let accepts = self.is(Flaw::AnyComputationIsAccepted);
-        let result = self.inner.compute(queue, &bent);
-        if accepts && result.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidArgument) {
-            return self.inner.submit(queue, &[]);
-        }
-        self.refusal(queue, result)
-    }
-
-    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
-        if self.is(Flaw::PreparationsCompute) {
+    fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
+        let is_run = |request: &Request<'_>| match request {
+            Request::Compute(_) => self.is(Flaw::PreparationsCompute),
+            Request::Launch(_) => self.is(Flaw::PreparationsLaunch),
+            _ => false,
+        };
+        if requests.iter().any(is_run) {
             let queue = self.inner.create_queue()?;
-            self.inner.wait(self.inner.compute(&queue, compute)?)?;
-            self.inner.release_queue(queue);
-        }
-        self.inner.prepare(compute)
-    }
-
-    fn launch(&self, queue: &QueueHandle, launch: &Launch<'_>) -> Result<Ticket> {
-        self.refuses_nothing(launch.items)?;
-        let mut bent = *launch;
-        if self.is(Flaw::LaunchesMissTheLast) {
-            bent.items = launch.items.saturating_sub(1);
-        }
-        if self.is(Flaw::ArenasAreHalved) {
-            bent.private_heap_bytes = launch.private_heap_bytes / 16 * 8;
-        }
-        if self.is(Flaw::AnyLaunchIsAccepted)
-            && let Some(submit) = launch.kernel.code().and_then(|code| code.submission())
-        {
-            // Run the native submission, and ignore its result.
-            let stream = std::ptr::null_mut();
-            let (to, view) =
-                (NativeQueue::Cuda { context: stream, stream }, NativeView::new(0, 0, launch.items, 8));
-            let _ = submit(&NativeLaunch::new(to, &[view], launch.items, launch.geometry, launch.params));
-        }
-        let mut body = launch.kernel.body().clone();
-        self.bend_code(&mut body.code);
-        // Some changed bodies are not valid kernels; skip them.
-        let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
-        bent.kernel = &kernel;
-        let result = self.inner.launch(queue, &bent);
-        if self.is(Flaw::AnyLaunchIsAccepted) && result.is_err() {
-            return self.inner.submit(queue, &[]);
-        }
-        self.refusal(queue, result)
-    }
-
-    fn prepare_launches(&self, launches: &[Launch<'_>]) -> Result<()> {
-        if self.is(Flaw::PreparationsLaunch) {
-            let queue = self.inner.create_queue()?;
-            for launch in launches {
-                self.inner.wait(self.inner.launch(&queue, launch)?)?;
+            for request in requests {
+                self.inner.wait(self.inner.submit(&queue, request)?)?;
             }
             self.inner.release_queue(queue);
         }
-        self.inner.prepare_launches(launches)
+        self.inner.prepare(requests)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
@@ -641,7 +661,7 @@ unsafe impl Device for Flawed {
             return Ok(());
         }
         if self.is(Flaw::OrdersTakeTickets) {
-            self.inner.submit(queue, &[])?;
+            self.inner.submit(queue, &Request::Copies(&[], None))?;
         }
         self.inner.order_after(queue, ticket)
     }

@@ -71,52 +71,16 @@ impl Late {
     fn start_unordered(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let state = self.state.lock();
         match state.twins.get(&queue.id()) {
-            Some(twin) => request.start(&self.inner, twin),
+            Some(twin) => self.inner.submit(twin, request),
             // The inner device does not know this queue, and refuses the request.
-            None => request.start(&self.inner, queue),
-        }
-    }
-
-    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        let submission = {
-            let mut state = self.state.lock();
-            state.submissions += 1;
-            state.submissions
-        };
-        match *request {
-            _ if self.is(Flaw::WorkOvertakesWork) && submission.is_multiple_of(2) => {
-                self.start_unordered(queue, request)?;
-                self.inner.submit(queue, &[])
-            }
-            Request::Copies([first @ .., last], route)
-                if self.is(Flaw::BatchesOverlap) && !first.is_empty() =>
-            {
-                self.start_unordered(queue, &Request::Copies(std::slice::from_ref(last), route))?;
-                self.inner.submit(queue, first)
-            }
-            Request::Search(search) if self.is(Flaw::SearchesShareTheirAnswer) => {
-                // SAFETY: the inner device refuses a place that no longer exists.
-                let own = unsafe { search.answer.detach() };
-                let last = self.state.lock().last_answer.replace(own);
-                if let Some(answer) = last.filter(|last| last.host() == own.host()) {
-                    // This search's answer also goes to the previous search's place.
-                    self.start_unordered(queue, &Request::Search(&Search { answer, ..*search }))?;
-                }
-                request.start(&self.inner, queue)
-            }
-            Request::Fill(fill) if self.is(Flaw::EndsOfQueuesSpoilOthersWork) => {
-                // SAFETY: as above.
-                self.state.lock().last_fill = Some((unsafe { fill.to.detach() }, fill.bytes));
-                request.start(&self.inner, queue)
-            }
-            _ => request.start(&self.inner, queue),
+            None => self.inner.submit(queue, request),
         }
     }
 
     /// Overwrites device memory, if it exists, in no order with other work. Does not wait.
     fn spoil(&self, buffer: DeviceSpan<'_>, bytes: u64) -> Option<Ticket> {
         let queue = self.inner.create_queue().ok()?;
-        let ticket = self.inner.fill(&queue, &Fill { to: buffer, bytes, pattern: &[0xA5] });
+        let ticket = self.inner.submit(&queue, &Request::Fill(&Fill { to: buffer, bytes, pattern: &[0xA5] }));
         self.state.lock().queues.push(queue);
         ticket.ok()
     }
@@ -173,7 +137,41 @@ unsafe impl Device for Late {
         twin.into_iter().chain([queue]).for_each(|queue| self.inner.release_queue(queue));
     }
 
-    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let submission = {
+            let mut state = self.state.lock();
+            state.submissions += 1;
+            state.submissions
+        };
+        match *request {
+            _ if self.is(Flaw::WorkOvertakesWork) && submission.is_multiple_of(2) => {
+                self.start_unordered(queue, request)?;
+                self.inner.submit(queue, &Request::Copies(&[], None))
+            }
+            Request::Copies([first @ .., last], route)
+                if self.is(Flaw::BatchesOverlap) && !first.is_empty() =>
+            {
+                self.start_unordered(queue, &Request::Copies(std::slice::from_ref(last), route))?;
+                self.inner.submit(queue, &Request::Copies(first, None))
+            }
+            Request::Search(search) if self.is(Flaw::SearchesShareTheirAnswer) => {
+                // SAFETY: the inner device refuses a place that no longer exists.
+                let own = unsafe { search.answer.detach() };
+                let last = self.state.lock().last_answer.replace(own);
+                if let Some(answer) = last.filter(|last| last.host() == own.host()) {
+                    // This search's answer also goes to the previous search's place.
+                    self.start_unordered(queue, &Request::Search(&Search { answer, ..*search }))?;
+                }
+                self.inner.submit(queue, request)
+            }
+            Request::Fill(fill) if self.is(Flaw::EndsOfQueuesSpoilOthersWork) => {
+                // SAFETY: as above.
+                self.state.lock().last_fill = Some((unsafe { fill.to.detach() }, fill.bytes));
+                self.inner.submit(queue, request)
+            }
+            _ => self.inner.submit(queue, request),
+        }
+    }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         let progress = self.inner.poll(ticket)?;

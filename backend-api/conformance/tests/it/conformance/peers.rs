@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::{
-    BufferHandle, Device, DeviceInfo, ErrorKind, QueueHandle, Reach, Result, Ticket, Transfer,
+    BufferHandle, Device, DeviceInfo, ErrorKind, QueueHandle, Reach, Request, Result, Ticket, Transfer,
 };
 use backend_host::{SimulatedDevice, SimulatedFabric};
 use parking_lot::Mutex;
@@ -40,21 +40,24 @@ unsafe impl Device for Flawed {
         }
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        if let (Flaw::CopiesMissTheirLastByte, [Transfer::Internal { from, to, bytes: bytes @ 2.. }]) =
-            (self.flaw, transfers)
+    fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        if let (
+            Flaw::CopiesMissTheirLastByte,
+            Request::Copies([Transfer::Internal { from, to, bytes: bytes @ 2.. }], _),
+        ) = (self.flaw, request)
         {
             let shorter = Transfer::Internal { from: *from, to: *to, bytes: bytes - 1 };
-            return self.inner.submit(queue, &[shorter]);
+            return self.inner.submit(queue, &Request::Copies(&[shorter], None));
         }
         let taken_for_nothing = match self.flaw {
+            _ if !matches!(request, Request::Copies(..)) => None,
             Flaw::RangesAreNotChecked => Some(ErrorKind::InvalidArgument),
             Flaw::UploadsGoAstray => Some(ErrorKind::UnknownHandle),
             _ => None,
         };
-        self.inner.submit(queue, transfers).or_else(|error| {
+        self.inner.submit(queue, request).or_else(|error| {
             let is_hidden = taken_for_nothing == Some(error.kind());
-            if is_hidden { self.inner.submit(queue, &[]) } else { Err(error) }
+            if is_hidden { self.inner.submit(queue, &Request::Copies(&[], None)) } else { Err(error) }
         })
     }
 
@@ -77,7 +80,7 @@ unsafe impl Device for Flawed {
     backend_api::forward! { self => self.inner;
         info memory create_queue release_queue allocate allocate_extensible extend allocate_host import_host
         release_host
-        fill search gather scatter compute launch poll wait wake
+        poll wait wake
     }
 }
 

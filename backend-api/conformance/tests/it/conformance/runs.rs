@@ -6,6 +6,25 @@ use vmarray_conformance::{self as conformance, Limits, Outcome, checks, referenc
 
 use super::flawed::{Flaw, Flawed};
 
+#[path = "../../../examples/own_device/device.rs"]
+mod own_device;
+
+#[test]
+fn checks_of_requests_that_a_device_does_not_know_are_skipped() {
+    let device = Arc::new(own_device::PageDevice::new(64 << 20));
+    let report = conformance::run_all(&device, &Limits::default().with_bytes(8 << 20));
+    report.assert_passed();
+    for check in checks::<own_device::PageDevice>() {
+        let (_, outcome) = report.outcomes().find(|(name, _)| *name == check.name).unwrap();
+        match outcome {
+            Outcome::Skipped(why) if why.starts_with("the device knows no request") => {}
+            _ => assert!(check.needs.is_empty(), "{}: {outcome:?}", check.name),
+        }
+    }
+    let passed = report.outcomes().filter(|(_, outcome)| **outcome == Outcome::Passed).count();
+    assert!(passed >= 45, "{report}");
+}
+
 #[test]
 fn a_small_device_is_filled_and_a_large_one_is_not() {
     for (total, filled) in [(16_u64 << 20, true), (64 << 20, false)] {

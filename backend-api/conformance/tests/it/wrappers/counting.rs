@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use backend_api::{
     Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue, QueueHandle,
-    Scatter, Search, Ticket, Transfer,
+    Request, Scatter, Search, Ticket, Transfer,
 };
 use vmarray_conformance::reference::ReferenceDevice;
 use vmarray_conformance::wrap::{Counting, Work};
@@ -25,16 +25,16 @@ fn each_kind_of_work_is_counted() {
     let last = one.submit(&[up, down, up, within]).unwrap();
     one.submit(&[]).unwrap();
     other.order_after(last).unwrap();
-    other.fill(&Fill { to: memory.at(0), bytes: 300, pattern: &[0] }).unwrap();
+    other.submit(&Fill { to: memory.at(0), bytes: 300, pattern: &[0] }).unwrap();
     let search =
         Search { elements, field_offset: 0, value: &[0], limit: 1, count_all: true, answer: host.at(0) };
-    other.search(&search).unwrap();
+    other.submit(&search).unwrap();
     host.write(0, &[0; 16]);
     other
-        .gather(&Gather { elements: elements.into(), indices: host.at(0), count: 2, values: host.at(100) })
+        .submit(&Gather { elements: elements.into(), indices: host.at(0), count: 2, values: host.at(100) })
         .unwrap();
     let ticket = other
-        .scatter(&Scatter { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(100) })
+        .submit(&Scatter { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(100) })
         .unwrap();
     device.wait(ticket).unwrap();
     device.poll(ticket).unwrap();
@@ -56,12 +56,12 @@ fn refused_and_failed_work_is_not_counted() {
     let queue = Queue::new(&device).unwrap();
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
     let host = HostBuffer::new(&device, 100, HostMemory::Pageable).unwrap();
-    queue.fill(&Fill { to: memory.at(0), bytes: 101, pattern: &[1] }).unwrap_err();
-    device.submit(&QueueHandle::unique(), &[]).unwrap_err();
+    queue.submit(&Fill { to: memory.at(0), bytes: 101, pattern: &[1] }).unwrap_err();
+    device.submit(&QueueHandle::unique(), &Request::Copies(&[], None)).unwrap_err();
     host.write(0, &5_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 5, stride: 8 };
     let failed = queue
-        .gather(&Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) })
+        .submit(&Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) })
         .unwrap();
     device.wait(failed).unwrap_err();
     device.poll(Ticket { queue: QueueHandle::unique().id(), value: 1 }).unwrap_err();

@@ -56,7 +56,7 @@ fn rules_strike_the_calls_that_they_name() {
     device.inject(Fault::anywhere(ErrorKind::Driver).on_call(2));
     queue.submit(&[]).unwrap();
     let before = device.injected();
-    assert_eq!(kind(queue.fill(&Fill { to: memory.at(0), bytes: 1, pattern: &[1] })), ErrorKind::Driver);
+    assert_eq!(kind(queue.submit(&Fill { to: memory.at(0), bytes: 1, pattern: &[1] })), ErrorKind::Driver);
     assert_eq!(device.injected(), before + 1);
 }
 
@@ -80,7 +80,7 @@ fn every_operation_can_be_refused_and_leaves_no_trace() {
         kind(device.memory()),
         kind(queue.order_after(ticket)),
         kind(queue.submit(&[])),
-        kind(queue.fill(&Fill { to: memory.at(0), bytes: 1, pattern: &[1] })),
+        kind(queue.submit(&Fill { to: memory.at(0), bytes: 1, pattern: &[1] })),
     ];
     assert_eq!((kinds, device.injected()), ([ErrorKind::OutOfMemory; 7], 8));
     device.clear();
@@ -94,13 +94,13 @@ fn a_failure_reported_later_belongs_to_its_ticket_and_half_of_its_batch_is_done(
     let queue = Queue::new(&device).unwrap();
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
     let host = HostBuffer::new(&device, 200, HostMemory::Pageable).unwrap();
-    queue.fill(&Fill { to: memory.at(0), bytes: 100, pattern: &[1] }).unwrap();
+    queue.submit(&Fill { to: memory.at(0), bytes: 100, pattern: &[1] }).unwrap();
     host.write(0, &[2; 100]);
     device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1).reported_later());
     device.inject(Fault::new(Operation::Fill, ErrorKind::KernelFailed).on_call(1).reported_later());
     let up = |at| Transfer::Upload { from: host.at(at), to: memory.at(at), bytes: 50 };
     let copied = queue.submit(&[up(0), up(50)]).unwrap();
-    let filled = queue.fill(&Fill { to: memory.at(0), bytes: 10, pattern: &[3] }).unwrap();
+    let filled = queue.submit(&Fill { to: memory.at(0), bytes: 10, pattern: &[3] }).unwrap();
     let down = Transfer::Download { from: memory.at(0), to: host.at(100), bytes: 100 };
     let last = queue.submit(&[down]).unwrap();
     let woken = Arc::new(Count(AtomicUsize::new(0)));
@@ -178,7 +178,7 @@ fn a_loss_reaches_every_thread() {
                         let memory = DeviceBuffer::new(&device, 1000, Commit::Lazy)?;
                         loop {
                             let fill = Fill { to: memory.at(0), bytes: 1000, pattern: &[1] };
-                            let tickets = [queue.fill(&fill)?, queue.submit(&[])?];
+                            let tickets = [queue.submit(&fill)?, queue.submit(&[])?];
                             for ticket in tickets {
                                 asked.fetch_add(1, Ordering::SeqCst);
                                 device.wake(ticket, woken.clone().into());

@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
         let place = self.place();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let gather = Gather { elements: self.elements().into(), indices, count: 1, values };
-        let ticket = self.channel.queues.between_writes(&[], |queue| queue.gather(&gather)).unwrap();
+        let ticket = self.channel.queues.between_writes(&[], |queue| queue.submit(&gather)).unwrap();
         self.note_read(ticket, place);
     }
 
@@ -164,7 +164,7 @@ impl<'a> Scene<'a> {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let scatter = Scatter { elements: self.elements().into(), indices, count: 1, values };
-        self.channel.queues.between_all_writes(&[], &[], |queue| queue.scatter(&scatter)).unwrap();
+        self.channel.queues.between_all_writes(&[], &[], |queue| queue.submit(&scatter)).unwrap();
     }
 
     /// A kernel that copies the other scene's slot to this one.
@@ -323,7 +323,7 @@ fn a_page_is_fetched_while_a_search_runs() {
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 0, count_all: true, answer: answer.at(0) };
     // The search takes half a millisecond.
-    let ticket = channel.queues.between_writes(&[], |queue| queue.search(&search)).unwrap();
+    let ticket = channel.queues.between_writes(&[], |queue| queue.submit(&search)).unwrap();
     assert_eq!(array.get(5).unwrap(), 0);
     assert_eq!(channel.device().poll(ticket).unwrap(), Progress::Pending);
     channel.queues.wait(ticket).unwrap();

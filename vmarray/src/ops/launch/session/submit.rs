@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
-use backend_api::{DeviceSpan, Elements, Launch, Queue, Reach, Ticket, View};
+use backend_api::{DeviceSpan, Elements, Launch, Queue, Reach, Request, Ticket, View};
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
@@ -189,9 +189,9 @@ impl Session<'_> {
             let launched =
                 self.with(&launch, part, report, |queue, launch| match self.beside_others(part, first) {
                     Some((queues, others)) => {
-                        queues.between_all_writes(&others, &[], |queue| queue.launch(launch))
+                        queues.between_all_writes(&others, &[], |queue| queue.submit(launch))
                     }
-                    None => queue.launch(launch),
+                    None => queue.submit(launch),
                 });
             let ticket = launched.map_err(|cause| -> Error {
                 if number == 0 {
@@ -428,9 +428,9 @@ impl Session<'_> {
             let none = Part { within: part.within.start..part.within.start, ..*part };
             let report = LAUNCHES * Report::BYTES as usize;
             let asked = self.with(launch, &none, report, |queue, launch| {
-                device.prepare_launches(&[*launch])?;
+                device.prepare(&[Request::Launch(launch)])?;
                 // A single part reports errors when it starts.
-                if parts.len() > 1 { queue.launch(launch).map(Some) } else { Ok(None) }
+                if parts.len() > 1 { queue.submit(launch).map(Some) } else { Ok(None) }
             })?;
             asked.map_or(Ok(()), |ticket| device.wait(ticket))?;
             self.known.push((Arc::clone(&launch.kernel), device));

@@ -1,0 +1,18 @@
+//! A new backend in one file of at most 200 lines, and the conformance suite on it: `cargo run -p
+//! vmarray-conformance --example own_device`.
+//!
+//! The suite skips the checks of requests that the device does not know.
+
+mod device;
+
+use std::sync::Arc;
+
+use vmarray_conformance::{Limits, run_all};
+
+fn main() {
+    // The suite fills up a device that has no more memory than the limits allow it to use.
+    let device = Arc::new(device::PageDevice::new(Limits::default().bytes));
+    let report = run_all(&device, &Limits::default());
+    println!("{report}");
+    report.assert_passed();
+}
