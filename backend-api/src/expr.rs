@@ -1,7 +1,8 @@
 //! Expressions over the fields of elements, and the requests that evaluate them on a device.
 //!
 //! A [`Program`] is a list of [`Instruction`]s. Each instruction computes one value of one [`Type`] from
-//! earlier values. A device evaluates the program once for each element of the [sources](crate::Elements):
+//! earlier values. The list is lowered to the [body](Program::body) of a kernel without control flow, so that
+//! expressions and kernels have one representation, one verifier and one interpreter. A device evaluates the program once for each element of the [sources](crate::Elements):
 //! one or several arrays of the same length. A [`Compute`] request selects the result: indices of matches, a
 //! sum, extremes, a histogram, or values to write to fields.
 //!
@@ -48,7 +49,6 @@
 mod check;
 mod compute;
 mod dispatch;
-mod naive;
 mod number;
 mod owned;
 mod program;
@@ -57,10 +57,8 @@ mod types;
 
 pub(crate) use check::check;
 pub use compute::{Action, Compute, Geometry, Partial, Store};
-pub use naive::evaluate_all;
-pub(crate) use naive::{binary, cast, to_bits};
 pub use number::{Integer, Number};
 pub use owned::OwnedCompute;
-pub use program::{Binary, Instruction, Program, Unary, Value};
+pub use program::{Binary, Instruction, Program, Unary, Value, evaluate_all};
 pub use specialization::{ProgramCache, Specialization, Task};
 pub use types::Type;

@@ -8,6 +8,8 @@ pub(crate) mod indexed;
 pub(crate) mod launch;
 mod listing;
 pub(crate) mod search;
+#[forbid(unsafe_code)]
+mod text;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 //! The check of a request, except for the bounds of its memory.
 
-use super::{Action, Compute, Instruction, Type, Value};
+use super::{Action, Compute, Type, Value};
+use crate::kernel::Op;
 use crate::validate::check_aligned;
 use crate::{Error, ErrorKind, Extents, Result};
 
@@ -56,7 +57,7 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
 }
 
 /// Checks that a field of this type at `offset` is inside of its element.
-fn check_inside(compute: &Compute<'_>, source: u8, offset: u32, of: Type) -> Result<()> {
+fn check_inside(compute: &Compute<'_>, source: u16, offset: u32, of: Type) -> Result<()> {
     let Some(elements) = compute.sources.get(usize::from(source)) else {
         return Err(invalid(format!("source {source} does not exist")));
     };
@@ -68,8 +69,8 @@ fn check_inside(compute: &Compute<'_>, source: u8, offset: u32, of: Type) -> Res
 }
 
 fn check_fields(compute: &Compute<'_>) -> Result<()> {
-    compute.program.instructions().iter().try_for_each(|instruction| match *instruction {
-        Instruction::Field { source, offset, of } => check_inside(compute, source, offset, of),
+    compute.program.ops().iter().try_for_each(|op| match *op {
+        Op::Load { view, offset, of, .. } => check_inside(compute, view, offset, of.value()),
         _ => Ok(()),
     })
 }
@@ -108,7 +109,7 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
             for (at, store) in stores.iter().enumerate() {
                 number(store.value)?;
                 let of = type_of(store.value)?;
-                check_inside(compute, store.source, store.offset, of)?;
+                check_inside(compute, store.source.into(), store.offset, of)?;
                 for other in &stores[..at] {
                     let one = &compute.sources[usize::from(store.source)];
                     let two = &compute.sources[usize::from(other.source)];

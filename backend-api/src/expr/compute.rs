@@ -1,6 +1,7 @@
 //! Requests to evaluate a program for each element on a device.
 
 use super::{Program, Value};
+use crate::kernel::{Builtin, Op};
 use crate::{Elements, HostSpan, Search};
 
 /// The mapping from an element's number in a request to its index in the program's array. The array is stored
@@ -251,8 +252,8 @@ impl<'a> Compute<'a> {
     #[must_use]
     pub fn needs_index(&self) -> bool {
         let needed = self.program.needed(&self.results());
-        let instructions = self.program.instructions().iter();
-        instructions.zip(needed).any(|(one, needed)| needed && matches!(one, super::Instruction::Index))
+        let is_index = |op: &Op| matches!(op, Op::Builtin { what: Builtin::Index, .. });
+        self.program.ops().iter().zip(needed).any(|(op, needed)| needed && is_index(op))
     }
 }
 

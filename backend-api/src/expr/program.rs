@@ -1,7 +1,21 @@
 //! Programs: checked lists of instructions, evaluated once for each element.
+//!
+//! A program is lowered to the [`Body`] of a kernel without control flow, which all devices translate or run:
+//!
+//! | program | body |
+//! |---|---|
+//! | value `n` | register `n`, which only one operation writes |
+//! | source `n` | view `n`, with [`Access::Read`] and the fields that the program reads |
+//! | `Field` | `Load` of the element of this item: the last register holds the item's number |
+//! | `Index` | `Builtin::Index` |
+//! | `Call` | `Call`, which only programs have |
+//! | any other instruction | the operation of the same name |
+//!
+//! The first operation writes the item's number; operation `n` of the rest writes value `n`. The body stores
+//! nothing: the [`Action`](super::Action) of a request is its epilogue, which takes the registers of each item.
 
-use super::Type;
-use crate::kernel::Function;
+use super::{Geometry, Type};
+use crate::kernel::{Access, Body, Builtin, Function, Interpreter, Kernel, Memory, Op, Reg, ViewDecl, Views};
 use crate::{Error, ErrorKind, Result};
 
 /// The value of an instruction, given by the index of the instruction in the program.
@@ -311,14 +325,15 @@ pub enum Instruction {
 /// refer only to earlier values.
 ///
 /// ```
-/// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}};
+/// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}, kernel::{Op, Reg}};
 /// let instructions = vec![
 ///     Instruction::Field { source: 0, offset: 4, of: Type::F32 },
 ///     Instruction::Literal { of: Type::F32, bits: 0 },
 ///     Instruction::Binary { op: Binary::Lt, left: Value(0), right: Value(1) },
 /// ];
 /// let program = Program::new(instructions.clone())?;
-/// assert_eq!(program.instructions(), instructions);
+/// assert_eq!((program.instructions(), program.body().code.len()), (instructions.clone(), 4));
+/// assert_eq!(program.ops()[1], Op::Literal { to: Reg(1), bits: 0 });
 /// assert_eq!((program.types(), program.type_of(Value(3))), (&[Type::F32, Type::F32, Type::Bool][..], None));
 /// assert_eq!(program.needed(&[Value(1)]), [false, true, false]);
 /// let not = Instruction::Unary { op: Unary::Not, of: Value(0) };
@@ -326,10 +341,7 @@ pub enum Instruction {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Program {
-    instructions: Box<[Instruction]>,
-    types: Box<[Type]>,
-}
+pub struct Program(Kernel);
 
 impl Program {
     /// Maximum number of instructions of a program.
@@ -345,92 +357,215 @@ impl Program {
             let (number, most) = (instructions.len(), Self::INSTRUCTIONS_MAX);
             return Err(invalid(format!("{number} instructions exceed the limit of {most}")));
         }
-        let mut types: Vec<Type> = Vec::with_capacity(instructions.len());
-        for (at, instruction) in instructions.iter().enumerate() {
-            let found = type_of(&types, instruction).ok_or_else(|| {
-                invalid(format!("instruction {at} has operands of a wrong type: {instruction:?}"))
+        let item = Reg(instructions.len() as u32);
+        let mut body = Body { code: vec![Op::Builtin { to: item, what: Builtin::Item }], ..Body::default() };
+        for (at, instruction) in instructions.into_iter().enumerate() {
+            let of = type_of(&body.registers, &instruction).ok_or_else(|| {
+                invalid(format!("instruction {at} refers to a later value: {instruction:?}"))
             })?;
-            types.push(found);
+            body.registers.push(of);
+            if let Instruction::Field { source, offset, of } = instruction {
+                declare(&mut body.views, source.into(), (offset, Memory::Value(of)));
+            }
+            body.code.push(operation(instruction, Reg(at as u32), item));
         }
-        Ok(Self { instructions: instructions.into(), types: types.into() })
+        body.registers.push(Type::U64);
+        let kernel = Kernel::of_program(body).map_err(|error| invalid(error.detail().to_owned()))?;
+        Ok(Self(kernel))
     }
 
-    /// The instructions of the program.
+    /// Returns the instructions of the program.
     #[must_use]
-    pub fn instructions(&self) -> &[Instruction] {
-        &self.instructions
+    pub fn instructions(&self) -> Vec<Instruction> {
+        self.ops().iter().zip(self.types()).map(|(op, of)| instruction(op, *of)).collect()
+    }
+
+    /// The program as a body, which reads view `n` for source `n`. Register `n` holds value `n`.
+    #[must_use]
+    pub fn body(&self) -> &Body {
+        self.0.body()
+    }
+
+    /// The operations that compute the values, in order: operation `n` writes value `n`.
+    #[must_use]
+    pub fn ops(&self) -> &[Op] {
+        &self.body().code[1..]
     }
 
     /// The types of all values.
     #[must_use]
     pub fn types(&self) -> &[Type] {
-        &self.types
+        &self.body().registers[..self.ops().len()]
     }
 
     /// Returns the type of a value; `None` if the program does not have the value.
     #[must_use]
     pub fn type_of(&self, value: Value) -> Option<Type> {
-        self.types.get(value.at()).copied()
+        self.types().get(value.at()).copied()
     }
 
     /// Returns, for each instruction, true if one of `values` is its result or is computed from its result.
     #[must_use]
     pub fn needed(&self, values: &[Value]) -> Vec<bool> {
-        let mut needed = vec![false; self.instructions.len()];
-        for value in values {
-            if let Some(place) = needed.get_mut(value.at()) {
+        let mut needed = vec![false; self.ops().len()];
+        let need = |needed: &mut [bool], register: Reg| {
+            if let Some(place) = needed.get_mut(register.at()) {
                 *place = true;
             }
-        }
-        for at in (0..needed.len()).rev() {
+        };
+        values.iter().for_each(|value| need(&mut needed, (*value).into()));
+        for (at, op) in self.ops().iter().enumerate().rev() {
             if needed[at] {
-                self.instructions[at].each_operand(|value| needed[value.at()] = true);
+                op.each_read(|register| need(&mut needed, register));
             }
         }
         needed
     }
-}
 
-impl Instruction {
-    /// Calls `visit` for each operand.
-    fn each_operand(&self, mut visit: impl FnMut(Value)) {
-        match *self {
-            Self::Field { .. } | Self::Literal { .. } | Self::Index => {}
-            Self::Unary { of, .. } | Self::Cast { of, .. } => visit(of),
-            Self::Binary { left, right, .. } => [left, right].into_iter().for_each(visit),
-            Self::Select { condition, yes, no } => [condition, yes, no].into_iter().for_each(visit),
-            Self::Fma { a, b, c } => [a, b, c].into_iter().for_each(visit),
-            Self::Call { ref arguments, .. } => arguments.iter().copied().for_each(visit),
-        }
+    /// Evaluates the program for `count` elements with the [interpreter](crate::kernel::Interpreter), the
+    /// reference for all devices. View `n` has the elements of source `n`. Calls `visit` after each element,
+    /// with its number, all values in the form of [`Type`], and the views.
+    ///
+    /// A field reads as 0 if its element does not exist.
+    ///
+    /// ```
+    /// use backend_api::expr::{Geometry, Instruction, Program, Type};
+    /// use backend_api::kernel::{Slices, Views};
+    /// let field = Instruction::Field { source: 0, offset: 0, of: Type::U8 };
+    /// let program = Program::new(vec![field, Instruction::Index])?;
+    /// let mut bytes = [7, 8];
+    /// program.evaluate(2, Geometry::plain(50), &mut Slices::new(vec![(&mut bytes, 1)]), |number, values, views| {
+    ///     views.write(0, number, 0, &[(values[0] + values[1]) as u8])
+    /// })?;
+    /// assert_eq!(bytes, [57, 59]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of the views and of `visit`.
+    pub fn evaluate<V: Views>(
+        &self,
+        count: u64,
+        geometry: Geometry,
+        views: &mut V,
+        mut visit: impl FnMut(u64, &[u64], &mut V) -> Result<()>,
+    ) -> Result<()> {
+        let values = self.ops().len();
+        let interpreter = Interpreter::new(&self.0, count, geometry);
+        interpreter.each_item(views, |number, registers, views| visit(number, &registers[..values], views))
     }
 }
 
-fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
-    let known = |value: Value| types.get(value.at()).copied();
-    match *instruction {
-        Instruction::Field { of, .. } => (of != Type::Bool).then_some(of),
-        Instruction::Literal { of, bits } => (bits & !of.mask() == 0).then_some(of),
-        Instruction::Index => Some(Type::U64),
-        Instruction::Unary { op, of } => known(of).filter(|of| op.takes(*of)).map(|of| op.gives(of)),
+/// Evaluates a program for one element. Returns the values of all instructions, in the form of
+/// [`Type`](super::Type). `index` is the element's index, and `elements` its bytes in each source.
+///
+/// A field reads as 0 if its source is missing or if it ends beyond its element.
+#[must_use]
+pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u64> {
+    let mut all = Vec::new();
+    let evaluated = program.evaluate(1, Geometry::plain(index), &mut Element(elements), |_, values, _| {
+        all.extend_from_slice(values);
+        Ok(())
+    });
+    evaluated.expect("reads of slices never fail");
+    all
+}
+
+/// The bytes of one element in each source.
+struct Element<'a>(&'a [&'a [u8]]);
+
+impl Views for Element<'_> {
+    fn count(&self, view: usize) -> u64 {
+        (view < self.0.len()).into()
+    }
+
+    fn read(&mut self, view: usize, _: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        match self.0[view].get(offset as usize..).and_then(|rest| rest.get(..to.len())) {
+            Some(field) => to.copy_from_slice(field),
+            None => to.fill(0),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, _: usize, _: u64, _: u32, _: &[u8]) -> Result<()> {
+        Err(invalid("a program writes to no view".into()))
+    }
+}
+
+/// Declares a field of a view, and all views before it.
+fn declare(views: &mut Vec<ViewDecl>, view: usize, field: (u32, Memory)) {
+    if views.len() <= view {
+        views.resize(view + 1, ViewDecl { access: Access::Read, fields: Vec::new() });
+    }
+    let fields = &mut views[view].fields;
+    if !fields.contains(&field) {
+        fields.push(field);
+    }
+}
+
+/// The operation of an instruction, which writes the register `to`. `item` holds the item's number.
+fn operation(instruction: Instruction, to: Reg, item: Reg) -> Op {
+    match instruction {
+        Instruction::Field { source, offset, of } => {
+            Op::Load { to, view: source.into(), at: item, offset, of: Memory::Value(of) }
+        }
+        Instruction::Literal { bits, .. } => Op::Literal { to, bits },
+        Instruction::Index => Op::Builtin { to, what: Builtin::Index },
+        Instruction::Unary { op, of } => Op::Unary { op, to, of: of.into() },
         Instruction::Binary { op, left, right } => {
-            let of = known(left)?;
-            let fits = known(right)? == of && op.takes(of);
-            fits.then_some(if op.is_comparison() { Type::Bool } else { of })
+            Op::Binary { op, to, left: left.into(), right: right.into() }
         }
         Instruction::Select { condition, yes, no } => {
-            let of = known(yes)?;
-            (known(condition)? == Type::Bool && known(no)? == of).then_some(of)
+            Op::Select { to, when: condition.into(), yes: yes.into(), no: no.into() }
         }
-        Instruction::Cast { of, to } => known(of).filter(|_| to != Type::Bool).map(|_| to),
-        Instruction::Fma { a, b, c } => {
-            let of = known(a)?;
-            (of.is_float() && known(b)? == of && known(c)? == of).then_some(of)
-        }
-        Instruction::Call { ref function, ref arguments } => {
-            let given = arguments.iter().map(|argument| known(*argument));
-            given.eq(function.params().iter().map(|of| Some(*of))).then(|| function.gives())
+        Instruction::Cast { of, .. } => Op::Cast { to, of: of.into() },
+        Instruction::Fma { a, b, c } => Op::Fma { to, a: a.into(), b: b.into(), c: c.into() },
+        Instruction::Call { function, arguments } => {
+            Op::Call { to, function, arguments: arguments.into_iter().map(Reg::from).collect() }
         }
     }
+}
+
+/// The instruction of an operation that [`operation`] has made; its result has the type `of`.
+fn instruction(op: &Op, result: Type) -> Instruction {
+    let value = |register: Reg| Value(register.0 as u16);
+    match *op {
+        Op::Load { view, offset, of, .. } => {
+            Instruction::Field { source: view as u8, offset, of: of.value() }
+        }
+        Op::Literal { bits, .. } => Instruction::Literal { of: result, bits },
+        Op::Unary { op, of, .. } => Instruction::Unary { op, of: value(of) },
+        Op::Binary { op, left, right, .. } => {
+            Instruction::Binary { op, left: value(left), right: value(right) }
+        }
+        Op::Select { when, yes, no, .. } => {
+            Instruction::Select { condition: value(when), yes: value(yes), no: value(no) }
+        }
+        Op::Cast { of, .. } => Instruction::Cast { of: value(of), to: result },
+        Op::Fma { a, b, c, .. } => Instruction::Fma { a: value(a), b: value(b), c: value(c) },
+        Op::Call { ref function, ref arguments, .. } => Instruction::Call {
+            function: function.clone(),
+            arguments: arguments.iter().map(|argument| value(*argument)).collect(),
+        },
+        // `Index`: a program has no other operation.
+        _ => Instruction::Index,
+    }
+}
+
+/// The type of an instruction's value, if all operands of its type are known. `Kernel` checks the rest.
+fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
+    let known = |value: Value| types.get(value.at()).copied();
+    Some(match *instruction {
+        Instruction::Field { of, .. } | Instruction::Literal { of, .. } => of,
+        Instruction::Index => Type::U64,
+        Instruction::Unary { op, of } => op.gives(known(of)?),
+        Instruction::Binary { op, left, .. } if op.is_comparison() => known(left).map(|_| Type::Bool)?,
+        Instruction::Binary { left: of, .. }
+        | Instruction::Select { yes: of, .. }
+        | Instruction::Fma { a: of, .. } => known(of)?,
+        Instruction::Cast { of, to } => known(of).map(|_| to)?,
+        Instruction::Call { ref function, .. } => function.gives(),
+    })
 }
 
 fn invalid(detail: String) -> Error {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Action, Compute, Instruction, Store, Type, Value};
+use super::{Action, Compute, Store, Type, Value};
+use crate::kernel::{Builtin, Function, Op, Reg};
 
 /// The parts of a compute request that determine the code of its kernels: the program, and the task. All
 /// other parts of the request are parameters of the kernels.
@@ -23,19 +24,19 @@ use super::{Action, Compute, Instruction, Store, Type, Value};
 ///     Specialization::new(&compute, 16)
 /// };
 /// assert_eq!(make(7).0, make(8).0, "literals are parameters");
-/// assert_eq!(make(7).1, [7]);
+/// assert_eq!((make(7).1, make(7).0.functions().len()), (vec![7], 0));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Specialization {
-    /// Instructions of the program, in which literals that are parameters have the bits 0, and unneeded
-    /// instructions are `Index`.
-    pub instructions: Vec<Instruction>,
-    /// Type of each instruction's value.
+    /// [Operations](super::Program::ops) of the program, in which literals that are parameters have the bits
+    /// 0, and unneeded operations give the index.
+    pub ops: Vec<Op>,
+    /// Type of each value.
     pub types: Vec<Type>,
-    /// True for each instruction that the task needs.
+    /// True for each operation that the task needs.
     pub needed: Vec<bool>,
-    /// For each instruction, the index of the kernel parameter that replaces it, if it is a literal with a
+    /// For each operation, the index of the kernel parameter that replaces it, if it is a literal with a
     /// parameter.
     pub literals: Vec<Option<usize>>,
     /// Task of the kernels.
@@ -102,12 +103,12 @@ impl Specialization {
         let needed = program.needed(&compute.results());
         let mut values = Vec::new();
         let mut literals = vec![None; needed.len()];
-        let mut instructions = program.instructions().to_vec();
+        let mut ops = program.ops().to_vec();
         for at in 0..needed.len() {
             if !needed[at] {
-                // An instruction that is not needed must not change the key.
-                instructions[at] = Instruction::Index;
-            } else if let Instruction::Literal { bits, .. } = &mut instructions[at]
+                // An operation that is not needed must not change the key.
+                ops[at] = Op::Builtin { to: Reg(at as u32), what: Builtin::Index };
+            } else if let Op::Literal { bits, .. } = &mut ops[at]
                 && values.len() < literals_max
             {
                 literals[at] = Some(values.len());
@@ -126,7 +127,7 @@ impl Specialization {
         let needs_index = compute.needs_index();
         let of_index = |number: u64| if needs_index { number } else { 1 };
         let made = Self {
-            instructions,
+            ops,
             types: program.types().to_vec(),
             needed,
             literals,
@@ -141,6 +142,20 @@ impl Specialization {
     #[must_use]
     pub fn of(&self, value: Value) -> Type {
         self.types[value.at()]
+    }
+
+    /// Returns the distinct functions that the program calls, in the order of their first calls.
+    #[must_use]
+    pub fn functions(&self) -> Vec<&Function> {
+        let mut functions: Vec<&Function> = Vec::new();
+        for op in &self.ops {
+            if let Op::Call { function, .. } = op
+                && !functions.contains(&function)
+            {
+                functions.push(function);
+            }
+        }
+        functions
     }
 }
 

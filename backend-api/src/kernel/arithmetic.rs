@@ -16,8 +16,8 @@
 //! ```
 
 use super::{Binary, Memory, Type, Unary, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::expr::{self, Integer, Number};
-use crate::{by_integer, by_type};
+use crate::expr::{Integer, Number};
+use crate::{by_binary, by_integer, by_type};
 
 /// Applies an operation to one value of a type.
 #[must_use]
@@ -63,7 +63,22 @@ pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
 /// Applies an operation to two values of a type.
 #[must_use]
 pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
-    expr::binary(op, of, a, b)
+    macro_rules! number {
+        ($method:ident) => {
+            by_type!(of, T => T::from_value(a).$method(T::from_value(b)).to_value())
+        };
+    }
+    macro_rules! integer {
+        ($method:ident) => {
+            by_integer!(of, T => T::from_value(a).$method(T::from_value(b)).to_value(), _ => 0)
+        };
+    }
+    macro_rules! comparison {
+        ($operator:tt) => {
+            by_type!(of, T => u64::from(T::from_value(a) $operator T::from_value(b)))
+        };
+    }
+    by_binary!(op, number, integer, comparison)
 }
 
 /// The upper half of the product of two integers of a type.
@@ -87,7 +102,10 @@ pub fn fma(of: Type, a: u64, b: u64, c: u64) -> u64 {
 /// Converts a value to another type of number.
 #[must_use]
 pub fn cast(from: Type, to: Type, a: u64) -> u64 {
-    expr::cast(from, to, a)
+    match to {
+        Type::Bool => 0,
+        _ => by_type!(from, A => by_type!(to, R => (A::from_value(a) as R).to_value())),
+    }
 }
 
 /// Converts the bits of a value in memory to the form of a register.
@@ -127,5 +145,32 @@ mod tests {
         assert_eq!(mul_high(Type::I64, u64::MAX, u64::MAX), 0, "-1 * -1");
         assert_eq!(mul_high(Type::U32, 1 << 31, 6), 3);
         assert_eq!(mul_high(Type::I32, 0xFFFF_FFFF, 6), 0xFFFF_FFFF, "-1 * 6");
+    }
+
+    #[test]
+    fn casts_are_those_of_rust() {
+        let float = |x: f64| x.to_bits();
+        assert_eq!(cast(Type::F64, Type::U8, float(300.0)), 255);
+        assert_eq!(cast(Type::F64, Type::I8, float(-1e9)), 0x80);
+        assert_eq!(cast(Type::F64, Type::I64, float(f64::NAN)), 0);
+        assert_eq!(cast(Type::I8, Type::U64, 0xFF), u64::MAX);
+        assert_eq!(cast(Type::I8, Type::I16, 0x80), 0xFF80);
+        assert_eq!(cast(Type::U64, Type::F32, u64::MAX), u64::from((u64::MAX as f32).to_bits()));
+        assert_eq!(cast(Type::Bool, Type::F64, 1), float(1.0));
+    }
+
+    #[test]
+    fn bools_stay_bools() {
+        assert_eq!((unary(Unary::Not, Type::Bool, 1), unary(Unary::Not, Type::Bool, 0)), (0, 1));
+        assert_eq!(binary(Binary::Xor, Type::Bool, 1, 1), 0);
+        assert_eq!(binary(Binary::Ne, Type::Bool, 1, 0), 1);
+    }
+
+    #[test]
+    fn comparisons_with_nan_hold_only_if_different() {
+        let nan = u64::from(f32::NAN.to_bits());
+        for (op, holds) in [(Binary::Eq, 0), (Binary::Ne, 1), (Binary::Lt, 0), (Binary::Le, 0)] {
+            assert_eq!(binary(op, Type::F32, nan, nan), holds);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The parts of kernels: registers, declarations and operations.
 
-use crate::expr::{Binary, Type, Unary};
+use super::Function;
+use crate::expr::{Binary, Type, Unary, Value};
 
 /// A register: a mutable variable of an item, given by its index in [`Body::registers`], which has its type.
 ///
@@ -17,6 +18,14 @@ impl Reg {
     #[inline]
     pub const fn at(self) -> usize {
         self.0 as usize
+    }
+}
+
+impl From<Value> for Reg {
+    /// Returns the register of a [program](crate::expr::Program)'s value.
+    #[inline]
+    fn from(value: Value) -> Self {
+        Self(value.0.into())
     }
 }
 
@@ -450,6 +459,106 @@ pub enum Op {
     Barrier,
     /// An operation across the lanes of a subgroup.
     Subgroup { how: SubgroupOp, to: Reg, of: Reg },
+    /// The result of a function. Only the bodies of [programs](crate::expr::Program) have calls; kernels
+    /// contain the code of their functions.
+    Call { to: Reg, function: Function, arguments: Vec<Reg> },
+}
+
+/// Calls `$visit` with a reference to each register that an operation itself reads. `$op` is a shared or an
+/// exclusive reference, and so are the references to registers.
+macro_rules! each_read {
+    ($op:expr, $visit:ident) => {
+        match $op {
+            Op::Literal { .. }
+            | Op::Param { .. }
+            | Op::Builtin { .. }
+            | Op::Block { .. }
+            | Op::Loop { .. }
+            | Op::Break { .. }
+            | Op::Continue { .. }
+            | Op::Barrier => {}
+            Op::Copy { of: at, .. }
+            | Op::Unary { of: at, .. }
+            | Op::Cast { of: at, .. }
+            | Op::Bits { of: at, .. }
+            | Op::Load { at, .. }
+            | Op::Lookup { at, .. }
+            | Op::Get { at, .. }
+            | Op::PrivateLoad { at, .. }
+            | Op::PrivateAlloc { bytes: at, .. }
+            | Op::Fail { detail: at, .. }
+            | Op::If { when: at, .. } => $visit(at),
+            Op::Binary { left: a, right: b, .. }
+            | Op::MulHigh { left: a, right: b, .. }
+            | Op::Store { at: a, value: b, .. }
+            | Op::Put { at: a, value: b, .. }
+            | Op::PrivateStore { at: a, value: b } => {
+                $visit(a);
+                $visit(b);
+            }
+            Op::Fma { a, b, c, .. } | Op::Select { when: a, yes: b, no: c, .. } => {
+                $visit(a);
+                $visit(b);
+                $visit(c);
+            }
+            Op::Atomic { op, place, value, .. } => {
+                let (Place::View { at, .. } | Place::Array { at, .. }) = place;
+                $visit(at);
+                $visit(value);
+                if let Rmw::CompareExchange { expected } = op {
+                    $visit(expected);
+                }
+            }
+            Op::Subgroup { how, of, .. } => {
+                $visit(of);
+                if let SubgroupOp::Shuffle { lane } = how {
+                    $visit(lane);
+                }
+            }
+            Op::Call { arguments, .. } => {
+                for register in arguments {
+                    $visit(register);
+                }
+            }
+        }
+    };
+}
+
+/// Returns a reference to the register that an operation writes, if any. `$as` is `as_ref` or `as_mut`.
+macro_rules! written {
+    ($op:expr, $as:ident) => {
+        match $op {
+            Op::Literal { to, .. }
+            | Op::Param { to, .. }
+            | Op::Builtin { to, .. }
+            | Op::Copy { to, .. }
+            | Op::Unary { to, .. }
+            | Op::Binary { to, .. }
+            | Op::MulHigh { to, .. }
+            | Op::Fma { to, .. }
+            | Op::Select { to, .. }
+            | Op::Cast { to, .. }
+            | Op::Bits { to, .. }
+            | Op::Load { to, .. }
+            | Op::Lookup { to, .. }
+            | Op::Get { to, .. }
+            | Op::PrivateAlloc { to, .. }
+            | Op::PrivateLoad { to, .. }
+            | Op::Subgroup { to, .. }
+            | Op::Call { to, .. } => Some(to),
+            Op::Atomic { to, .. } => to.$as(),
+            Op::Store { .. }
+            | Op::Put { .. }
+            | Op::PrivateStore { .. }
+            | Op::Fail { .. }
+            | Op::If { .. }
+            | Op::Block { .. }
+            | Op::Loop { .. }
+            | Op::Break { .. }
+            | Op::Continue { .. }
+            | Op::Barrier => None,
+        }
+    };
 }
 
 impl Op {
@@ -457,84 +566,54 @@ impl Op {
     #[must_use]
     #[inline]
     pub const fn written(&self) -> Option<Reg> {
-        match *self {
-            Self::Literal { to, .. }
-            | Self::Param { to, .. }
-            | Self::Builtin { to, .. }
-            | Self::Copy { to, .. }
-            | Self::Unary { to, .. }
-            | Self::Binary { to, .. }
-            | Self::MulHigh { to, .. }
-            | Self::Fma { to, .. }
-            | Self::Select { to, .. }
-            | Self::Cast { to, .. }
-            | Self::Bits { to, .. }
-            | Self::Load { to, .. }
-            | Self::Lookup { to, .. }
-            | Self::Get { to, .. }
-            | Self::PrivateAlloc { to, .. }
-            | Self::PrivateLoad { to, .. }
-            | Self::Subgroup { to, .. } => Some(to),
-            Self::Atomic { to, .. } => to,
-            Self::Store { .. }
-            | Self::Put { .. }
-            | Self::PrivateStore { .. }
-            | Self::Fail { .. }
-            | Self::If { .. }
-            | Self::Block { .. }
-            | Self::Loop { .. }
-            | Self::Break { .. }
-            | Self::Continue { .. }
-            | Self::Barrier => None,
+        match written!(self, as_ref) {
+            Some(to) => Some(*to),
+            None => None,
         }
     }
 
     /// Calls `visit` for each register that the operation itself reads, without nested operations.
     pub fn each_read(&self, mut visit: impl FnMut(Reg)) {
-        let mut all = |registers: &[Reg]| registers.iter().for_each(|register| visit(*register));
-        match *self {
-            Self::Literal { .. }
-            | Self::Param { .. }
-            | Self::Builtin { .. }
-            | Self::Block { .. }
-            | Self::Loop { .. }
-            | Self::Break { .. }
-            | Self::Continue { .. }
-            | Self::Barrier => {}
-            Self::Copy { of, .. }
-            | Self::Unary { of, .. }
-            | Self::Cast { of, .. }
-            | Self::Bits { of, .. } => {
-                all(&[of]);
-            }
-            Self::Binary { left, right, .. } | Self::MulHigh { left, right, .. } => all(&[left, right]),
-            Self::Fma { a, b, c, .. } => all(&[a, b, c]),
-            Self::Select { when, yes, no, .. } => all(&[when, yes, no]),
-            Self::Load { at, .. }
-            | Self::Lookup { at, .. }
-            | Self::Get { at, .. }
-            | Self::PrivateLoad { at, .. } => all(&[at]),
-            Self::Store { at, value, .. }
-            | Self::Put { at, value, .. }
-            | Self::PrivateStore { at, value } => {
-                all(&[at, value]);
-            }
-            Self::Atomic { op, place, value, .. } => {
-                all(&[place.at(), value]);
-                if let Rmw::CompareExchange { expected } = op {
-                    all(&[expected]);
-                }
-            }
-            Self::PrivateAlloc { bytes, .. } => all(&[bytes]),
-            Self::Fail { detail, .. } => all(&[detail]),
-            Self::If { when, .. } => all(&[when]),
-            Self::Subgroup { how, of, .. } => {
-                all(&[of]);
-                if let SubgroupOp::Shuffle { lane } = how {
-                    all(&[lane]);
-                }
-            }
+        let mut visit = |register: &Reg| visit(*register);
+        each_read!(self, visit);
+    }
+
+    /// Calls `visit` for each register of the operation itself, to replace it: first the read ones, with
+    /// `false`, then the written one, with `true`.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Op, Reg};
+    /// let mut copy = Op::Copy { to: Reg(0), of: Reg(1) };
+    /// copy.each_register_mut(|register, is_written| register.0 += if is_written { 10 } else { 20 });
+    /// assert_eq!(copy, Op::Copy { to: Reg(10), of: Reg(21) });
+    /// ```
+    pub fn each_register_mut(&mut self, mut visit: impl FnMut(&mut Reg, bool)) {
+        let mut read = |register: &mut Reg| visit(register, false);
+        each_read!(&mut *self, read);
+        if let Some(to) = written!(self, as_mut) {
+            visit(to, true);
         }
+    }
+
+    /// Returns true if the operation computes its result from registers alone, and has no other effect.
+    ///
+    /// ```
+    /// use backend_api::kernel::{Op, Reg};
+    /// assert!(Op::Cast { to: Reg(0), of: Reg(1) }.is_value() && !Op::Barrier.is_value());
+    /// ```
+    #[must_use]
+    pub const fn is_value(&self) -> bool {
+        matches!(
+            self,
+            Self::Copy { .. }
+                | Self::Unary { .. }
+                | Self::Binary { .. }
+                | Self::MulHigh { .. }
+                | Self::Fma { .. }
+                | Self::Select { .. }
+                | Self::Cast { .. }
+                | Self::Bits { .. }
+        )
     }
 
     /// Returns the nested code: both branches of an `If`, or the body of a `Block` or `Loop` and an empty

@@ -133,10 +133,20 @@ impl Kernel {
     /// The errors of [`Body::verify`].
     pub fn new(body: Body) -> Result<Self> {
         body.verify()?;
+        Ok(Self::of_verified(body))
+    }
+
+    /// Creates a kernel from the body of a program, which only the [`Interpreter`](super::Interpreter) runs.
+    pub(crate) fn of_program(body: Body) -> Result<Self> {
+        body.verify_program()?;
+        Ok(Self::of_verified(body))
+    }
+
+    fn of_verified(body: Body) -> Self {
         let mut hasher = StableHasher::new();
         body.hash(&mut hasher);
         let (hash, needs) = (hasher.finish_both(), Needs::of(&body));
-        Ok(Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None, code: None })))
+        Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None, code: None }))
     }
 
     /// Returns the same kernel with a name, which errors and listings show.

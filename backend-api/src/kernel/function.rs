@@ -4,9 +4,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::interpret::from_bits;
+use super::interpret::{from_bits, to_bits};
 use super::{Body, Interpreter, Kernel, Op, Reg, Report, TimeLimit, Type};
-use crate::expr::{Geometry, to_bits};
+use crate::expr::Geometry;
 use crate::{Error, ErrorKind, OverTime, Result};
 
 /// The native code of a [`Function`] for the host, for [`Function::with_host`]. It computes many calls at

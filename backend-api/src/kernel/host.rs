@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::interpret::from_bits;
+use super::interpret::{from_bits, to_bits};
 use super::{Access, Interpreter, Kernel, Report, TimeLimit, Views, f16_to_f32, f32_to_f16};
 use crate::Result;
-use crate::expr::{Geometry, Number, to_bits};
+use crate::expr::{Geometry, Number};
 use crate::racy;
 
 /// The native code of a kernel for the host, for [`Kernel::with_host`](super::Kernel::with_host). It runs

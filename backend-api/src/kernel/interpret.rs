@@ -9,8 +9,8 @@ use super::{
     Access, Binary, Body, Builtin, Kernel, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
     SubgroupOp, TimeLimit, Type,
 };
-use crate::Result;
-use crate::expr::{Geometry, to_bits};
+use crate::expr::{Geometry, Integer, Number};
+use crate::{Result, by_binary, by_integer, by_type};
 
 /// Access of the [interpreter](Interpreter) to the memory of a launch's views.
 ///
@@ -251,6 +251,22 @@ impl<'a> Interpreter<'a> {
             let mut state = State::new(&launch, &flat, &mut views);
             state.group(0, &mut items).expect("a kernel without views accesses no memory");
             state.over.map_or_else(|| Ok(items[0].get(result)), Err)
+        })
+    }
+
+    /// Runs all items of a kernel without groups, one after the other. Calls `visit` after each item, with its
+    /// number, the final values of its registers, and the views.
+    pub(crate) fn each_item<V: Views>(
+        &self,
+        views: &mut V,
+        mut visit: impl FnMut(u64, &[u64], &mut V) -> Result<()>,
+    ) -> Result<()> {
+        let flat = Flat::new(self.kernel.body());
+        let mut items = [Item::new(self.kernel.body())];
+        let mut state = State::new(self, &flat, views);
+        (0..self.items).try_for_each(|number| {
+            state.group(number, &mut items)?;
+            visit(number, &items[0].registers, state.views)
         })
     }
 
@@ -561,7 +577,7 @@ impl<'s, V: Views> State<'s, V> {
                 }
                 _ => {
                     let registers = std::mem::take(&mut item.registers);
-                    let value = self.step(item, |register| registers[register.at()], site, op);
+                    let value = self.step(item, |register| &registers[register.at()], site, op);
                     item.registers = registers;
                     if let Some(to) = op.written() {
                         item.set(to, value?);
@@ -587,18 +603,16 @@ impl<'s, V: Views> State<'s, V> {
 
     /// Runs an operation that leads to the next one. Returns its result for the values of registers, or 0
     /// if it has no target register.
-    fn step(&mut self, item: &mut Item, get: impl Fn(Reg) -> u64, site: u32, op: &Op) -> Result<u64> {
+    fn step<'r>(&mut self, item: &mut Item, get: impl Fn(Reg) -> &'r u64, site: u32, op: &Op) -> Result<u64> {
+        let mut value = [0];
+        if values(self.body, op, |register| std::array::from_ref(get(register)), &mut value) {
+            return Ok(value[0]);
+        }
+        let get = |register| *get(register);
         Ok(match *op {
             Op::Literal { bits, .. } => bits,
             Op::Param { number, .. } => self.launch.params[usize::from(number)],
             Op::Builtin { what, .. } => self.place(item, what),
-            Op::Copy { of, .. } | Op::Bits { of, .. } => get(of),
-            Op::Unary { op, of, .. } => arithmetic::unary(op, self.of(of), get(of)),
-            Op::Binary { op, left, right, .. } => binary(op, self.of(left), get(left), get(right)),
-            Op::MulHigh { to, left, right } => arithmetic::mul_high(self.of(to), get(left), get(right)),
-            Op::Fma { to, a, b, c } => arithmetic::fma(self.of(to), get(a), get(b), get(c)),
-            Op::Select { when, yes, no, .. } => get(if get(when) != 0 { yes } else { no }),
-            Op::Cast { to, of } => arithmetic::cast(self.of(of), self.of(to), get(of)),
             Op::Load { view, at, offset, of, .. } => match self.element(item, site, view, get(at)) {
                 Some(element) => arithmetic::loaded(of, self.read(view, element, offset, of)?),
                 None => 0,
@@ -639,8 +653,20 @@ impl<'s, V: Views> State<'s, V> {
                 item.fail(site, get(detail));
                 0
             }
-            // `run` executes operations that change the control flow.
-            Op::If { .. }
+            Op::Call { ref function, ref arguments, .. } => {
+                function.call(&arguments.iter().map(|argument| get(*argument)).collect::<Vec<_>>())
+            }
+            // `values` computes all other operations, and `run` executes operations that change the control
+            // flow.
+            Op::Copy { .. }
+            | Op::Unary { .. }
+            | Op::Binary { .. }
+            | Op::MulHigh { .. }
+            | Op::Fma { .. }
+            | Op::Select { .. }
+            | Op::Cast { .. }
+            | Op::Bits { .. }
+            | Op::If { .. }
             | Op::Block { .. }
             | Op::Loop { .. }
             | Op::Break { .. }
@@ -772,6 +798,80 @@ impl<'s, V: Views> State<'s, V> {
     }
 }
 
+/// Computes an [operation on values](Op::is_value) for `N` items at once. Returns false for any other
+/// operation.
+#[inline(always)]
+fn values<'r, const N: usize>(
+    body: &Body,
+    op: &Op,
+    get: impl Fn(Reg) -> &'r [u64; N],
+    into: &mut [u64; N],
+) -> bool {
+    let found = |register: Reg| body.registers[register.at()];
+    match *op {
+        Op::Copy { of, .. } | Op::Bits { of, .. } => *into = *get(of),
+        Op::Unary { op, of, .. } => each(get(of), into, |a| arithmetic::unary(op, found(of), a)),
+        Op::Binary { op, left, right, .. } => {
+            binary_lanes(op, found(left), get(left), get(right), into);
+        }
+        Op::MulHigh { to, left, right } => {
+            let of = found(to);
+            pairs(get(left), get(right), into, |a, b| arithmetic::mul_high(of, a, b));
+        }
+        Op::Fma { to, a, b, c } => {
+            let (of, [a, b, c]) = (found(to), [a, b, c].map(get));
+            (0..N).for_each(|lane| into[lane] = arithmetic::fma(of, a[lane], b[lane], c[lane]));
+        }
+        Op::Select { when, yes, no, .. } => {
+            let [when, yes, no] = [when, yes, no].map(get);
+            (0..N).for_each(|lane| into[lane] = if when[lane] != 0 { yes[lane] } else { no[lane] });
+        }
+        Op::Cast { to, of } => cast_lanes(found(of), found(to), get(of), into),
+        _ => return false,
+    }
+    true
+}
+
+#[inline(always)]
+fn each<const N: usize>(a: &[u64; N], into: &mut [u64; N], of: impl Fn(u64) -> u64) {
+    (0..N).for_each(|lane| into[lane] = of(a[lane]));
+}
+
+#[inline(always)]
+fn pairs<const N: usize>(a: &[u64; N], b: &[u64; N], into: &mut [u64; N], of: impl Fn(u64, u64) -> u64) {
+    (0..N).for_each(|lane| into[lane] = of(a[lane], b[lane]));
+}
+
+fn binary_lanes<const N: usize>(op: Binary, of: Type, a: &[u64; N], b: &[u64; N], into: &mut [u64; N]) {
+    macro_rules! number {
+        ($method:ident) => {
+            by_type!(of, T => pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value()))
+        };
+    }
+    macro_rules! integer {
+        ($method:ident) => {
+            by_integer!(of, T => {
+                pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value());
+            }, _ => {})
+        };
+    }
+    macro_rules! comparison {
+        ($operator:tt) => {
+            by_type!(of, T => pairs(a, b, into, |a, b| u64::from(T::from_value(a) $operator T::from_value(b))))
+        };
+    }
+    by_binary!(op, number, integer, comparison);
+}
+
+fn cast_lanes<const N: usize>(from: Type, to: Type, a: &[u64; N], into: &mut [u64; N]) {
+    if to.is_float() || from.is_float() {
+        return each(a, into, |a| arithmetic::cast(from, to, a));
+    }
+    // Convert through `i128`, which holds every integer, to extend by the sign of the source type.
+    let mask = to.mask();
+    by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
+}
+
 /// Returns the results of 32 lanes for their values, and for the lanes that they have chosen.
 fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
     let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
@@ -790,6 +890,18 @@ fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen: &[u64; 32]
                 None => values[lane],
             })
         }),
+    }
+}
+
+/// The bits of a field of 1, 2, 4 or 8 bytes; 0 of others.
+#[inline(always)]
+pub(super) fn to_bits(field: &[u8]) -> u64 {
+    match *field {
+        [a] => a.into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
 
-use super::{Access, Body, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
+use super::{Access, Body, Function, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result};
 
 impl Body {
@@ -14,7 +14,8 @@ impl Body {
     /// - a type that does not fit, or a field or a table has the type bool, which memory cannot hold;
     /// - a `Break` or `Continue` without a target;
     /// - a read of a register that some path has not written before;
-    /// - a `Barrier` or `Subgroup` that some items of a group may skip.
+    /// - a `Barrier` or `Subgroup` that some items of a group may skip;
+    /// - a `Call`, which only [programs](crate::expr::Program) have.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type};
@@ -26,9 +27,20 @@ impl Body {
     pub fn verify(&self) -> Result<()> {
         check_depth(&self.code, Self::DEPTH_MAX)?;
         self.check_declarations()?;
-        let mut check = Check { body: self, site: 0, labels: Vec::new() };
+        let mut check = Check { body: self, site: 0, labels: Vec::new(), has_calls: false };
         check.code(&self.code, Some(Written::none(self.registers.len())))?;
         super::uniform::check(self)
+    }
+
+    /// Verifies the body of a program: operation 0 writes the item's number, and the following operations,
+    /// which errors count from 0, may be calls.
+    pub(crate) fn verify_program(&self) -> Result<()> {
+        self.check_memory_types()?;
+        let mut check = Check { body: self, site: 0, labels: Vec::new(), has_calls: true };
+        let (item, values) = self.code.split_at(1);
+        let written = check.code(item, Some(Written::none(self.registers.len())))?;
+        check.site = 0;
+        check.code(values, written).map(drop)
     }
 
     fn check_declarations(&self) -> Result<()> {
@@ -64,6 +76,10 @@ impl Body {
                 return Err(invalid(format!("a field ends at byte {}, beyond 4 GiB", view.extent())));
             }
         }
+        self.check_memory_types()
+    }
+
+    fn check_memory_types(&self) -> Result<()> {
         let fields = self.views.iter().flat_map(|view| view.fields.iter().map(|field| field.1));
         if fields.chain(self.tables.iter().map(|table| table.of)).any(|of| of.value() == Type::Bool) {
             return Err(invalid("a field or a table has the type bool, which memory cannot hold".into()));
@@ -139,6 +155,8 @@ struct Check<'a> {
     body: &'a Body,
     site: u32,
     labels: Vec<Label>,
+    /// True for the body of a program, which may call functions.
+    has_calls: bool,
 }
 
 impl Check<'_> {
@@ -350,7 +368,22 @@ impl Check<'_> {
                 body.group_len.map(drop).ok_or_else(no_groups)
             }
             Op::Subgroup { how, to, of } => self.subgroup_op(how, to, of),
+            Op::Call { to, ref function, ref arguments } => self.call(to, function, arguments),
         }
+    }
+
+    fn call(&self, to: Reg, function: &Function, arguments: &[Reg]) -> Result<()> {
+        if !self.has_calls {
+            return Err(self.error("only programs of expressions can call functions, not kernels".into()));
+        }
+        let (given, wanted) = (arguments.len(), function.params().len());
+        if given != wanted {
+            let detail = format!("the call has {given} arguments, but the function has {wanted} parameters");
+            return Err(self.error(detail));
+        }
+        let mut arguments = arguments.iter().zip(function.params());
+        arguments.try_for_each(|(argument, of)| self.want(*argument, *of))?;
+        self.want(to, function.gives())
     }
 
     fn atomic(&self, op: Rmw, to: Option<Reg>, place: Place, value: Reg) -> Result<()> {

@@ -9,7 +9,7 @@
 use std::fmt::Write;
 
 use backend_api::expr::{Binary, Type};
-use backend_api::kernel::Unary;
+use backend_api::kernel::{Op, Reg, Unary};
 
 /// Appends one instruction.
 macro_rules! emit {
@@ -109,6 +109,34 @@ impl Text {
         } else {
             emit!(self, "selp.{} {name}, {yes}, {no}, {condition}", register(of));
         }
+    }
+
+    /// Writes an [operation on values](Op::is_value) whose result goes to the register `to`. `of` gives the
+    /// type of a register of the representation, and `name` its register in PTX. Returns false for any other
+    /// operation.
+    pub fn value(
+        &mut self,
+        op: &Op,
+        to: &str,
+        of: impl Fn(Reg) -> Type,
+        name: impl Fn(Reg) -> String,
+    ) -> bool {
+        match *op {
+            Op::Copy { to: result, of: a } => emit!(self, "mov.{} {to}, {}", register(of(result)), name(a)),
+            Op::Unary { op, of: a, .. } => self.unary(op, of(a), to, &name(a)),
+            Op::Binary { op, left, right, .. } => self.binary(op, of(left), to, &name(left), &name(right)),
+            Op::MulHigh { left, right, .. } => self.mul_high(of(left), to, &name(left), &name(right)),
+            Op::Fma { a, b, c, .. } => {
+                emit!(self, "fma.rn.{} {to}, {}, {}, {}", suffix(of(a)), name(a), name(b), name(c));
+            }
+            Op::Select { when, yes, no, .. } => {
+                self.select(of(yes), to, [&name(when), &name(yes), &name(no)]);
+            }
+            Op::Cast { to: result, of: a } => self.cast(of(a), of(result), to, &name(a)),
+            Op::Bits { to: result, of: a } => self.as_bits(of(result), to, &name(a)),
+            _ => return false,
+        }
+        true
     }
 
     /// Loads a number from its bits.

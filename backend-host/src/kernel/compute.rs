@@ -149,7 +149,7 @@ impl<M: Storage> ComputeJob<M> {
 
     /// A value that registers process in place, with all elements selected.
     fn bare(&self, compute: &Compute<'_>, value: Value, filter: Option<Value>) -> Option<Numbers> {
-        if filter.is_none() { Numbers::new(compute, &self.sources, value) } else { None }
+        if filter.is_none() { Numbers::new(compute, &self.sources, value.into()) } else { None }
     }
 
     /// Computes one partial result for each part, independent of the threads.

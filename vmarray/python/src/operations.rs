@@ -496,7 +496,7 @@ impl Code {
         };
         // Earlier instructions keep their numbers, because each was added once.
         let (program, value) = result.to_program()?;
-        self.instructions = program.instructions().to_vec();
+        self.instructions = program.instructions();
         Ok(value)
     }
 }

@@ -1,8 +1,10 @@
-//! A naive implementation of [`Compute`], one element after the other.
+//! The reference for [`Compute`]: the interpreter evaluates the program, one element after the other, and the
+//! action combines its values.
 
 use std::cmp::Reverse;
 
-use backend_api::expr::{Action, Number, Partial, Type, Value, evaluate_all};
+use backend_api::expr::{Action, Number, Partial, Type, Value};
+use backend_api::kernel::{Slices, Views};
 use backend_api::{Compute, by_type};
 
 /// Executes a computation on the bytes of its sources, and returns the words of the answer. The answer has a
@@ -41,30 +43,28 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
     };
     let type_of = |value: Value| compute.program.types()[value.at()];
     let mut counted = Vec::new();
-    for number in 0..compute.count() {
-        let place = |source: usize| {
-            let stride = compute.sources[source].stride as usize;
-            number as usize * stride..(number as usize + 1) * stride
-        };
-        let elements: Vec<&[u8]> =
-            sources.iter().enumerate().map(|(source, bytes)| &bytes[place(source)]).collect();
-        let values = evaluate_all(compute.program, compute.geometry.index(number), &elements);
+    // Without elements the strides are arbitrary.
+    let strides = compute.sources.iter().map(|source| source.stride.max(1) as usize);
+    let slices = sources.iter_mut().map(|bytes| &mut bytes[..]).zip(strides).collect();
+    let (count, mut views) = (compute.count(), Slices::new(slices));
+    let evaluated = compute.program.evaluate(count, compute.geometry, &mut views, |number, values, views| {
         if filter.is_some_and(|filter| values[filter.at()] == 0) {
-            continue;
+            return Ok(());
         }
         counted.extend(value.map(|value| (number, values[value.at()])));
-        let Action::Store { stores, .. } = compute.action else { continue };
+        let Action::Store { stores, .. } = compute.action else { return Ok(()) };
         for store in stores {
             let bytes = values[store.value.at()].to_ne_bytes();
             let width = type_of(store.value).bytes() as usize;
             let bytes = if cfg!(target_endian = "little") { &bytes[..width] } else { &bytes[8 - width..] };
             let same = compute.sources[usize::from(store.source)].start;
-            for source in (0..sources.len()).filter(|source| compute.sources[*source].start == same) {
-                let at = place(source).start + store.offset as usize;
-                sources[source][at..at + width].copy_from_slice(bytes);
+            for view in (0..compute.sources.len()).filter(|view| compute.sources[*view].start == same) {
+                views.write(view, number, store.offset, bytes)?;
             }
         }
-    }
+        Ok(())
+    });
+    evaluated.expect("slices can be read and written");
     value.map_or(Vec::new(), |value| answer(compute.action, type_of(value), &counted))
 }
 

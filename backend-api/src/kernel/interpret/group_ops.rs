@@ -7,10 +7,9 @@
 
 use std::ops::Range;
 
-use super::{Item, State, Views, arithmetic, arrays_of};
-use crate::expr::{Integer, Number};
-use crate::kernel::{Access, Binary, Body, Op, Reg, Report, Space, SubgroupOp, Type};
-use crate::{Result, by_binary, by_integer, by_type};
+use super::{Item, State, Views, arrays_of};
+use crate::Result;
+use crate::kernel::{Access, Body, Op, Reg, Report, Space, SubgroupOp};
 
 /// The values of a register in 32 consecutive items.
 type Lanes = [u64; 32];
@@ -279,7 +278,7 @@ impl<V: Views> Together<'_, V> {
         }
         let Self { state, items, registers, words, .. } = self;
         for lane in (0..32).filter(|lane| bits >> lane & 1 == 1) {
-            let get = |register: Reg| registers[register.at() * *words + word][lane];
+            let get = |register: Reg| &registers[register.at() * *words + word][lane];
             let value = state.step(&mut items[word * 32 + lane], get, site, op)?;
             if let Some(to) = op.written() {
                 registers[to.at() * *words + word][lane] = value;
@@ -292,7 +291,6 @@ impl<V: Views> Together<'_, V> {
     /// values. Returns false if the operation has other effects.
     fn values(&self, op: &Op, word: usize, into: &mut Lanes) -> bool {
         let state = &self.state;
-        let lanes = |register: Reg| self.lanes(register, word);
         match *op {
             Op::Literal { bits, .. } => into.fill(bits),
             Op::Param { number, .. } => into.fill(state.launch.params[usize::from(number)]),
@@ -300,28 +298,7 @@ impl<V: Views> Together<'_, V> {
                 let places = into.iter_mut().zip(&self.items[word * 32..]);
                 places.for_each(|(value, item)| *value = state.place(item, what));
             }
-            Op::Copy { of, .. } | Op::Bits { of, .. } => *into = *lanes(of),
-            Op::Unary { op, of, .. } => {
-                let found = state.of(of);
-                each(lanes(of), into, |a| arithmetic::unary(op, found, a));
-            }
-            Op::Binary { op, left, right, .. } => {
-                binary(op, state.of(left), lanes(left), lanes(right), into);
-            }
-            Op::MulHigh { to, left, right } => {
-                let of = state.of(to);
-                pairs(lanes(left), lanes(right), into, |a, b| arithmetic::mul_high(of, a, b));
-            }
-            Op::Fma { to, a, b, c } => {
-                let (of, [a, b, c]) = (state.of(to), [a, b, c].map(lanes));
-                (0..32).for_each(|lane| into[lane] = arithmetic::fma(of, a[lane], b[lane], c[lane]));
-            }
-            Op::Select { when, yes, no, .. } => {
-                let [when, yes, no] = [when, yes, no].map(lanes);
-                (0..32).for_each(|lane| into[lane] = if when[lane] != 0 { yes[lane] } else { no[lane] });
-            }
-            Op::Cast { to, of } => cast(state.of(of), state.of(to), lanes(of), into),
-            _ => return false,
+            _ => return super::values(state.body, op, |register| self.lanes(register, word), into),
         }
         true
     }
@@ -353,46 +330,6 @@ impl<V: Views> Together<'_, V> {
     }
 }
 
-#[inline(always)]
-fn each(a: &Lanes, into: &mut Lanes, of: impl Fn(u64) -> u64) {
-    (0..32).for_each(|lane| into[lane] = of(a[lane]));
-}
-
-#[inline(always)]
-fn pairs(a: &Lanes, b: &Lanes, into: &mut Lanes, of: impl Fn(u64, u64) -> u64) {
-    (0..32).for_each(|lane| into[lane] = of(a[lane], b[lane]));
-}
-
-fn binary(op: Binary, of: Type, a: &Lanes, b: &Lanes, into: &mut Lanes) {
-    macro_rules! number {
-        ($method:ident) => {
-            by_type!(of, T => pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value()))
-        };
-    }
-    macro_rules! integer {
-        ($method:ident) => {
-            by_integer!(of, T => {
-                pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value());
-            }, _ => {})
-        };
-    }
-    macro_rules! comparison {
-        ($operator:tt) => {
-            by_type!(of, T => pairs(a, b, into, |a, b| u64::from(T::from_value(a) $operator T::from_value(b))))
-        };
-    }
-    by_binary!(op, number, integer, comparison);
-}
-
-fn cast(from: Type, to: Type, a: &Lanes, into: &mut Lanes) {
-    if to.is_float() || from.is_float() {
-        return each(a, into, |a| arithmetic::cast(from, to, a));
-    }
-    // Convert through `i128`, which holds every integer, to extend by the sign of the source type.
-    let mask = to.mask();
-    by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Interpreter, Slices};
@@ -401,7 +338,7 @@ mod tests {
     #[test]
     fn items_that_may_wait_for_one_another_run_alone() {
         use crate::expr::Geometry;
-        use crate::kernel::{ArrayDecl, Kernel, Memory, Place, Rmw, Scope, ViewDecl};
+        use crate::kernel::{ArrayDecl, Binary, Kernel, Memory, Place, Rmw, Scope, Type, ViewDecl};
         let [zero, one, seen, ticket] = [0, 1, 2, 4].map(Reg);
         let of = Memory::Value(Type::U64);
         let place = Place::Array { array: 0, at: zero };

@@ -12,8 +12,8 @@ mod vectors;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
-use backend_api::expr::{Instruction, Task, Type, Value};
-use backend_api::kernel::Function;
+use backend_api::expr::{Task, Type, Value};
+use backend_api::kernel::{Function, Op, Reg};
 
 use self::vectors::Rows;
 use super::shape::Shape;
@@ -35,7 +35,7 @@ pub(super) const SPACE_BYTES: usize = 344;
 pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     let mut out = String::with_capacity(text.len() + (16 << 10));
     let (mut entry, mut skipping) = ("", false);
-    let functions = functions(shape);
+    let functions = shape.functions();
     for line in text.trim_end_matches('\0').lines() {
         if let Some(rest) = line.strip_prefix(".visible .entry ") {
             entry = rest.trim_end_matches('(');
@@ -70,22 +70,17 @@ pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
     out
 }
 
-/// Distinct functions that a shape calls.
-fn functions(shape: &Shape) -> Vec<&Function> {
-    let mut functions: Vec<&Function> = Vec::new();
-    for instruction in shape.instructions.iter() {
-        if let Instruction::Call { function, .. } = instruction
-            && !functions.contains(&function)
-        {
-            functions.push(function);
-        }
-    }
-    functions
-}
-
 /// Name of a function in PTX.
 fn called(number: usize) -> String {
     format!("call_{number}")
+}
+
+/// Register of a value of element `k`. All elements share the registers of literals.
+fn name(shape: &Shape, value: Reg, k: u64) -> String {
+    match shape.ops[value.at()] {
+        Op::Literal { .. } => format!("c{}", value.0),
+        _ => format!("v{}_{k}", value.0),
+    }
 }
 
 /// A text under construction.
@@ -116,7 +111,7 @@ impl DerefMut for Code<'_> {
 
 impl<'a> Code<'a> {
     fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
-        Self { shape, entry, step, rows: None, functions: functions(shape), text: Text::default() }
+        Self { shape, entry, step, rows: None, functions: shape.functions(), text: Text::default() }
     }
 
     fn finish(self) -> String {
@@ -128,12 +123,9 @@ impl<'a> Code<'a> {
         self.rows.map_or(k * self.step, |rows| rows.offset(k))
     }
 
-    /// Register of a value of element `k`. All elements share the registers of literals.
+    /// Register of a value of element `k`.
     fn name(&self, value: Value, k: u64) -> String {
-        match self.shape.instructions[value.at()] {
-            Instruction::Literal { .. } => format!("c{}", value.0),
-            _ => format!("v{}_{k}", value.0),
-        }
+        name(self.shape, value.into(), k)
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
@@ -203,9 +195,9 @@ impl<'a> Code<'a> {
     }
 
     fn literals(&mut self) {
-        for (at, instruction) in self.shape.instructions.iter().enumerate() {
-            let Instruction::Literal { of, bits } = *instruction else { continue };
-            let name = format!("c{at}");
+        for (at, op) in self.shape.ops.iter().enumerate() {
+            let Op::Literal { bits, .. } = *op else { continue };
+            let (of, name) = (self.shape.types[at], format!("c{at}"));
             let parameter = self.shape.literals[at];
             self.declare(register(of), &name);
             match parameter {
@@ -228,17 +220,23 @@ impl<'a> Code<'a> {
         }
     }
 
+    /// Returns the needed fields: for each the value, the source, the offset and the type.
+    fn fields(&self) -> Vec<(usize, usize, u32, Type)> {
+        let ops = self.shape.ops.iter().enumerate().filter(|(at, _)| self.shape.needed[*at]);
+        let field = |(at, op): (usize, &Op)| match *op {
+            Op::Load { view, offset, of, .. } => Some((at, usize::from(view), offset, of.value())),
+            _ => None,
+        };
+        ops.filter_map(field).collect()
+    }
+
     /// Loads the fields of all elements.
     fn loads(&mut self) {
         for k in 0..EACH {
-            for (at, instruction) in self.shape.instructions.iter().enumerate() {
-                if let Instruction::Field { source, offset, of } = *instruction
-                    && self.shape.needed[at]
-                {
-                    let name = format!("v{at}_{k}");
-                    self.declare(register(of), &name);
-                    self.load(&name, usize::from(source), offset, of, k);
-                }
+            for (at, source, offset, of) in self.fields() {
+                let name = format!("v{at}_{k}");
+                self.declare(register(of), &name);
+                self.load(&name, source, offset, of, k);
             }
         }
     }
@@ -277,50 +275,29 @@ impl<'a> Code<'a> {
         self.text.store(of, &name, &format!("@{kept} "), (&at, to), align);
     }
 
-    /// Computes all instructions of element `k` except its fields.
+    /// Computes all operations of element `k` except its fields.
     fn compute(&mut self, first: &str, k: u64) {
-        for at in 0..self.shape.instructions.len() {
-            let (instruction, of) = (&self.shape.instructions[at], self.shape.types[at]);
-            let is_there = matches!(instruction, Instruction::Field { .. } | Instruction::Literal { .. });
-            if !self.shape.needed[at] || is_there {
+        let shape = self.shape;
+        for (at, op) in shape.ops.iter().enumerate() {
+            if !shape.needed[at] || matches!(op, Op::Load { .. } | Op::Literal { .. }) {
                 continue;
             }
-            let name = format!("v{at}_{k}");
-            self.declare(register(of), &name);
-            match *instruction {
-                Instruction::Field { .. } | Instruction::Literal { .. } => {}
-                Instruction::Index => self.index(&name, first, k),
-                Instruction::Unary { op, of: a } => {
-                    let a = self.name(a, k);
-                    self.unary(op, of, &name, &a);
-                }
-                Instruction::Binary { op, left, right } => {
-                    let [a, b] = [left, right].map(|value| self.name(value, k));
-                    self.text.binary(op, self.shape.of(left), &name, &a, &b);
-                }
-                Instruction::Select { condition, yes, no } => {
-                    let [p, a, b] = [condition, yes, no].map(|value| self.name(value, k));
-                    self.select(of, &name, [&p, &a, &b]);
-                }
-                Instruction::Cast { of: a, to } => {
-                    let from = self.name(a, k);
-                    self.text.cast(self.shape.of(a), to, &name, &from);
-                }
-                Instruction::Fma { a, b, c } => {
-                    let [a, b, c] = [a, b, c].map(|value| self.name(value, k));
-                    emit!(self, "fma.rn.{} {name}, {a}, {b}, {c}", suffix(of));
-                }
-                Instruction::Call { ref function, ref arguments } => {
-                    self.call(function, arguments, &name, of, k)
-                }
+            let (of, to) = (shape.types[at], format!("v{at}_{k}"));
+            self.declare(register(of), &to);
+            if self.value(op, &to, |value| shape.types[value.at()], |value| name(shape, value, k)) {
+                continue;
+            }
+            match op {
+                Op::Call { function, arguments, .. } => self.call(function, arguments, &to, of, k),
+                _ => self.index(&to, first, k),
             }
         }
     }
 
     /// Calls a function for element `k` if the element exists: with undefined registers it might not return.
-    fn call(&mut self, function: &Function, arguments: &[Value], name: &str, of: Type, k: u64) {
-        let arguments: Vec<(Type, String)> =
-            arguments.iter().map(|value| (self.shape.of(*value), self.name(*value, k))).collect();
+    fn call(&mut self, function: &Function, arguments: &[Reg], name: &str, of: Type, k: u64) {
+        let argument = |value: &Reg| (self.shape.types[value.at()], self::name(self.shape, *value, k));
+        let arguments: Vec<(Type, String)> = arguments.iter().map(argument).collect();
         let number = self.functions.iter().position(|known| *known == function).unwrap_or(0);
         self.literal(of, name, 0);
         self.temporaries += 1;

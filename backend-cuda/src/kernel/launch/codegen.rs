@@ -627,6 +627,10 @@ impl<'a> Writer<'a> {
 
     /// Writes an operation whose result goes to the register `name`.
     fn step(&mut self, site: u32, op: &Op, name: &str) {
+        let body = self.body;
+        if self.text.value(op, name, |register| body.registers[register.at()], r) {
+            return;
+        }
         match *op {
             Op::Literal { to, bits } => self.text.literal(self.of(to), name, bits),
             Op::Param { to, number } => {
@@ -638,21 +642,6 @@ impl<'a> Writer<'a> {
                 self.text.parameter(self.of(to), name, &place);
             }
             Op::Builtin { what, .. } => self.place_of_item(what, name),
-            Op::Copy { to, of } => emit!(self.text, "mov.{} {name}, {}", register(self.of(to)), r(of)),
-            Op::Unary { op, of, .. } => self.text.unary(op, self.of(of), name, &r(of)),
-            Op::Binary { op, left, right, .. } => {
-                self.text.binary(op, self.of(left), name, &r(left), &r(right));
-            }
-            Op::MulHigh { to, left, right } => self.text.mul_high(self.of(to), name, &r(left), &r(right)),
-            Op::Fma { to, a, b, c } => {
-                let of = memory_suffix(self.of(to));
-                emit!(self.text, "fma.rn.{of} {name}, {}, {}, {}", r(a), r(b), r(c));
-            }
-            Op::Select { to, when, yes, no } => {
-                self.text.select(self.of(to), name, [&r(when), &r(yes), &r(no)]);
-            }
-            Op::Cast { to, of } => self.text.cast(self.of(of), self.of(to), name, &r(of)),
-            Op::Bits { to, of } => self.text.as_bits(self.of(to), name, &r(of)),
             Op::Load { view, at, offset, of, .. } => self.load(site, name, (view, at), offset, of),
             Op::Store { view, at, offset, of, value } => self.store(site, (view, at), offset, of, value),
             Op::Lookup { table, at, .. } => self.lookup(site, name, usize::from(table), at),
@@ -671,8 +660,9 @@ impl<'a> Writer<'a> {
             Op::PrivateAlloc { bytes, .. } => self.take(site, name, bytes),
             Op::PrivateLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
             Op::PrivateStore { at, value } => self.store_taken(site, at, value),
-            // `code` translates operations with nested code.
-            Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {}
+            // `Text::value` writes operations on values, and `code` operations with nested code. Kernels have
+            // no calls.
+            _ => {}
         }
     }
 

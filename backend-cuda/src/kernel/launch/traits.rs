@@ -93,16 +93,8 @@ impl Traits {
                     let view = usize::from(view);
                     views[view].add(known[at.at()], body.views[view].access, offset, of);
                 }
-                Op::Literal { .. }
-                | Op::Param { .. }
-                | Op::Copy { .. }
-                | Op::Unary { .. }
-                | Op::Binary { .. }
-                | Op::MulHigh { .. }
-                | Op::Fma { .. }
-                | Op::Select { .. }
-                | Op::Cast { .. }
-                | Op::Bits { .. } => {}
+                Op::Literal { .. } | Op::Param { .. } => {}
+                _ if op.is_value() => {}
                 _ => is_plain = false,
             }
         });

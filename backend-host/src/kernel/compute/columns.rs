@@ -1,12 +1,12 @@
-//! Instructions of a program on columns of values: plain loops, written for the compiler's vectoriser.
+//! Operations of a program on columns of values: plain loops, written for the compiler's vectoriser.
 
-use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
-use backend_api::kernel::{Report, TimeLimit, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use backend_api::expr::{Binary, Integer, Number, Program, Type, Unary};
+use backend_api::kernel::{Op, Reg, Report, TimeLimit, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use backend_api::{by_binary, by_integer, by_type};
 
 use crate::memory::Passage;
 
-/// The values of one instruction for a block of elements; bools as bytes of 0 and 1.
+/// The values of one operation for a block of elements; bools as bytes of 0 and 1.
 #[derive(Debug, Default)]
 pub(super) struct Column(Passage<u64>);
 
@@ -213,14 +213,14 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
 /// The end of an evaluation because a call of a function has exceeded its time limit.
 #[derive(Debug)]
 pub(super) struct Late {
-    /// Index of the instruction.
+    /// Index of the operation.
     pub at: usize,
     /// The report about the first call that exceeded its limit, if it was in this evaluation: the lane and
     /// the loop.
     pub report: Report,
 }
 
-/// Evaluates the instructions in `needed` that compute. Columns of fields, literals and indices are already
+/// Evaluates the operations in `needed` that compute. Columns of fields, literals and indices are already
 /// filled.
 #[inline(always)]
 fn evaluate_here(
@@ -230,22 +230,22 @@ fn evaluate_here(
     columns: &mut [Column],
     lanes: usize,
 ) -> Result<(), Late> {
-    let of = |value: Value| program.types()[value.at()];
-    for (at, instruction) in program.instructions().iter().enumerate().filter(|(at, _)| needed[*at]) {
+    let types = program.types();
+    let of = |value: Reg| types[value.at()];
+    for (at, op) in program.ops().iter().enumerate().filter(|(at, _)| needed[*at]) {
         let (before, rest) = columns.split_at_mut(at);
-        let (Some(out), get) = (rest.first_mut(), |value: Value| &before[value.at()]) else { return Ok(()) };
-        match *instruction {
-            Instruction::Field { .. } | Instruction::Literal { .. } | Instruction::Index => {}
-            Instruction::Unary { op, of: a } => unary(op, of(a), get(a), out, lanes),
-            Instruction::Binary { op, left, right } => {
+        let (Some(out), get) = (rest.first_mut(), |value: Reg| &before[value.at()]) else { return Ok(()) };
+        match *op {
+            Op::Unary { op, of: a, .. } => unary(op, of(a), get(a), out, lanes),
+            Op::Binary { op, left, right, .. } => {
                 binary(op, of(left), (get(left), get(right)), out, lanes);
             }
-            Instruction::Select { condition, yes, no } => {
-                select(of(yes), get(condition), get(yes), get(no), out, lanes);
+            Op::Select { when, yes, no, .. } => {
+                select(of(yes), get(when), get(yes), get(no), out, lanes);
             }
-            Instruction::Cast { of: a, to } => cast(of(a), to, get(a), out, lanes),
-            Instruction::Fma { a, b, c } => fma(of(a), [a, b, c].map(get), out, lanes),
-            Instruction::Call { ref function, ref arguments } => {
+            Op::Cast { of: a, .. } => cast(of(a), types[at], get(a), out, lanes),
+            Op::Fma { a, b, c, .. } => fma(of(a), [a, b, c].map(get), out, lanes),
+            Op::Call { ref function, ref arguments, .. } => {
                 let arguments: Vec<&[u8]> =
                     arguments.iter().map(|value| get(*value).bytes(of(*value), lanes)).collect();
                 let bytes = lanes * function.gives().bytes() as usize;
@@ -255,6 +255,8 @@ fn evaluate_here(
                     return Err(Late { at, report });
                 }
             }
+            // `Load`, `Literal` and `Builtin`: a program has no other operations.
+            _ => {}
         }
     }
     Ok(())

@@ -4,7 +4,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use backend_api::expr::{Instruction, Number, Type, Value};
+use backend_api::expr::{Number, Type};
+use backend_api::kernel::{Op, Reg};
 use backend_api::{Compute, Result};
 
 use super::OPERATION;
@@ -51,14 +52,13 @@ unsafe fn load(from: *const u8) -> __m256i {
 }
 
 impl Numbers {
-    /// Returns the source numbers of an instruction that loads a field, if this module can process them.
-    pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[Place<M>], value: Value) -> Option<Self> {
-        let Instruction::Field { source, offset: 0, of } = compute.program.instructions()[value.at()] else {
-            return None;
-        };
-        let place = &sources[usize::from(source)];
-        let has_shape = matches!(of, Type::F32 | Type::U32 | Type::I32)
-            && compute.sources[usize::from(source)].stride == 4;
+    /// Returns the source numbers of an operation that loads a field, if this module can process them.
+    pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[Place<M>], value: Reg) -> Option<Self> {
+        let Op::Load { view, offset: 0, of, .. } = compute.program.ops()[value.at()] else { return None };
+        let (source, of) = (usize::from(view), of.value());
+        let place = &sources[source];
+        let has_shape =
+            matches!(of, Type::F32 | Type::U32 | Type::I32) && compute.sources[source].stride == 4;
         let has_vectors = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt");
         let address = place.memory.address().filter(|_| has_shape && has_vectors)?;
         Some(Self { of, start: address.wrapping_add(place.offset as usize) })

@@ -1,12 +1,13 @@
 //! Conditions that test whether one number is in an interval.
 
-use backend_api::expr::{Binary, Instruction, Program, Type, Unary, Value};
+use backend_api::expr::{Binary, Program, Type, Unary, Value};
+use backend_api::kernel::{Memory, Op, Reg};
 
 /// An interval of numbers, or its complement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     /// The tested value.
-    pub value: Value,
+    pub value: Reg,
     /// The [keys](Type::key) of its bounds.
     least: u64,
     greatest: u64,
@@ -17,31 +18,30 @@ impl Interval {
     /// Converts a condition that compares one field with literals to an interval; `None` for any other
     /// condition.
     pub fn of(program: &Program, condition: Value) -> Option<Self> {
-        Self::within(program, condition, &mut 64)
+        Self::within(program, condition.into(), &mut 64)
     }
 
     /// The same in at most `steps` steps, because shared subexpressions are visited repeatedly.
-    fn within(program: &Program, condition: Value, steps: &mut u32) -> Option<Self> {
+    fn within(program: &Program, condition: Reg, steps: &mut u32) -> Option<Self> {
         *steps = steps.checked_sub(1)?;
-        match program.instructions()[condition.at()] {
-            Instruction::Unary { op: Unary::Not, of } => {
+        match program.ops()[condition.at()] {
+            Op::Unary { op: Unary::Not, of, .. } => {
                 let interval = Self::within(program, of, steps)?;
                 Some(Self { is_negated: !interval.is_negated, ..interval })
             }
-            Instruction::Binary { op: Binary::And, left, right } => {
+            Op::Binary { op: Binary::And, left, right, .. } => {
                 let (a, b) = (Self::within(program, left, steps)?, Self::within(program, right, steps)?);
-                let field = |interval: &Self| &program.instructions()[interval.value.at()];
-                let fits = !a.is_negated && !b.is_negated && field(&a) == field(&b);
+                let fits =
+                    !a.is_negated && !b.is_negated && field(program, a.value) == field(program, b.value);
                 let both = Self { least: a.least.max(b.least), greatest: a.greatest.min(b.greatest), ..a };
                 fits.then_some(both)
             }
-            Instruction::Binary { op, left, right } => {
-                let literal = |value: Value| match program.instructions()[value.at()] {
-                    Instruction::Literal { bits, .. } => Some(bits),
+            Op::Binary { op, left, right, .. } => {
+                let literal = |value: Reg| match program.ops()[value.at()] {
+                    Op::Literal { bits, .. } => Some(bits),
                     _ => None,
                 };
-                let is_field =
-                    |value: Value| matches!(program.instructions()[value.at()], Instruction::Field { .. });
+                let is_field = |value: Reg| field(program, value).is_some();
                 match (literal(left), literal(right)) {
                     (None, Some(bits)) if is_field(left) => Self::compared(program, op, left, bits, false),
                     (Some(bits), None) if is_field(right) => Self::compared(program, op, right, bits, true),
@@ -53,7 +53,7 @@ impl Interval {
     }
 
     /// `value op literal`, or `literal op value`.
-    fn compared(program: &Program, op: Binary, value: Value, bits: u64, is_swapped: bool) -> Option<Self> {
+    fn compared(program: &Program, op: Binary, value: Reg, bits: u64, is_swapped: bool) -> Option<Self> {
         let of = program.types()[value.at()];
         let [lowest, highest] = ends(of);
         let (key, zero) = (of.key(bits), of.key(0));
@@ -79,6 +79,14 @@ impl Interval {
     /// a bound is a NaN.
     pub fn bounds(&self, of: Type) -> [u64; 2] {
         [self.least, self.greatest].map(|key| of.from_key(key))
+    }
+}
+
+/// The view, offset and type of a field; `None` for any other value.
+fn field(program: &Program, value: Reg) -> Option<(u16, u32, Memory)> {
+    match program.ops()[value.at()] {
+        Op::Load { view, offset, of, .. } => Some((view, offset, of)),
+        _ => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Evaluation of a program: reads its columns from sources, and writes them back.
 
-use backend_api::expr::{Action, Instruction, Store, Type, Value};
-use backend_api::kernel::TimeLimit;
+use backend_api::expr::{Action, Store, Type, Value};
+use backend_api::kernel::{Op, TimeLimit};
 use backend_api::{Compute, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
@@ -62,8 +62,8 @@ impl<'a, M: Storage> Plan<'a, M> {
     /// Keeps the error of a call in a block that begins at an element.
     #[cold]
     fn end(&self, Late { at, report }: &Late, first: u64) -> Error {
-        let instruction = &self.compute.program.instructions()[*at];
-        if let (Instruction::Call { function, .. }, Some(site)) = (instruction, report.loop_over_time()) {
+        let op = &self.compute.program.ops()[*at];
+        if let (Op::Call { function, .. }, Some(site)) = (op, report.loop_over_time()) {
             let element = self.compute.geometry.index(first + report.item);
             *self.late.lock() = Some(function.over_time(site, element));
         }
@@ -97,8 +97,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             let mut column = Column::default();
             if plan.needed[at] {
                 column = Column::new(*of, plan.lanes_max);
-                if let Instruction::Literal { of, bits } = program.instructions()[at] {
-                    column.fill(of, bits);
+                if let Op::Literal { bits, .. } = program.ops()[at] {
+                    column.fill(*of, bits);
                 }
             }
             column
@@ -137,15 +137,15 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     /// Fills the columns of fields and of the index.
     fn load(&mut self, first: u64, lanes: usize) -> Result<()> {
         self.loaded.fill(false);
-        for (at, instruction) in self.plan.compute.program.instructions().iter().enumerate() {
+        for (at, op) in self.plan.compute.program.ops().iter().enumerate() {
             if !self.plan.needed[at] {
                 continue;
             }
-            match *instruction {
-                Instruction::Field { source, offset, of } => {
-                    self.load_field(at, usize::from(source), offset as usize, of, first, lanes)?;
+            match *op {
+                Op::Load { view, offset, of, .. } => {
+                    self.load_field(at, usize::from(view), offset as usize, of.value(), first, lanes)?;
                 }
-                Instruction::Index => {
+                Op::Builtin { .. } => {
                     let geometry = self.plan.compute.geometry;
                     if geometry.first.checked_add(first + lanes as u64).is_none() {
                         let places = self.columns[at].of_mut::<u64>(lanes).iter_mut();
@@ -362,13 +362,13 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
 /// limit.
 fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
     let of_all = TimeLimit::new(std::time::Duration::MAX);
-    let limit = |(one, needed): (&Instruction, &bool)| match one {
-        Instruction::Call { function, .. } if *needed => {
+    let limit = |(op, needed): (&Op, &bool)| match op {
+        Op::Call { function, .. } if *needed => {
             function.time_limit().map(|limit| of_all.with_duration(limit))
         }
         _ => None,
     };
-    compute.program.instructions().iter().zip(needed).map(limit).collect()
+    compute.program.ops().iter().zip(needed).map(limit).collect()
 }
 
 /// Reads fields at a distance of `stride` bytes.

@@ -1,6 +1,6 @@
 //! Version of `fused` without vector registers: it handles no computation.
 
-use backend_api::expr::Value;
+use backend_api::kernel::Reg;
 use backend_api::{Compute, Result};
 
 use super::interval::Interval;
@@ -15,7 +15,7 @@ pub(super) enum Numbers {}
 
 #[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "same signature as in `fused`")]
 impl Numbers {
-    pub fn new<M: Storage>(_: &Compute<'_>, _: &[Place<M>], _: Value) -> Option<Self> {
+    pub fn new<M: Storage>(_: &Compute<'_>, _: &[Place<M>], _: Reg) -> Option<Self> {
         None
     }
 

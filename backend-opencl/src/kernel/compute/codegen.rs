@@ -1,22 +1,13 @@
-//! Translation of programs to OpenCL C.
-//!
-//! The text leaves no arithmetic to the compiler's choice. Integers are computed unsigned and reinterpreted,
-//! because a conversion of an out-of-range number to a signed type is implementation-defined (C99, 6.3.1.3).
-//! Division is guarded. Multiplication and addition are never fused. Conversions name their rounding, and
-//! conversions of floats to integers saturate. Minimum and maximum are comparisons, because `fmin` leaves
-//! zeros and signalling NaNs unspecified. Quotients of `f32` are rounded correctly: see
-//! `crate::kernel::Division`.
-//!
-//! Two properties depend on the device, as the documentation of the crate says: subnormal `f32`
-//! (`CL_FP_DENORM`), and rounding in the embedded profile (`CL_FP_ROUND_TO_NEAREST`).
+//! Translation of programs to OpenCL C. The arithmetic is that of [`text`](crate::kernel::text).
 
 use std::fmt::Write;
 
 use backend_api::Compute;
-use backend_api::expr::{Binary, Instruction, Specialization, Store, Task, Type, Unary, Value};
-use backend_api::kernel::Function;
+use backend_api::expr::{Specialization, Store, Task, Type};
+use backend_api::kernel::{Function, Op, Reg};
 
 use crate::kernel::launch::codegen::{called, function};
+use crate::kernel::text::{from_bits, index, name, value_of};
 
 /// Maximal number of literals as parameters, so that programs with other literals share their kernels.
 pub(super) const LITERALS_MAX: usize = 16;
@@ -30,43 +21,6 @@ pub(super) struct Shape {
     layouts: Vec<(u64, u64)>,
     /// For each distinct function, true if its loops read a clock.
     is_limited: Vec<bool>,
-}
-
-/// Name of a type in OpenCL C.
-pub(in crate::kernel) fn name(of: Type) -> &'static str {
-    match of {
-        Type::Bool | Type::U32 => "uint",
-        Type::U8 => "uchar",
-        Type::U16 => "ushort",
-        Type::U64 => "ulong",
-        Type::I8 => "char",
-        Type::I16 => "short",
-        Type::I32 => "int",
-        Type::I64 => "long",
-        Type::F32 => "float",
-        Type::F64 => "double",
-    }
-}
-
-/// Unsigned type of a length.
-pub(in crate::kernel) fn unsigned_name(bytes: u32) -> &'static str {
-    match bytes {
-        1 => "uchar",
-        2 => "ushort",
-        4 => "uint",
-        _ => "ulong",
-    }
-}
-
-/// Unsigned type for computations with integers of a type.
-fn unsigned(of: Type) -> &'static str {
-    if of.bytes() == 8 { "ulong" } else { "uint" }
-}
-
-/// Converts an unsigned number to an integer type: its low bits.
-pub(in crate::kernel) fn whole(of: Type, unsigned: &str) -> String {
-    let name = name(of);
-    if of.is_signed() { format!("as_{name}((u{name})({unsigned}))") } else { format!("({name})({unsigned})") }
 }
 
 impl Shape {
@@ -83,44 +37,30 @@ impl Shape {
         let layouts = compute.sources.iter().map(layout).collect();
         let mut shape = Self { program, literals_used: literals.len(), layouts, is_limited: Vec::new() };
         let is_limited = |function: &&Function| has_clock && function.time_limit().is_some();
-        shape.is_limited = shape.functions().iter().map(is_limited).collect();
+        shape.is_limited = shape.program.functions().iter().map(is_limited).collect();
         (shape, literals)
     }
 
     /// Returns true if the code needs `double`, which some devices lack.
     pub fn needs_doubles(&self) -> bool {
-        let Specialization { instructions, types, needed, task, .. } = &self.program;
-        let calls_doubles = |one: &Instruction| matches!(one, Instruction::Call { function, .. } if function.kernel().needs().f64);
+        let Specialization { types, needed, task, .. } = &self.program;
         let sums_floats =
             |task: &Task| matches!(*task, Task::Sum { value, .. } if self.program.of(value).is_float());
         types.iter().zip(needed).any(|(of, needed)| *needed && *of == Type::F64)
             || sums_floats(task)
-            || instructions.iter().any(calls_doubles)
+            || self.program.functions().iter().any(|function| function.kernel().needs().f64)
     }
 
     /// The functions whose loops read a clock, each with its index.
     pub fn limited(&self) -> Vec<(usize, &Function)> {
-        let functions = self.functions().into_iter().enumerate();
+        let functions = self.program.functions().into_iter().enumerate();
         functions.filter(|(number, _)| self.is_limited[*number]).collect()
-    }
-
-    /// Distinct functions that it calls.
-    fn functions(&self) -> Vec<&Function> {
-        let mut functions: Vec<&Function> = Vec::new();
-        for instruction in &self.program.instructions {
-            if let Instruction::Call { function, .. } = instruction
-                && !functions.contains(&function)
-            {
-                functions.push(function);
-            }
-        }
-        functions
     }
 
     /// The generated OpenCL C, which comes before the text of `kernels/compute.cl`.
     pub fn text(&self) -> String {
         let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
-        let functions = self.functions();
+        let functions = self.program.functions();
         for (number, of) in functions.iter().enumerate() {
             text.push_str(&function(number, of, self.is_limited[number]));
         }
@@ -176,9 +116,9 @@ impl Shape {
             Some(_) => "static inline void store(SOURCES, ulong i) {".into(),
             None => "static inline bool evaluate(SOURCES, ulong i, VALUE *value) {".into(),
         });
-        let Specialization { instructions, types, needed, .. } = &self.program;
-        for (at, instruction) in instructions.iter().enumerate().filter(|(at, _)| needed[*at]) {
-            let expression = self.expression(at, instruction, &functions);
+        let Specialization { ops, types, needed, .. } = &self.program;
+        for (at, op) in ops.iter().enumerate().filter(|(at, _)| needed[*at]) {
+            let expression = self.expression(at, op, &functions);
             line(format!("    {} v{at} = {expression};", name(types[at])));
         }
         let kept = filter.map_or("1".into(), |filter| format!("v{}", filter.0));
@@ -205,39 +145,25 @@ impl Shape {
         text
     }
 
-    fn expression(&self, at: usize, instruction: &Instruction, functions: &[&Function]) -> String {
-        let v = |value: Value| format!("v{}", value.0);
-        match *instruction {
-            Instruction::Field { source, offset, of } => self.load(usize::from(source), offset, of),
-            Instruction::Literal { of, bits } => {
-                let bits = self.program.literals[at]
-                    .map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
-                match of {
-                    Type::F32 => format!("as_float((uint){bits})"),
-                    Type::F64 => format!("as_double({bits})"),
-                    of => whole(of, &bits),
-                }
+    fn expression(&self, at: usize, op: &Op, functions: &[&Function]) -> String {
+        let Specialization { types, literals, page_len, channels, .. } = &self.program;
+        let v = |value: Reg| format!("v{}", value.0);
+        match *op {
+            Op::Load { view, offset, of, .. } => self.load(usize::from(view), offset, of.value()),
+            Op::Literal { bits, .. } => {
+                let bits = literals[at].map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
+                from_bits(types[at], &bits)
             }
-            Instruction::Index => {
-                let Specialization { page_len, channels, .. } = self.program;
-                format!(
-                    "((first + i) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + i) % {page_len}ul"
-                )
-            }
-            Instruction::Unary { op, of: a } => unary(op, self.program.of(a), &v(a)),
-            Instruction::Binary { op, left, right } => binary(op, self.program.of(left), &v(left), &v(right)),
-            Instruction::Select { condition, yes, no } => {
-                format!("{} ? {} : {}", v(condition), v(yes), v(no))
-            }
-            Instruction::Cast { of: a, to } => cast(self.program.of(a), to, &v(a)),
-            Instruction::Fma { a, b, c } => format!("fma({}, {}, {})", v(a), v(b), v(c)),
-            Instruction::Call { ref function, ref arguments } => {
+            Op::Call { ref function, ref arguments, .. } => {
                 let number = functions.iter().position(|known| *known == function).unwrap_or(0);
                 let mut arguments: Vec<String> = arguments.iter().map(|value| v(*value)).collect();
                 if self.is_limited.get(number) == Some(&true) {
                     arguments.push(format!("late, ticks, limit{number}, first + i"));
                 }
                 format!("{}({})", called(number), arguments.join(", "))
+            }
+            _ => {
+                value_of(op, |value| types[value.at()], v).unwrap_or_else(|| index("i", *page_len, *channels))
             }
         }
     }
@@ -268,102 +194,6 @@ impl Shape {
         }
         let bytes = of.bytes();
         format!("    vstore{bytes}(as_uchar{bytes}(v{value}), 0, {place});")
-    }
-}
-
-pub(in crate::kernel) fn unary(op: Unary, of: Type, a: &str) -> String {
-    let (name, unsigned) = (name(of), unsigned(of));
-    let own = unsigned_name(of.bytes());
-    // `ctz` needs OpenCL 2.0; the number of trailing zeros equals the number of bits in `~a & (a - 1)`.
-    let count = |bits: String| whole(of, &format!("(uint){bits}"));
-    // PoCL (3.1) converts to an integer and back, which is undefined for a constant NaN or a large constant.
-    // Larger numbers than this are whole.
-    let whole_from = if of == Type::F32 { "8388608.0f" } else { "4503599627370496.0" };
-    let round = |how: &str| format!("fabs({a}) < {whole_from} ? {how}({a}) : {a}");
-    match op {
-        Unary::Not if of == Type::Bool => format!("!{a}"),
-        Unary::Not => format!("({name})~{a}"),
-        Unary::Neg if of.is_float() => format!("-{a}"),
-        Unary::Neg => whole(of, &format!("0 - ({unsigned}){a}")),
-        Unary::Abs if of.is_float() => format!("fabs({a})"),
-        Unary::Abs if of.is_signed() => {
-            format!("{a} < 0 ? {} : {a}", whole(of, &format!("0 - ({unsigned}){a}")))
-        }
-        Unary::Abs => a.into(),
-        Unary::Sqrt if of == Type::F32 => format!("root({a})"),
-        Unary::Sqrt => format!("sqrt({a})"),
-        Unary::Floor => round("floor"),
-        Unary::Ceil => round("ceil"),
-        Unary::Trunc => round("trunc"),
-        Unary::RoundEven => round("rint"),
-        Unary::CountOnes => count(format!("popcount(({own}){a})")),
-        Unary::LeadingZeros => count(format!("clz(({own}){a})")),
-        Unary::TrailingZeros => count(format!("popcount(({own})(~({own}){a} & (({own}){a} - 1)))")),
-        // Standard functions, whose error OpenCL bounds; the errors of native ones are unspecified.
-        Unary::ApproxExp2 => format!("exp2({a})"),
-        Unary::ApproxLog2 => format!("log2({a})"),
-        Unary::ApproxSin => format!("sin({a})"),
-        Unary::ApproxCos => format!("cos({a})"),
-        Unary::ApproxRsqrt => format!("rsqrt({a})"),
-        Unary::FromF16 => format!("half_to_float({a})"),
-        Unary::ToF16 => format!("float_to_half({a})"),
-        Unary::FromBf16 => format!("as_float((uint){a} << 16)"),
-        Unary::ToBf16 => format!("float_to_bfloat({a})"),
-        Unary::ReverseBits => {
-            let up = 64 - 8 * of.bytes();
-            format!("as_{name}(({own})(reversed((ulong)({own}){a}) >> {up}))")
-        }
-    }
-}
-
-pub(in crate::kernel) fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
-    let (name, unsigned) = (name(of), unsigned(of));
-    let bits = 8 * of.bytes() - 1;
-    let integers = |operator: &str| whole(of, &format!("({unsigned}){a} {operator} ({unsigned}){b}"));
-    match op {
-        Binary::Add if of.is_float() => format!("{a} + {b}"),
-        Binary::Sub if of.is_float() => format!("{a} - {b}"),
-        Binary::Mul if of.is_float() => format!("{a} * {b}"),
-        Binary::Div if of == Type::F32 => format!("quotient({a}, {b})"),
-        Binary::Div if of == Type::F64 => format!("{a} / {b}"),
-        Binary::Add => integers("+"),
-        Binary::Sub => integers("-"),
-        Binary::Mul => integers("*"),
-        Binary::Div if of.is_signed() => {
-            let negative = whole(of, &format!("0 - ({unsigned}){a}"));
-            format!("{b} == 0 ? ({name})0 : {b} == -1 ? {negative} : ({name})({a} / {b})")
-        }
-        Binary::Div => format!("{b} == 0 ? ({name})0 : ({name})({a} / {b})"),
-        Binary::Rem if of.is_signed() => {
-            format!("{b} == 0 ? {a} : {b} == -1 ? ({name})0 : ({name})({a} % {b})")
-        }
-        Binary::Rem => format!("{b} == 0 ? {a} : ({name})({a} % {b})"),
-        Binary::Min if of.is_float() => format!("({a} < {b} || {b} != {b}) ? {a} : {b}"),
-        Binary::Max if of.is_float() => format!("({a} > {b} || {b} != {b}) ? {a} : {b}"),
-        Binary::Min => format!("{a} < {b} ? {a} : {b}"),
-        Binary::Max => format!("{a} > {b} ? {a} : {b}"),
-        Binary::And => format!("({name})({a} & {b})"),
-        Binary::Or => format!("({name})({a} | {b})"),
-        Binary::Xor => format!("({name})({a} ^ {b})"),
-        Binary::Shl => whole(of, &format!("({unsigned}){a} << (({unsigned}){b} & {bits})")),
-        Binary::Shr => format!("({name})({a} >> (({unsigned}){b} & {bits}))"),
-        Binary::Eq => format!("{a} == {b}"),
-        Binary::Ne => format!("{a} != {b}"),
-        Binary::Lt => format!("{a} < {b}"),
-        Binary::Le => format!("{a} <= {b}"),
-    }
-}
-
-pub(in crate::kernel) fn cast(from: Type, to: Type, a: &str) -> String {
-    let name = name(to);
-    if from == to || (from == Type::F32 && to == Type::F64) {
-        format!("({name}){a}")
-    } else if to.is_float() {
-        format!("convert_{name}_rte({a})")
-    } else if from.is_float() {
-        format!("{a} != {a} ? ({name})0 : convert_{name}_sat({a})")
-    } else {
-        whole(to, a)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Translation of kernels to OpenCL C.
 //!
 //! Registers are variables, loops are `for (;;)`, and a jump out of more than the innermost loop is a forward
-//! `goto`. Arithmetic is that of expressions: see `compute::codegen`.
+//! `goto`. Arithmetic is that of expressions: see [`text`](crate::kernel::text).
 //!
 //! Buffers have no addresses that could be stored in memory. So the pieces of a view's buffers are arguments,
 //! and an access selects its piece by comparisons. A field that may cross two pieces is accessed byte by
@@ -21,7 +21,7 @@ use backend_api::kernel::{
 };
 
 use self::split::{Region, Split};
-use crate::kernel::compute::codegen::{binary, cast, name, unary, unsigned_name, whole};
+use crate::kernel::text::{binary, from_bits, index, name, to_bits, unsigned_name, value_of};
 
 /// Key of a kernel's code; all other properties are arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,20 +157,6 @@ struct Writer<'a> {
     region: Option<Region>,
     /// Number of the function, if it is not a kernel.
     function: Option<usize>,
-}
-
-/// Converts bits, an unsigned expression, to a value of a type.
-fn from_bits(of: Type, bits: &str) -> String {
-    match of {
-        Type::F32 => format!("as_float((uint)({bits}))"),
-        Type::F64 => format!("as_double((ulong)({bits}))"),
-        of => whole(of, bits),
-    }
-}
-
-/// Converts a value to unsigned bits of the same width.
-fn to_bits(of: Type, value: &str) -> String {
-    format!("as_{}({value})", unsigned_name(of.bytes()))
 }
 
 /// Length of the values that lanes exchange, if they do.
@@ -536,12 +522,7 @@ impl<'a> Writer<'a> {
             Op::Param { number, .. } if self.function.is_some() => format!("p{number}"),
             Op::Param { to, number } => from_bits(self.of(to), &format!("p{number}")),
             Op::Builtin { what, .. } => match what {
-                Builtin::Index => {
-                    let Shape { page_len, channels, .. } = self.shape;
-                    format!(
-                        "((first + item) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + item) % {page_len}ul"
-                    )
-                }
+                Builtin::Index => index("item", self.shape.page_len, self.shape.channels),
                 Builtin::Live if self.body.group_len.is_none() => "1u".into(),
                 Builtin::Live => "live".into(),
                 Builtin::Item => "item".into(),
@@ -549,14 +530,6 @@ impl<'a> Writer<'a> {
                 Builtin::Group => "group".into(),
                 Builtin::Groups => "groups".into(),
             },
-            Op::Copy { of, .. } => r(of),
-            Op::Unary { op, of, .. } => unary(op, self.of(of), &r(of)),
-            Op::Binary { op, left, right, .. } => binary(op, self.of(left), &r(left), &r(right)),
-            Op::MulHigh { left, right, .. } => format!("mul_hi({}, {})", r(left), r(right)),
-            Op::Fma { a, b, c, .. } => format!("fma({}, {}, {})", r(a), r(b), r(c)),
-            Op::Select { when, yes, no, .. } => format!("{} ? {} : {}", r(when), r(yes), r(no)),
-            Op::Cast { to, of } => cast(self.of(of), self.of(to), &r(of)),
-            Op::Bits { to, of } => format!("as_{}({})", name(self.of(to)), r(of)),
             Op::Load { to, view, at, offset, of } => {
                 return self.load(site, to, (view, at), offset, of);
             }
@@ -601,10 +574,11 @@ impl<'a> Writer<'a> {
                 let then = [format!("{place} = {};", to_bits(of, &r(value)))];
                 return self.checked(&in_private_heap(of, &at), &then, (site, &at, None));
             }
-            // `code` translates these operations.
-            Op::If { .. } | Op::Block { .. } | Op::Loop { .. } | Op::Break { .. } | Op::Continue { .. } => {
-                return;
-            }
+            // `code` translates operations with nested code, and kernels have no calls.
+            _ => match value_of(op, |register| self.of(register), r) {
+                Some(value) => value,
+                None => return,
+            },
         };
         if let Some(to) = op.written() {
             self.line(&format!("{} = {value};", r(to)));

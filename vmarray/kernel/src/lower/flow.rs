@@ -233,17 +233,9 @@ impl Lower {
     /// True if code can run speculatively at little cost.
     fn is_harmless(&self, code: &[Op]) -> bool {
         code.len() <= SELECT_MAX
-            && code.iter().all(|op| match op {
-                Op::Unary { to, .. }
-                | Op::Binary { to, .. }
-                | Op::MulHigh { to, .. }
-                | Op::Fma { to, .. }
-                | Op::Select { to, .. }
-                | Op::Cast { to, .. }
-                | Op::Bits { to, .. }
-                | Op::Copy { to, .. } => !self.is_variable[to.at()],
-                _ => false,
-            })
+            && code
+                .iter()
+                .all(|op| op.is_value() && op.written().is_some_and(|to| !self.is_variable[to.at()]))
     }
 
     fn choice(&mut self, of: &'static Expr, arms: &'static [Arm]) -> Result<Value> {

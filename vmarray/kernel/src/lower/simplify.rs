@@ -1,6 +1,6 @@
 //! Simplification of a lowered body.
 
-use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
+use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};
 
 /// Maximum length of an array that becomes registers if only constants index it.
@@ -44,75 +44,6 @@ fn take_marks(code: &mut Vec<Op>, marker: Option<Reg>, site: &mut u32, marks: &m
         }
         true
     });
-}
-
-/// Calls `visit` for each register of an operation itself: first the read ones, then the written one. The
-/// flag marks the written one.
-fn registers(op: &mut Op, visit: &mut impl FnMut(&mut Reg, bool)) {
-    let mut read = |register: &mut Reg| visit(register, false);
-    match op {
-        Op::Copy { of, .. } | Op::Unary { of, .. } | Op::Cast { of, .. } | Op::Bits { of, .. } => read(of),
-        Op::Binary { left, right, .. } | Op::MulHigh { left, right, .. } => {
-            read(left);
-            read(right);
-        }
-        Op::Fma { a, b, c, .. } => {
-            read(a);
-            read(b);
-            read(c);
-        }
-        Op::Select { when, yes, no, .. } => {
-            read(when);
-            read(yes);
-            read(no);
-        }
-        Op::Load { at, .. } | Op::Lookup { at, .. } | Op::Get { at, .. } | Op::PrivateLoad { at, .. } => {
-            read(at)
-        }
-        Op::PrivateAlloc { bytes, .. } => read(bytes),
-        Op::Fail { detail, .. } => read(detail),
-        Op::Store { at, value, .. } | Op::Put { at, value, .. } | Op::PrivateStore { at, value } => {
-            read(at);
-            read(value);
-        }
-        Op::If { when, .. } => read(when),
-        Op::Atomic { op, place, value, .. } => {
-            let (Place::View { at, .. } | Place::Array { at, .. }) = place;
-            read(at);
-            read(value);
-            if let Rmw::CompareExchange { expected } = op {
-                read(expected);
-            }
-        }
-        Op::Subgroup { how, of, .. } => {
-            read(of);
-            if let SubgroupOp::Shuffle { lane } = how {
-                read(lane);
-            }
-        }
-        _ => {}
-    }
-    match op {
-        Op::Literal { to, .. }
-        | Op::Param { to, .. }
-        | Op::Builtin { to, .. }
-        | Op::Copy { to, .. }
-        | Op::Unary { to, .. }
-        | Op::Binary { to, .. }
-        | Op::MulHigh { to, .. }
-        | Op::Fma { to, .. }
-        | Op::Select { to, .. }
-        | Op::Cast { to, .. }
-        | Op::Bits { to, .. }
-        | Op::Load { to, .. }
-        | Op::Lookup { to, .. }
-        | Op::Get { to, .. }
-        | Op::Atomic { to: Some(to), .. }
-        | Op::PrivateAlloc { to, .. }
-        | Op::PrivateLoad { to, .. }
-        | Op::Subgroup { to, .. } => visit(to, true),
-        _ => {}
-    }
 }
 
 /// Calls `visit` for each operation, including nested ones.
@@ -302,7 +233,7 @@ fn replace_copies(body: &mut Body) {
     });
     copies.retain(|to, of| writes[to.at()] == 1 && writes[of.at()] == 1);
     each(&mut body.code, &mut |op| {
-        registers(op, &mut |register, is_written| {
+        op.each_register_mut(|register, is_written| {
             while let Some(of) = copies.get(register).filter(|_| !is_written) {
                 *register = *of;
             }
@@ -422,7 +353,7 @@ fn number_anew(body: &mut Body) {
     let mut types: Vec<Type> = Vec::new();
     let old = std::mem::take(&mut body.registers);
     each(&mut body.code, &mut |op| {
-        registers(op, &mut |register, _| {
+        op.each_register_mut(|register, _| {
             let new = *numbers.entry(*register).or_insert_with(|| {
                 types.push(old[register.at()]);
                 Reg((types.len() - 1) as u32)

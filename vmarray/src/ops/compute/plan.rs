@@ -1,6 +1,7 @@
 //! Translation of conditions and assignments to programs for devices.
 
-use backend_api::expr::{Action, Instruction, Program, Store, Value};
+use backend_api::expr::{Action, Program, Store, Value};
+use backend_api::kernel::Op;
 use backend_api::{Compute, Device, HostSpan, Queue, Request, Ticket};
 
 use crate::base::error::{ErrorKind, Result};
@@ -62,12 +63,12 @@ impl Plan {
 impl Change for Plan {
     fn overwrites(&self, element_bytes: usize) -> bool {
         let values: Vec<Value> = self.stores.iter().map(|store| store.value).collect();
-        let instructions = self.program.instructions().iter().zip(self.program.needed(&values));
-        let reads = |(one, needed)| needed && matches!(one, &Instruction::Field { source: 0, .. });
+        let ops = self.program.ops().iter().zip(self.program.needed(&values));
+        let reads = |(op, needed)| needed && matches!(op, &Op::Load { view: 0, .. });
         let types = self.stores.iter().filter_map(|store| self.program.type_of(store.value));
         // The stores write to different bytes, because devices refuse overlapping stores.
         let written: u64 = types.map(|of| u64::from(of.bytes())).sum();
-        self.filter.is_none() && written == element_bytes as u64 && !instructions.into_iter().any(reads)
+        self.filter.is_none() && written == element_bytes as u64 && !ops.into_iter().any(reads)
     }
 
     fn prepare(&self, device: &dyn Device, run: Run<'_>, _: Option<HostSpan<'_>>) {

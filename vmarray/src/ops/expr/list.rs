@@ -20,7 +20,7 @@ impl Instructions {
     /// Returns the instructions of a program without duplicates, and the place of one of its values among
     /// them.
     pub fn of_program(program: &Program, value: Value) -> (Self, Value) {
-        let (whole, mut list) = (program.instructions().to_vec(), Self::default());
+        let (whole, mut list) = (program.instructions(), Self::default());
         let value = list.append(&Self { instructions: whole, refused: None }, value);
         (list, value)
     }

@@ -12,7 +12,7 @@
 
 use std::fmt::Write;
 
-use backend_api::expr::{Instruction, Store, Task, Type};
+use backend_api::expr::{Store, Task, Type};
 
 use super::{Code, EACH};
 use crate::driver::objects::THREADS;
@@ -39,12 +39,8 @@ impl Code<'_> {
     /// Returns the rows for a kind of code, if rows are faster.
     pub(super) fn rows_of(&self, kind: &str) -> Option<Rows> {
         let shape = self.shape;
-        let mut parts: Vec<(usize, u32, Type)> = Vec::new();
-        for (instruction, _) in shape.instructions.iter().zip(&shape.needed).filter(|(_, needed)| **needed) {
-            if let Instruction::Field { source, offset, of } = *instruction {
-                parts.push((usize::from(source), offset, of));
-            }
-        }
+        let mut parts: Vec<(usize, u32, Type)> =
+            self.fields().into_iter().map(|(_, source, offset, of)| (source, offset, of)).collect();
         // The shortest element length for which access by rows is faster.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
@@ -87,22 +83,16 @@ impl Code<'_> {
 
     /// Loads the fields of all elements.
     pub(super) fn load_rows(&mut self, rows: Rows, left: &str) {
-        let fields: Vec<(usize, usize, Type)> = (self.shape.instructions.iter().enumerate())
-            .filter(|(at, _)| self.shape.needed[*at])
-            .filter_map(|(at, instruction)| match *instruction {
-                Instruction::Field { source, of, .. } => Some((at, usize::from(source), of)),
-                _ => None,
-            })
-            .collect();
-        for (at, _, of) in &fields {
+        let fields = self.fields();
+        for (at, _, _, of) in &fields {
             for k in 0..EACH {
                 self.declare(register(*of), &format!("v{at}_{k}"));
             }
         }
         let (some, all) = self.if_all(left);
         let words: Vec<Vec<String>> =
-            fields.iter().map(|&(_, source, of)| self.load_words(rows, source, of)).collect();
-        for (&(at, _, of), words) in fields.iter().zip(&words) {
+            fields.iter().map(|&(_, source, _, of)| self.load_words(rows, source, of)).collect();
+        for (&(at, _, _, of), words) in fields.iter().zip(&words) {
             let width = u64::from(of.bytes());
             let sign = if of.is_signed() { "s32" } else { "u32" };
             for k in 0..EACH {
@@ -116,7 +106,7 @@ impl Code<'_> {
         }
         emit!(self, "bra {all}");
         let _ = writeln!(self.body, "{some}:");
-        for &(at, source, of) in &fields {
+        for &(at, source, _, of) in &fields {
             for k in 0..EACH {
                 self.load(&format!("v{at}_{k}"), source, 0, of, k);
             }

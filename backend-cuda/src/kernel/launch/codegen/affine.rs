@@ -169,17 +169,9 @@ impl Follower<'_> {
                     (self.known[at.at()] == Some(Known::Literal(0))).then_some(())?;
                     continue;
                 }
-                Op::Literal { .. }
-                | Op::Param { .. }
-                | Op::Builtin { .. }
-                | Op::Copy { .. }
-                | Op::Unary { .. }
-                | Op::Binary { .. }
-                | Op::MulHigh { .. }
-                | Op::Fma { .. }
-                | Op::Select { .. }
-                | Op::Cast { .. }
-                | Op::Bits { .. } => {
+                _ if op.is_value()
+                    || matches!(op, Op::Literal { .. } | Op::Param { .. } | Op::Builtin { .. }) =>
+                {
                     let mut is_loaded = false;
                     op.each_read(|register| is_loaded |= matches!(self.form(register), Form::Loaded));
                     self.lanes.places[site as usize] = !is_loaded;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use backend_api::kernel::{Binary, Body, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
 
 use super::{Writer, changed, r};
-use crate::kernel::compute::codegen::{binary, name};
+use crate::kernel::text::{binary, name};
 
 /// Division of a kernel's code, and the values saved between regions.
 pub(super) struct Split {
