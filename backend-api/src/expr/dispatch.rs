@@ -84,6 +84,63 @@ macro_rules! by_binary {
     };
 }
 
+/// Runs code for an operation on one value of a type. The macro `$one` makes the code from the Rust types of
+/// operand and result, and from a function; `$other` is for operations that the type does not have.
+///
+/// ```
+/// use backend_api::{by_unary, expr::{Number, Type, Unary}};
+/// fn evaluate(op: Unary, of: Type, a: u64) -> u64 {
+///     macro_rules! one {
+///         ($A:ty, $R:ty, $function:expr) => {{
+///             let result: $R = $function(<$A>::from_value(a));
+///             result.to_value()
+///         }};
+///     }
+///     by_unary!(op, of, one, 0)
+/// }
+/// assert_eq!((evaluate(Unary::Neg, Type::I8, 1), evaluate(Unary::CountOnes, Type::U16, 7)), (255, 3));
+/// ```
+#[macro_export]
+macro_rules! by_unary {
+    ($operation:expr, $of:expr, $one:ident, $other:expr) => {{
+        use $crate::expr::{Integer, Number, Type, Unary};
+        let (operation, of): (Unary, Type) = ($operation, $of);
+        match operation {
+            Unary::Neg => $crate::by_type!(of, T => $one!(T, T, Number::negative)),
+            Unary::Abs => $crate::by_type!(of, T => $one!(T, T, Number::absolute)),
+            Unary::Not if of == Type::Bool => $one!(u8, u8, |a: u8| a ^ 1),
+            Unary::Not => $crate::by_integer!(of, T => $one!(T, T, Integer::complement), _ => $other),
+            Unary::Sqrt => $crate::by_unary!(@ of, $one, sqrt),
+            Unary::Floor => $crate::by_unary!(@ of, $one, floor),
+            Unary::Ceil => $crate::by_unary!(@ of, $one, ceil),
+            Unary::Trunc => $crate::by_unary!(@ of, $one, trunc),
+            Unary::RoundEven => $crate::by_unary!(@ of, $one, round_ties_even),
+            Unary::CountOnes => {
+                $crate::by_integer!(of, T => $one!(T, T, |a: T| a.count_ones() as T), _ => $other)
+            }
+            Unary::LeadingZeros => {
+                $crate::by_integer!(of, T => $one!(T, T, |a: T| a.leading_zeros() as T), _ => $other)
+            }
+            Unary::TrailingZeros => {
+                $crate::by_integer!(of, T => $one!(T, T, |a: T| a.trailing_zeros() as T), _ => $other)
+            }
+            Unary::ReverseBits => $crate::by_integer!(of, T => $one!(T, T, T::reverse_bits), _ => $other),
+            Unary::ApproxExp2 => $one!(f32, f32, f32::exp2),
+            Unary::ApproxLog2 => $one!(f32, f32, f32::log2),
+            Unary::ApproxSin => $one!(f32, f32, f32::sin),
+            Unary::ApproxCos => $one!(f32, f32, f32::cos),
+            Unary::ApproxRsqrt => $one!(f32, f32, |a: f32| a.sqrt().recip()),
+            Unary::FromF16 => $one!(u16, f32, $crate::kernel::f16_to_f32),
+            Unary::ToF16 => $one!(f32, u16, $crate::kernel::f32_to_f16),
+            Unary::FromBf16 => $one!(u16, f32, $crate::kernel::bf16_to_f32),
+            Unary::ToBf16 => $one!(f32, u16, $crate::kernel::f32_to_bf16),
+        }
+    }};
+    (@ $of:ident, $one:ident, $function:ident) => {
+        if $of == Type::F32 { $one!(f32, f32, f32::$function) } else { $one!(f64, f64, f64::$function) }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use crate::expr::{Number, Type};

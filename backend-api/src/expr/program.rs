@@ -15,7 +15,9 @@
 //! nothing: the [`Action`](super::Action) of a request is its epilogue, which takes the registers of each item.
 
 use super::{Geometry, Type};
-use crate::kernel::{Access, Body, Builtin, Function, Interpreter, Kernel, Memory, Op, Reg, ViewDecl, Views};
+use crate::kernel::{
+    Access, Body, Builtin, Function, Interpreter, Kernel, Memory, Op, Reg, Slices, ViewDecl, Views,
+};
 use crate::{Error, ErrorKind, Result};
 
 /// The value of an instruction, given by the index of the instruction in the program.
@@ -459,37 +461,20 @@ impl Program {
 /// Evaluates a program for one element. Returns the values of all instructions, in the form of
 /// [`Type`](super::Type). `index` is the element's index, and `elements` its bytes in each source.
 ///
-/// A field reads as 0 if its source is missing or if it ends beyond its element.
+/// # Panics
+/// If a source of the program is missing.
 #[must_use]
 pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u64> {
-    let mut all = Vec::new();
-    let evaluated = program.evaluate(1, Geometry::plain(index), &mut Element(elements), |_, values, _| {
+    let (mut elements, mut all) =
+        (elements.iter().map(|bytes| bytes.to_vec()).collect::<Vec<_>>(), Vec::new());
+    let slices = elements.iter_mut().map(|bytes| (bytes.len().max(1), &mut bytes[..]));
+    let mut views = Slices::new(slices.map(|(stride, bytes)| (bytes, stride)).collect());
+    let evaluated = program.evaluate(1, Geometry::plain(index), &mut views, |_, values, _| {
         all.extend_from_slice(values);
         Ok(())
     });
     evaluated.expect("reads of slices never fail");
     all
-}
-
-/// The bytes of one element in each source.
-struct Element<'a>(&'a [&'a [u8]]);
-
-impl Views for Element<'_> {
-    fn count(&self, view: usize) -> u64 {
-        (view < self.0.len()).into()
-    }
-
-    fn read(&mut self, view: usize, _: u64, offset: u32, to: &mut [u8]) -> Result<()> {
-        match self.0[view].get(offset as usize..).and_then(|rest| rest.get(..to.len())) {
-            Some(field) => to.copy_from_slice(field),
-            None => to.fill(0),
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, _: usize, _: u64, _: u32, _: &[u8]) -> Result<()> {
-        Err(invalid("a program writes to no view".into()))
-    }
 }
 
 /// Declares a field of a view, and all views before it.

@@ -15,70 +15,73 @@
 //! assert_eq!(arithmetic::stored(Memory::F16, float(1.0)), 0x3C00);
 //! ```
 
-use super::{Binary, Memory, Type, Unary, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::{Binary, Memory, Type, Unary, f16_to_f32, f32_to_f16};
 use crate::expr::{Integer, Number};
-use crate::{by_binary, by_integer, by_type};
+use crate::{by_binary, by_integer, by_type, by_unary};
 
 /// Applies an operation to one value of a type.
 #[must_use]
 pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
-    macro_rules! float {
-        ($function:ident) => {
-            match of {
-                Type::F32 => f32::from_value(a).$function().to_value(),
-                _ => f64::from_value(a).$function().to_value(),
-            }
-        };
+    macro_rules! one {
+        ($A:ty, $R:ty, $function:expr) => {{
+            let result: $R = $function(<$A>::from_value(a));
+            result.to_value()
+        }};
     }
-    macro_rules! bits {
-        ($function:ident) => {
-            by_integer!(of, T => u64::from(T::from_value(a).$function()), _ => 0)
-        };
-    }
-    match op {
-        Unary::Neg => by_type!(of, T => T::from_value(a).negative().to_value()),
-        Unary::Abs => by_type!(of, T => T::from_value(a).absolute().to_value()),
-        Unary::Not => by_integer!(of, T => T::from_value(a).complement().to_value() & of.mask(), _ => 0),
-        Unary::Sqrt => float!(sqrt),
-        Unary::Floor => float!(floor),
-        Unary::Ceil => float!(ceil),
-        Unary::Trunc => float!(trunc),
-        Unary::RoundEven => float!(round_ties_even),
-        Unary::CountOnes => bits!(count_ones),
-        Unary::LeadingZeros => bits!(leading_zeros),
-        Unary::TrailingZeros => bits!(trailing_zeros),
-        Unary::ReverseBits => by_integer!(of, T => T::from_value(a).reverse_bits().to_value(), _ => 0),
-        Unary::ApproxExp2 => float!(exp2),
-        Unary::ApproxLog2 => float!(log2),
-        Unary::ApproxSin => float!(sin),
-        Unary::ApproxCos => float!(cos),
-        Unary::ApproxRsqrt => f32::from_value(a).sqrt().recip().to_value(),
-        Unary::FromF16 => f16_to_f32(a as u16).to_value(),
-        Unary::ToF16 => f32_to_f16(f32::from_value(a)).into(),
-        Unary::FromBf16 => bf16_to_f32(a as u16).to_value(),
-        Unary::ToBf16 => f32_to_bf16(f32::from_value(a)).into(),
-    }
+    by_unary!(op, of, one, 0)
 }
 
 /// Applies an operation to two values of a type.
 #[must_use]
 pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
+    let mut result = [0];
+    binary_lanes(op, of, &[a], &[b], &mut result);
+    result[0]
+}
+
+/// Computes a function of the values in `N` lanes.
+#[inline(always)]
+pub(super) fn each<const N: usize>(a: &[u64; N], into: &mut [u64; N], of: impl Fn(u64) -> u64) {
+    (0..N).for_each(|lane| into[lane] = of(a[lane]));
+}
+
+/// Computes a function of two values in each of `N` lanes.
+#[inline(always)]
+pub(super) fn pairs<const N: usize>(
+    a: &[u64; N],
+    b: &[u64; N],
+    into: &mut [u64; N],
+    of: impl Fn(u64, u64) -> u64,
+) {
+    (0..N).for_each(|lane| into[lane] = of(a[lane], b[lane]));
+}
+
+/// Applies an operation to two values in each of `N` lanes.
+pub(super) fn binary_lanes<const N: usize>(
+    op: Binary,
+    of: Type,
+    a: &[u64; N],
+    b: &[u64; N],
+    into: &mut [u64; N],
+) {
     macro_rules! number {
         ($method:ident) => {
-            by_type!(of, T => T::from_value(a).$method(T::from_value(b)).to_value())
+            by_type!(of, T => pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value()))
         };
     }
     macro_rules! integer {
         ($method:ident) => {
-            by_integer!(of, T => T::from_value(a).$method(T::from_value(b)).to_value(), _ => 0)
+            by_integer!(of, T => {
+                pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value());
+            }, _ => {})
         };
     }
     macro_rules! comparison {
         ($operator:tt) => {
-            by_type!(of, T => u64::from(T::from_value(a) $operator T::from_value(b)))
+            by_type!(of, T => pairs(a, b, into, |a, b| u64::from(T::from_value(a) $operator T::from_value(b))))
         };
     }
-    by_binary!(op, number, integer, comparison)
+    by_binary!(op, number, integer, comparison);
 }
 
 /// The upper half of the product of two integers of a type.

@@ -4,13 +4,13 @@ mod group_ops;
 
 use std::ops::Range;
 
-use super::arithmetic::{self, binary};
+use super::arithmetic::{self, binary, binary_lanes, each, pairs};
 use super::{
     Access, Binary, Body, Builtin, Kernel, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
     SubgroupOp, TimeLimit, Type,
 };
-use crate::expr::{Geometry, Integer, Number};
-use crate::{Result, by_binary, by_integer, by_type};
+use crate::expr::{Geometry, Number};
+use crate::{Result, by_integer};
 
 /// Access of the [interpreter](Interpreter) to the memory of a launch's views.
 ///
@@ -830,37 +830,6 @@ fn values<'r, const N: usize>(
         _ => return false,
     }
     true
-}
-
-#[inline(always)]
-fn each<const N: usize>(a: &[u64; N], into: &mut [u64; N], of: impl Fn(u64) -> u64) {
-    (0..N).for_each(|lane| into[lane] = of(a[lane]));
-}
-
-#[inline(always)]
-fn pairs<const N: usize>(a: &[u64; N], b: &[u64; N], into: &mut [u64; N], of: impl Fn(u64, u64) -> u64) {
-    (0..N).for_each(|lane| into[lane] = of(a[lane], b[lane]));
-}
-
-fn binary_lanes<const N: usize>(op: Binary, of: Type, a: &[u64; N], b: &[u64; N], into: &mut [u64; N]) {
-    macro_rules! number {
-        ($method:ident) => {
-            by_type!(of, T => pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value()))
-        };
-    }
-    macro_rules! integer {
-        ($method:ident) => {
-            by_integer!(of, T => {
-                pairs(a, b, into, |a, b| T::from_value(a).$method(T::from_value(b)).to_value());
-            }, _ => {})
-        };
-    }
-    macro_rules! comparison {
-        ($operator:tt) => {
-            by_type!(of, T => pairs(a, b, into, |a, b| u64::from(T::from_value(a) $operator T::from_value(b))))
-        };
-    }
-    by_binary!(op, number, integer, comparison);
 }
 
 fn cast_lanes<const N: usize>(from: Type, to: Type, a: &[u64; N], into: &mut [u64; N]) {

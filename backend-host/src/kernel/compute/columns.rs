@@ -1,8 +1,8 @@
 //! Operations of a program on columns of values: plain loops, written for the compiler's vectoriser.
 
 use backend_api::expr::{Binary, Integer, Number, Program, Type, Unary};
-use backend_api::kernel::{Op, Reg, Report, TimeLimit, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use backend_api::{by_binary, by_integer, by_type};
+use backend_api::kernel::{Op, Reg, Report, TimeLimit};
+use backend_api::{by_binary, by_integer, by_type, by_unary};
 
 use crate::memory::Passage;
 
@@ -90,44 +90,13 @@ fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
 
 #[inline(always)]
 fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
+    macro_rules! column {
+        ($A:ty, $R:ty, $function:expr) => {
+            one::<$A, $R>(a, out, lanes, $function)
+        };
+    }
     // The program was checked, so other types never reach these operations.
-    macro_rules! float {
-        ($method:ident) => {
-            match of {
-                Type::F32 => one(a, out, lanes, f32::$method),
-                _ => one(a, out, lanes, f64::$method),
-            }
-        };
-    }
-    macro_rules! bits {
-        ($method:ident) => {
-            by_integer!(of, T => one(a, out, lanes, |a: T| a.$method() as T), _ => {})
-        };
-    }
-    match op {
-        Unary::Neg => by_type!(of, T => one(a, out, lanes, <T as Number>::negative)),
-        Unary::Abs => by_type!(of, T => one(a, out, lanes, <T as Number>::absolute)),
-        Unary::Not if of == Type::Bool => one(a, out, lanes, |a: u8| a ^ 1),
-        Unary::Not => by_integer!(of, T => one(a, out, lanes, <T as Integer>::complement), _ => {}),
-        Unary::Sqrt => float!(sqrt),
-        Unary::Floor => float!(floor),
-        Unary::Ceil => float!(ceil),
-        Unary::Trunc => float!(trunc),
-        Unary::RoundEven => float!(round_ties_even),
-        Unary::CountOnes => bits!(count_ones),
-        Unary::LeadingZeros => bits!(leading_zeros),
-        Unary::TrailingZeros => bits!(trailing_zeros),
-        Unary::ReverseBits => bits!(reverse_bits),
-        Unary::ApproxExp2 => float!(exp2),
-        Unary::ApproxLog2 => float!(log2),
-        Unary::ApproxSin => float!(sin),
-        Unary::ApproxCos => float!(cos),
-        Unary::ApproxRsqrt => one(a, out, lanes, |a: f32| a.sqrt().recip()),
-        Unary::FromF16 => one(a, out, lanes, f16_to_f32),
-        Unary::ToF16 => one(a, out, lanes, f32_to_f16),
-        Unary::FromBf16 => one(a, out, lanes, bf16_to_f32),
-        Unary::ToBf16 => one(a, out, lanes, f32_to_bf16),
-    }
+    by_unary!(op, of, column, {})
 }
 
 #[inline(always)]
