@@ -604,10 +604,7 @@ impl<'s, V: Views> State<'s, V> {
     /// Runs an operation that leads to the next one. Returns its result for the values of registers, or 0
     /// if it has no target register.
     fn step<'r>(&mut self, item: &mut Item, get: impl Fn(Reg) -> &'r u64, site: u32, op: &Op) -> Result<u64> {
-        let mut value = [0];
-        if values(self.body, op, |register| std::array::from_ref(get(register)), &mut value) {
-            return Ok(value[0]);
-        }
+        let place = |register| std::array::from_ref(get(register));
         let get = |register| *get(register);
         Ok(match *op {
             Op::Literal { bits, .. } => bits,
@@ -656,23 +653,13 @@ impl<'s, V: Views> State<'s, V> {
             Op::Call { ref function, ref arguments, .. } => {
                 function.call(&arguments.iter().map(|argument| get(*argument)).collect::<Vec<_>>())
             }
-            // `values` computes all other operations, and `run` executes operations that change the control
-            // flow.
-            Op::Copy { .. }
-            | Op::Unary { .. }
-            | Op::Binary { .. }
-            | Op::MulHigh { .. }
-            | Op::Fma { .. }
-            | Op::Select { .. }
-            | Op::Cast { .. }
-            | Op::Bits { .. }
-            | Op::If { .. }
-            | Op::Block { .. }
-            | Op::Loop { .. }
-            | Op::Break { .. }
-            | Op::Continue { .. }
-            | Op::Barrier
-            | Op::Subgroup { .. } => 0,
+            // `run` executes operations that change the control flow.
+            _ => {
+                let mut value = [0];
+                let is_value = values(self.body, op, place, &mut value);
+                debug_assert!(is_value, "{op:?} does not lead to the next operation");
+                value[0]
+            }
         })
     }
 

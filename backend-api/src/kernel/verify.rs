@@ -376,13 +376,11 @@ impl Check<'_> {
         if !self.has_calls {
             return Err(self.error("only programs of expressions can call functions, not kernels".into()));
         }
-        let (given, wanted) = (arguments.len(), function.params().len());
-        if given != wanted {
-            let detail = format!("the call has {given} arguments, but the function has {wanted} parameters");
-            return Err(self.error(detail));
+        let given = arguments.iter().map(|argument| self.of(*argument)).collect::<Result<Vec<_>>>()?;
+        if given != function.params() {
+            let wanted = function.params();
+            return Err(self.error(format!("the arguments are {given:?}, but the function takes {wanted:?}")));
         }
-        let mut arguments = arguments.iter().zip(function.params());
-        arguments.try_for_each(|(argument, of)| self.want(*argument, *of))?;
         self.want(to, function.gives())
     }
 
