@@ -2,9 +2,10 @@
 //!
 //! A [`Program`] is a list of [`Instruction`]s. Each instruction computes one value of one [`Type`] from
 //! earlier values. The list is lowered to the [body](Program::body) of a kernel without control flow, so that
-//! expressions and kernels have one representation, one verifier and one interpreter. A device evaluates the program once for each element of the [sources](crate::Elements):
-//! one or several arrays of the same length. A [`Compute`] request selects the result: indices of matches, a
-//! sum, extremes, a histogram, or values to write to fields.
+//! expressions and kernels have one representation, one verifier and one interpreter. A device evaluates the
+//! program once for each element of the [sources](crate::Elements): one or several arrays of the same length.
+//! A [`Compute`] request selects the result: indices of matches, a sum, extremes, a histogram, or values to
+//! write to fields.
 //!
 //! # Arithmetic
 //!

@@ -1,6 +1,6 @@
 //! Programs: checked lists of instructions, evaluated once for each element.
 //!
-//! A program is lowered to the [`Body`] of a kernel without control flow, which all devices translate or run:
+//! A program is lowered to the [`Body`] of a kernel without control flow, which devices translate or run:
 //!
 //! | program | body |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | any other instruction | the operation of the same name |
 //!
 //! The first operation writes the item's number; operation `n` of the rest writes value `n`. The body stores
-//! nothing: the [`Action`](super::Action) of a request is its epilogue, which takes the registers of each item.
+//! nothing: the [`Action`](super::Action) of a request is its epilogue, which takes each item's registers.
 
 use super::{Geometry, Type};
 use crate::kernel::{

@@ -254,8 +254,8 @@ impl<'a> Interpreter<'a> {
         })
     }
 
-    /// Runs all items of a kernel without groups, one after the other. Calls `visit` after each item, with its
-    /// number, the final values of its registers, and the views.
+    /// Runs all items of a kernel without groups, one after the other. Calls `visit` after each item, with
+    /// its number, the final values of its registers, and the views.
     pub(crate) fn each_item<V: Views>(
         &self,
         views: &mut V,
