@@ -2,7 +2,7 @@
 # Runs the tests of snapshots, guards, growth, moves and losses again and again, several copies at once, by a
 # test program that is built already: no cargo is needed.
 #
-#   cargo test -p vmarray --all-features --test it --no-run    # says where the program is
+#   cargo test -p vmarray-tests --all-features --no-run    # says where the program is
 #   xtask/stress.sh target/debug/deps/it-0123456789abcdef      # 100 rounds, eight copies at once
 #
 # ROUNDS, COPIES, THREADS (of each copy), PATIENCE (seconds of a round) and FILTERS change that. The log of

@@ -46,7 +46,7 @@ const PARTS: [Part; 5] = [
         has_weak_memory: true,
     },
     Part {
-        package: "vmarray",
+        package: "vmarray-tests",
         target: &["--test", "it"],
         tests: &["interpreted::"],
         sample: Some(&["interpreted::accesses_to_bytes"]),
@@ -68,8 +68,8 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
             flags.push_str(" -Zmiri-disable-weak-memory-emulation");
         }
         let _flags = sh.push_env("MIRIFLAGS", flags);
-        let features: &[&str] =
-            if package == "vmarray" { &["--no-default-features", "--features", "host"] } else { &[] };
+        let is_array = matches!(package, "vmarray" | "vmarray-tests");
+        let features: &[&str] = if is_array { &["--no-default-features", "--features", "host"] } else { &[] };
         cmd!(sh, "cargo +nightly miri test -p {package} {features...} {target...} -- {tests...}").run()?;
     }
     Ok(Outcome::Passed(if sample { "a sample; all by `cargo xtask miri`".into() } else { String::new() }))

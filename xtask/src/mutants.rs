@@ -456,7 +456,16 @@ fn cargo(tree: &Path, target: &Path, is_check: bool) -> Result<Vec<serde_json::V
     } else {
         command.args(["test", "--no-run", "--lib", "--test", "it"]);
     }
-    command.args(["-p", "vmarray", "--no-default-features", "--features", "host", "--message-format=json"]);
+    command.args([
+        "-p",
+        "vmarray",
+        "-p",
+        "vmarray-tests",
+        "--no-default-features",
+        "--features",
+        "host",
+        "--message-format=json",
+    ]);
     let output =
         command.current_dir(tree).env("CARGO_TARGET_DIR", target).stderr(Stdio::inherit()).output()?;
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -185,6 +185,7 @@ fn mirrors_parity_and_sources_are_copied_as_before() {
 #[test]
 fn a_device_lost_during_a_copy_is_reported_and_loses_nothing_else() {
     const LEN: usize = 4 * SHORT;
+    let numbers = numbers(LEN);
     for later in [false, true] {
         let fabric = SimulatedFabric::new(Reach::Maps, 1_000_000_000, Duration::from_micros(5));
         let device = |seed| Arc::new(SimulatedDevice::builder(seed).bytes(64 << 20).fabric(&fabric).build());
@@ -193,7 +194,7 @@ fn a_device_lost_during_a_copy_is_reported_and_loses_nothing_else() {
             |channels: &[u32], page_len| Shape { page_len, channels: channels.to_vec(), ..Shape::default() };
         let from = shape(&[1], 900).describe::<u32, _>(LEN, vec![all[2].clone()]).build().unwrap();
         let to = shape(&[1, 1], 1000).describe::<u32, _>(LEN, all[..2].to_vec()).build().unwrap();
-        from.write(0, &numbers(LEN)).unwrap();
+        from.write(0, &numbers).unwrap();
         to.fill(.., 7).unwrap();
         // This copy probes the links.
         to.copy_from(0, from.section(..SHORT).unwrap()).unwrap();
@@ -212,17 +213,17 @@ fn a_device_lost_during_a_copy_is_reported_and_loses_nothing_else() {
         for index in (0..LEN).filter(|index| index / 1000 % 2 == 0) {
             let value = to.get(index).unwrap();
             if mentioned(&written, index) {
-                assert_eq!(value, numbers(LEN)[index], "{index}");
+                assert_eq!(value, numbers[index], "{index}");
             } else if !mentioned(&unspecified, index) {
                 assert_eq!(value, 7, "{index}");
             }
         }
-        assert!(from.to_vec(..).unwrap() == numbers(LEN));
+        assert!(from.to_vec(..).unwrap() == numbers);
     }
     // The source's device is lost before the copy begins.
     let devices = Devices::simulated(2, Reach::Maps);
     let Devices::Simulated(all, _) = &devices else { unreachable!() };
-    let (to, from) = (devices.array(&[0], 64, &[7_u32; LEN]), devices.array(&[1], 100, &numbers(LEN)));
+    let (to, from) = (devices.array(&[0], 64, &[7_u32; LEN]), devices.array(&[1], 100, &numbers));
     warm(&devices, &[0, 1]);
     all[1].inner().lose();
     let error = to.copy_from(10, from.section(..LEN - 20).unwrap()).unwrap_err();

@@ -17,7 +17,7 @@ const VERSIONS: [&str; 2] = ["v2", VERSION];
 const LINE_BYTES: usize = 32;
 
 fn path_of(version: &str, name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{version}-{name}.txt"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{version}-{name}.txt"))
 }
 
 /// A file as text, without its zeroes.
