@@ -54,20 +54,25 @@ pub mod views {
     //!
     //! | trait | operations |
     //! |---|---|
-    //! | [`View`], [`ViewMut`] | elements, ranges, lists of indices, [sorting](ViewMut::sort), [prefix sums](ViewMut::prefix_sum) |
+    //! | [`View`], [`ViewMut`] | elements, ranges, lists of indices, searches for a value |
     //! | [`Query`], [`QueryMut`] | searches, reductions and updates by [expressions](crate::expr), on the devices |
+    //! | [`Select`], [`Join`] | elements that meet a condition; [combinations](crate::compute) of several views |
+    //! | [`Sort`], [`Scan`] | [sorting](Sort::sort) and [prefix sums](Scan::prefix_sum) of numbers |
     //! | [`Order`](crate::order::Order), [`OrderMut`](crate::order::OrderMut) | sorting by keys, groups, joins |
-    //! | [`RunKernel`](crate::kernel::RunKernel) | [kernels](mod@crate::kernel) over views |
+    //! | [`RunKernel`](crate::kernel::RunKernel), [`KernelView`](crate::kernel::KernelView) | [kernels](mod@crate::kernel) over views |
     //! | [`PagedView`], [`PagedViewMut`] | pages in place, cursors, iterators, futures |
     //!
-    //! `use vmarray::prelude::*` imports these traits. Functions that are generic over views have them as
-    //! bounds.
+    //! `use vmarray::prelude::*` imports these traits. [`View`] and [`ViewMut`] are the core; every view has
+    //! all other traits. Functions that are generic over views have them as bounds.
 
     pub use crate::ops::find::Found;
-    pub use crate::ops::sort::SortKey;
+    pub use crate::ops::join::Join;
+    pub use crate::ops::paged::{PagedView, PagedViewMut};
+    pub use crate::ops::query::{Query, QueryMut, Select};
+    pub use crate::ops::scan::Scan;
+    pub use crate::ops::sort::{Sort, SortKey};
     pub use crate::ops::view::{
-        Linear, PagedView, PagedViewMut, Query, QueryMut, Section, SectionMut, Shape, SharedSection, Store,
-        StoreMut, View, ViewMut,
+        Linear, Section, SectionMut, Shape, SharedSection, Store, StoreMut, View, ViewMut,
     };
 }
 
@@ -75,7 +80,7 @@ pub mod order {
     //! Sorting by keys, searches in sorted data, distinct elements, groups, and joins by key.
     //!
     //! All [views](crate::views) of a range implement [`Order`] and [`OrderMut`], which
-    //! `use vmarray::prelude::*` imports. [`ViewMut::sort`](crate::views::ViewMut::sort) sorts plain numbers.
+    //! `use vmarray::prelude::*` imports. [`Sort::sort`](crate::views::Sort::sort) sorts plain numbers.
     //! See [the guide](crate::guide::order).
 
     pub use crate::ops::order::{
@@ -98,7 +103,7 @@ pub mod access {
     pub use crate::array::map::{MapBuffer, MapMode};
     pub use crate::array::page_guard::{PageMut, PageRef, must_work_alone};
     pub use crate::array::registered::Registered;
-    pub use crate::ops::gather::Gathered;
+    pub use crate::ops::view::Gathered;
 }
 
 pub mod futures {
@@ -126,10 +131,11 @@ pub mod futures {
 pub mod compute {
     //! Element-wise combination of several views of the same length, and selection by a condition.
     //!
-    //! [`View::join`](crate::views::View::join) makes a [`Joined`], and
-    //! [`View::select_where`](crate::views::View::select_where) a [`Selected`].
+    //! [`Join::join`](crate::views::Join::join) makes a [`Joined`], and
+    //! [`Select::select_where`](crate::views::Select::select_where) a [`Selected`].
 
-    pub use crate::ops::compute::{AnyColumn, Column, Joinable, Joined, Row, Selected};
+    pub use crate::ops::join::{AnyColumn, Column, Joinable, Joined, Row};
+    pub use crate::ops::query::Selected;
 }
 
 pub mod kernel {
@@ -152,10 +158,11 @@ pub mod kernel {
     //! ```
 
     pub use crate::ops::launch::{
-        Appended, Argument, Arguments, Bindable, KernelLaunch, NativeKernel, PrefixSummed, ReturnedSum,
+        Appended, Argument, Arguments, Bindable, KernelLaunch, KernelView, NativeKernel, ReturnedSum,
         RunKernel, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWindow,
         Windowed,
     };
+    pub use crate::ops::scan::PrefixSummed;
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::{
         Anywhere, Append, At, Atomic, AxisPart, Bits, Define, Definition, Error, ErrorKind, Float, Function,
@@ -325,9 +332,14 @@ pub mod prelude {
 
     pub use crate::boundary::Bounded;
     pub use crate::ops::expr::CallInExpr;
-    pub use crate::ops::launch::RunKernel;
+    pub use crate::ops::join::Join;
+    pub use crate::ops::launch::{KernelView, RunKernel};
     pub use crate::ops::order::{Descending, Order, OrderMut};
-    pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
+    pub use crate::ops::paged::{PagedView, PagedViewMut};
+    pub use crate::ops::query::{Query, QueryMut, Select};
+    pub use crate::ops::scan::Scan;
+    pub use crate::ops::sort::Sort;
+    pub use crate::ops::view::{View, ViewMut};
     pub use crate::shapes::nd::{NdSection, NdSectionMut, NdView, NdViewMut};
     pub use crate::{Element, Field, NdArray, RaggedArray, Source, VirtualArray, field};
 }

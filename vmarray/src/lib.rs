@@ -47,7 +47,7 @@
 //! | the array and its settings | [`VirtualArray`], [`Builder`], [`EvictionPolicy`] |
 //! | elements, ranges, lists of indices | [`View`](views::View), [`ViewMut`](views::ViewMut) |
 //! | searches, reductions, updates on the devices | [`Query`](views::Query), [`QueryMut`](views::QueryMut), written as [expressions](expr) |
-//! | sorting, searches in sorted data, groups, joins by key | [`sort`](views::ViewMut::sort), [`Order`](order::Order), [`OrderMut`](order::OrderMut), [`order`] |
+//! | sorting, searches in sorted data, groups, joins by key | [`sort`](views::Sort::sort), [`Order`](order::Order), [`OrderMut`](order::OrderMut), [`order`] |
 //! | Rust functions that run on the devices | [`kernel`](mod@kernel) |
 //! | pages as slices, cursors, iterators | [`PagedView`](views::PagedView), [`PagedViewMut`](views::PagedViewMut), [`access`] |
 //! | async tasks | the methods `…_async` of [`PagedView`](views::PagedView#for-tasks), [`futures`] |
@@ -57,7 +57,7 @@
 //! | several dimensions, and their boundary modes | [`NdArray`], [`nd`], [`boundary`] |
 //! | filters: neighbours of each element | [`boundary`], [windows of kernels](kernel::Window) |
 //! | rows of different lengths | [`RaggedArray`], [`ragged`] |
-//! | several arrays, element by element | [`View::join`](views::View::join), [`compute`] |
+//! | several arrays, element by element | [`Join::join`](views::Join::join), [`compute`] |
 //! | joins of index tuples | [`IndexSet`], [`index_set`] |
 //! | devices, and the share of pages of each | [`devices()`], [`Discovery`], [`discovery`], [`Placement`], [`profile`] |
 //! | errors, with the remedy of each | [`Error`], [`ErrorKind`] |

@@ -2,7 +2,7 @@
 //! indices.
 
 #[forbid(unsafe_code)]
-pub(crate) mod compute;
+mod array_store;
 #[forbid(unsafe_code)]
 mod convert;
 #[forbid(unsafe_code)]
@@ -17,11 +17,21 @@ pub(crate) mod find;
 mod forked;
 pub(crate) mod gather;
 #[forbid(unsafe_code)]
+pub(crate) mod join;
+#[forbid(unsafe_code)]
 pub(crate) mod launch;
 pub(crate) mod order;
+#[forbid(unsafe_code)]
+pub(crate) mod paged;
+#[forbid(unsafe_code)]
+pub(crate) mod query;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 pub(crate) mod saved;
+#[forbid(unsafe_code)]
+pub(crate) mod scan;
+#[forbid(unsafe_code)]
+pub(crate) mod sealed;
 #[forbid(unsafe_code)]
 mod shift;
 pub(crate) mod sort;

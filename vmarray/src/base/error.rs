@@ -721,6 +721,14 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Converts a device's error to one that lists the written and the unspecified elements.
+pub(crate) fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
+    let Some(cause) = error.device_error().cloned() else { return error };
+    let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
+    let (written, unspecified) = (ranges(written), ranges(unspecified));
+    ErrorKind::Interrupted { written, unspecified, cause }.into()
+}
+
 /// Checks that two lengths are equal.
 pub(crate) fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }

@@ -1,5 +1,6 @@
 //! Memory of the program that is imported into a device.
 
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -45,5 +46,31 @@ impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
+    }
+}
+
+/// Memory of the program that one operation uses exclusively.
+#[derive(Debug)]
+pub(crate) struct ExclusiveMemory<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+impl ExclusiveMemory<'_> {
+    /// Takes `len` bytes from `start` on.
+    ///
+    /// # Safety
+    /// The bytes are writable, and no other code accesses them as long as the value exists.
+    pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, lent: PhantomData }
+    }
+
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
     }
 }

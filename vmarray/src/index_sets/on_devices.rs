@@ -29,19 +29,18 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::launch::Given;
 use crate::ops::order::{Groups, last_not_above};
+use crate::ops::scan::Scan as _;
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
-/// Maximum number of dimensions of the second set. A word has one bit for each of them, which marks the
-/// dimensions of the results.
+/// The most dimensions of a second set: one bit each marks the dimensions of the results.
 const WIDTH_MAX: usize = u64::BITS as usize;
-/// Maximum number of dimensions of the first set, so that the places of results fit into 32 bits.
+/// The most dimensions of a first set, so that places of results fit into 32 bits.
 const A_WIDTH_MAX: usize = 1 << 16;
-/// The number of results that a launch writes. The tuple number of each result takes four bytes of device
-/// memory.
+/// The number of results that are written at a time: the tuple number of each takes four bytes.
 const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 25 };
 
-/// Finds the first of the sorted codes that equals the item's code, and replaces the code by the number of
-/// equal codes. The search for the last equal code uses growing steps, because this number is usually small.
+/// Finds the first of the sorted codes that equals one, and replaces the code by their number. The search
+/// for their end takes growing steps, as most numbers are small.
 #[kernel(crate = vmarray_kernel)]
 fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
     let code = codes.get();
@@ -71,16 +70,14 @@ fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
     codes.set((start - first) as u64);
 }
 
-/// Computes the tuple of the first set for each result: the last tuple whose first result is not behind this
-/// result.
+/// Computes the tuple of the first set for each result: the last one whose results do not begin behind it.
 #[kernel(crate = vmarray_kernel)]
 fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
     out.set(last_not_above(begins, begins.len(), (first + at.index()) as u64) as u32);
 }
 
-/// Writes one value of a result: a value of a tuple of the first set, or a selected value of a tuple of the
-/// second set. Computes the value's place in 32 bits, because GPUs divide 32-bit numbers faster than 64-bit
-/// numbers.
+/// Writes one value of a result: a value of a tuple of the first set, or a selected value of one of the
+/// second set. Its place is computed in 32 bits, which GPUs divide faster than 64.
 #[kernel(crate = vmarray_kernel)]
 fn written(
     at: At<1>,
@@ -116,7 +113,7 @@ fn written(
     }
 }
 
-/// Writes one value of a group's key. `columns` has the numbers of the key's columns.
+/// Writes one value of the groups' common columns, given by their numbers.
 #[kernel(crate = vmarray_kernel)]
 fn of_groups(
     at: At<1>,
@@ -165,8 +162,7 @@ pub(super) fn group_by<D: Device>(
     Ok(TupleGroups { tuples, groups })
 }
 
-/// Returns true if the devices support the join and include a GPU. Other devices would be slower than the
-/// host.
+/// Returns true if an attempt is worthwhile: if a device is a GPU.
 pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArray<T, D>) -> bool {
     like.pager().has_gpu() && can_combine(merge)
 }
@@ -184,7 +180,7 @@ pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Dev
     memory_bytes: Option<usize>,
     like: &VirtualArray<T, D>,
 ) -> Result<PagedIndexSet<D>> {
-    let join = Join::new(a, b, merge, memory_bytes, like);
+    let join = DeviceJoin::new(a, b, merge, memory_bytes, like);
     let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 * merge.width() };
     let (mut totals, mut len, mut kept) = (Vec::new(), 0_usize, None);
     join.for_each(|grouped, found| {
@@ -213,8 +209,8 @@ pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Dev
     Ok(PagedIndexSet::assemble(merge.dimensions.clone(), array, len))
 }
 
-/// A join of two sets on devices, part by part.
-struct Join<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
+/// Two sets that are combined part by part on devices.
+struct DeviceJoin<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
     a: &'a A,
     b: &'a B,
     merge: &'a Merge,
@@ -226,14 +222,13 @@ struct Join<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
 /// The partners of the tuples of a part of the first set.
 struct DeviceMatches<'a, D: Device> {
     rows: DeviceRows<'a, D>,
-    /// The place of each tuple's first partner among the sorted tuples.
+    /// The place of each tuple's first partner among the sorted ones, and the number of its first result.
     firsts: VirtualArray<u32, D>,
-    /// The number of each tuple's first result.
     begins: VirtualArray<u64, D>,
     total: usize,
 }
 
-impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a, A, B, T, D> {
+impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJoin<'a, A, B, T, D> {
     fn new(
         a: &'a A,
         b: &'a B,
@@ -241,12 +236,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> Join<'a,
         memory_bytes: Option<usize>,
         like: &'a VirtualArray<T, D>,
     ) -> Self {
-        /// Bytes per tuple: a code, the first partner, and the first result.
+        /// Codes, the first partners and the first results.
         const STRIP_BYTES: usize = 8 + 4 + 8;
-        /// Bytes per tuple: a code and a tuple number, twice for the sort.
+        /// Codes and numbers, twice for the sort.
         const BLOCK_BYTES: usize = 2 * (8 + 4);
-        /// The memory bound for sets on other devices. Their copied parts must leave device memory for the
-        /// program.
+        /// The bound for sets on other devices, whose parts leave room for others.
         const MEMORY_BYTES: usize = 1 << 30;
         let (all, devices) = (TUPLES_MAX, TupleDevices(like));
         let loaded = |is_lent: bool, width: usize| if is_lent { 0 } else { 8 * width };

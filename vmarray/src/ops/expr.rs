@@ -129,6 +129,7 @@ use crate::base::element::{Element, Field};
 use crate::base::error::Result;
 
 pub use backend_api::expr::{Integer, Number};
+pub(crate) use call::TIME_LIMIT;
 pub use call::{CallInExpr, ExprArguments};
 #[cfg(feature = "num-complex")]
 pub use complex::{ComplexExpr, IntoComplex};
@@ -643,7 +644,7 @@ impl Lowering {
     }
 
     /// # Errors
-    /// If the program is too long, or calls a function that cannot be called.
+    /// An error if the program is too long, or calls a function that expressions cannot call.
     pub(crate) fn program(self) -> Result<Program> {
         self.0.program()
     }

@@ -16,8 +16,6 @@ mod in_place;
 #[forbid(unsafe_code)]
 mod in_turn;
 #[forbid(unsafe_code)]
-mod iter;
-#[forbid(unsafe_code)]
 mod kernels;
 #[forbid(unsafe_code)]
 mod lanes;
@@ -27,14 +25,12 @@ mod places;
 mod segments;
 mod stage;
 
-use crate::base::error::{ErrorKind, Result, expect_len};
+use crate::base::error::{ErrorKind, Result};
 use crate::base::scoped_threads::{CORES, works_alone};
 
 pub use asynchronous::GatherAsync;
 pub(crate) use deliver::scatter;
 pub(crate) use fetch::gather;
-pub use iter::Gathered;
-pub(crate) use iter::scatter_chunks;
 
 /// The least work for each thread, in bytes.
 const BYTES_PER_WORKER: usize = 2 << 20;
@@ -66,10 +62,6 @@ fn workers(bytes: usize, most: usize) -> usize {
         return 1;
     }
     (bytes / BYTES_PER_WORKER).min(*CORES).min(most).max(1)
-}
-
-pub(crate) fn equal_lengths(indices: usize, values: usize) -> Result<()> {
-    expect_len("the slice of values", indices, values)
 }
 
 #[cfg(test)]

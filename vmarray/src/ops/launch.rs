@@ -3,43 +3,42 @@
 //! `arguments` converts arguments for parameters, `kernel` lowers a kernel once, and `plan` does the work for
 //! each run of elements. [`executor`](super::executor) does the rest, as for any change of elements.
 
-mod along_axis;
 mod arguments;
 mod broadcast;
 mod elements;
 mod groups;
 mod index_domain;
 mod kernel;
+mod kernel_launch;
+mod launching;
 mod native_kernel;
 mod options;
 mod plan;
 mod reduce;
-mod scan;
+mod reordered;
 mod session;
-mod stored;
 mod tiled_groups;
+mod tiles;
 
 use backend_api::kernel::Code;
 use vmarray_kernel::{Kernel, Number};
 
-pub(crate) use along_axis::{Lines, added, converted, counted, greater, lesser};
-pub use arguments::{Appended, Argument, Arguments, Bound, Windowed};
-pub(crate) use arguments::{Modes, changed, placed, shared};
-pub(crate) use broadcast::{Bounds, Broadcast, READ_IN_PLACE_MAX, Shown, inside};
-pub(crate) use elements::{Given, operand};
+pub use arguments::{Appended, Argument, Arguments, Bound, KernelView, Placed, Windowed};
+pub(crate) use arguments::{changed, placed, shared, values};
+pub(crate) use broadcast::{Broadcast, Inside, Modes, READ_IN_PLACE_MAX, Shown, StripedArgument, inside};
+pub(crate) use elements::{Given, operand, placed as operand_placed, run};
+pub(crate) use index_domain::IndexDomainStore;
+pub(crate) use kernel::Kernels;
+pub use kernel_launch::KernelLaunch;
 pub use native_kernel::NativeKernel;
-pub use options::KernelLaunch;
-pub(crate) use options::TIME_LIMIT;
+pub(crate) use options::Options;
 pub use reduce::ReturnedSum;
-pub use scan::PrefixSummed;
-pub(crate) use scan::{PIECE_BYTES, Scan, scan_lines};
+pub(crate) use reordered::Reordered;
 pub(crate) use session::Binding;
 pub use session::{
     Bindable, RunAsync, Session, SessionArgument, SessionArguments, SessionArray, SessionCopy, SessionWait,
     SessionWindow,
 };
-pub(crate) use stored::Reordered;
-pub use stored::StoredBox;
 
 #[cfg(doc)]
 use crate::base::error::ErrorKind;

@@ -11,15 +11,17 @@ mod keys;
 mod matches;
 mod ranks;
 mod searches;
+mod section;
 mod take;
 
 use std::ops::RangeBounds;
 
 use self::keys::KeyOrdering;
+use self::section::section;
 use crate::array::VirtualArray;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::sort::SortKey;
-use crate::ops::view::{Linear, Section, Shape as _, Store, View, ViewMut};
+use crate::ops::view::{Linear, Shape as _, Store, View, ViewMut};
 
 pub use groups::{Groupable, Groups};
 pub use keys::{Descending, SingleKey, SortBy};
@@ -27,15 +29,6 @@ pub use matches::{KeyMatches, MatchKind};
 pub use searches::Side;
 pub(crate) use searches::last_not_above;
 pub use take::TakeIndex;
-
-/// A range of a view, as a section of its store.
-fn section<'a, V>(view: V, bounds: impl RangeBounds<usize>) -> Result<Section<'a, V::Store>>
-where
-    V: View<'a, Shape = Linear>,
-{
-    let (store, shape) = view.parts();
-    Ok(Section::new(store, shape.cut(&shape.checked(bounds)?)))
-}
 
 /// An array on the devices of a view, with its element type.
 pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =

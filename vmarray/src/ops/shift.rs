@@ -7,7 +7,9 @@ use backend_api::Device;
 use crate::array::VirtualArray;
 use crate::array::range::checked;
 use crate::base::element::Element;
-use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Error, Result, interrupted};
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Spare;
 use crate::ops::executor::copies_within;
@@ -165,14 +167,6 @@ struct Stopped {
     /// Elements that have not moved, and were partly overwritten.
     lost: Range<usize>,
     error: Error,
-}
-
-/// Converts a device's error to one that lists the written and the unspecified elements.
-pub(crate) fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
-    let Some(cause) = error.device_error().cloned() else { return error };
-    let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
-    let (written, unspecified) = (ranges(written), ranges(unspecified));
-    ErrorKind::Interrupted { written, unspecified, cause }.into()
 }
 
 /// Moves elements of an array within it.

@@ -5,6 +5,7 @@ pub(crate) mod card_model;
 mod external;
 mod external_merge;
 mod in_place;
+mod keys;
 mod look_back;
 mod merge;
 mod on_device;
@@ -12,172 +13,30 @@ mod on_devices;
 mod on_host;
 mod onesweep;
 mod ram_in_place;
+mod view;
 
-use std::fmt::Debug;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::Device;
-use vmarray_kernel::{Memory, Number};
 
 #[cfg(test)]
 pub(crate) use self::card_model::CardModel;
-pub(crate) use self::external::{ExternalLane, ExternalPlan, sort as sort_by_way_of_cards};
+use self::external::ExternalPlan;
 pub(crate) use self::external_merge::bytes_in_ram;
+pub use self::keys::{KeyBits, KeyOrder, SortKey};
 pub(crate) use self::look_back::{LookBack, TileState, TileStates, look_back};
 use self::on_device::can_sort;
 pub(crate) use self::on_device::refusal;
-pub use self::on_device::{ChannelShare, DeviceOutcome};
-pub use self::on_devices::Striping;
 pub(crate) use self::on_devices::of_each;
 use self::on_devices::sort_on_devices;
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
-pub(crate) use self::onesweep::{is_unsupported, scan_kernel, scan_tile, takes_opencl};
-use crate::base::element::Element;
+pub(crate) use self::onesweep::{is_unsupported, scan_kernel, scan_tile};
+pub use self::view::Sort;
 use crate::base::error::Result;
-use crate::ops::executor::Operand;
-use crate::ops::expr::{FieldType, Scalar};
-use crate::ops::view::sealed::Sealed;
+use crate::ops::executor::{DeviceOutcome, Operand, ResultStore};
 use crate::ops::view::{INTERNAL, StoreMut};
-
-/// An unsigned integer with the bits of a key.
-#[doc(hidden)]
-pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
-    const BYTES: usize = size_of::<Self>();
-    fn wide(self) -> u64;
-    /// Returns the low bits of `wide`.
-    fn narrow(wide: u64) -> Self;
-    /// Returns `bits` if the highest bit is set, else 0.
-    fn if_negative(self, bits: Self) -> Self;
-}
-
-macro_rules! bits {
-    ($($T:ty: $Signed:ty;)*) => { $(
-        impl KeyBits for $T {
-            #[inline(always)]
-            fn wide(self) -> u64 {
-                self.into()
-            }
-
-            #[inline(always)]
-            fn narrow(wide: u64) -> Self {
-                wide as Self
-            }
-
-            #[inline(always)]
-            fn if_negative(self, bits: Self) -> Self {
-                (self as $Signed >> (Self::BITS - 1)) as Self & bits
-            }
-        }
-    )* };
-}
-bits! { u8: i8; u16: i16; u32: i32; u64: i64; }
-
-/// Order-preserving map from the bits of a number to an unsigned number: an XOR with one mask, or with
-/// another mask if the sign bit is set.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyOrder {
-    pub(crate) flip: u64,
-    pub(crate) flip_negative: u64,
-}
-
-impl KeyOrder {
-    /// Returns the order of a type of numbers, ascending or descending.
-    pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
-        let all = if is_descending { u64::MAX } else { 0 };
-        Self::new(T::FLIP ^ all, T::FLIP_NEGATIVE, size_of::<T>())
-    }
-
-    /// Takes the highest bytes of 64-bit masks.
-    const fn new(flip: u64, flip_negative: u64, bytes: usize) -> Self {
-        let below = u64::BITS - 8 * bytes as u32;
-        Self { flip: flip >> below, flip_negative: flip_negative >> below }
-    }
-
-    #[inline(always)]
-    pub(crate) fn key<B: KeyBits>(self, bits: B) -> u64 {
-        let wide = bits.wide();
-        let sign = ((wide << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
-        wide ^ self.flip ^ (sign & self.flip_negative)
-    }
-
-    /// Returns the key of a number of `bytes` bytes, whose bits are in `word`.
-    pub(crate) fn key_of_word(self, word: u64, bytes: u64) -> u64 {
-        match bytes {
-            1 => self.key(word as u8),
-            2 => self.key(word as u16),
-            4 => self.key(word as u32),
-            _ => self.key(word),
-        }
-    }
-
-    /// Inverse of [`key_of_word`](Self::key_of_word).
-    fn word(self, key: u64, bytes: u64) -> u64 {
-        match bytes {
-            1 => self.bits::<u8>(key).wide(),
-            2 => self.bits::<u16>(key).wide(),
-            4 => self.bits::<u32>(key).wide(),
-            _ => self.bits(key),
-        }
-    }
-
-    /// Inverse of the map: the bits of a key.
-    pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
-        // The masks do not flip the sign bit conditionally, so it can be read first.
-        let flipped = key ^ self.flip;
-        let sign = ((flipped << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
-        B::narrow(flipped ^ (sign & self.flip_negative))
-    }
-}
-
-/// Numbers that can be [sorted](crate::views::ViewMut::sort): `u8` to `u64`, `i8` to `i64`, `f32`, `f64`.
-///
-/// ```
-/// use vmarray::prelude::*;
-/// use vmarray::views::SortKey;
-///
-/// fn least<T: SortKey>(array: &VirtualArray<T>) -> vmarray::Result<T> {
-///     array.sort(..)?;
-///     array.get(0)
-/// }
-/// let array = VirtualArray::<f32>::new(3)?;
-/// array.write(0, &[0.5, -0.5, -f32::NAN])?;
-/// assert!(least(&array)?.is_nan());
-/// # Ok::<(), vmarray::Error>(())
-/// ```
-pub trait SortKey: Element + FieldType<Value = Self> + Scalar + Memory + Number + Sealed {
-    #[doc(hidden)]
-    type KeyBits: KeyBits;
-    #[doc(hidden)]
-    const FLIP: u64;
-    #[doc(hidden)]
-    const FLIP_NEGATIVE: u64;
-}
-
-macro_rules! keys {
-    ($($T:ty: $KeyBits:ty, $flip:expr, $flip_negative:expr;)*) => { $(
-        impl Sealed for $T {}
-
-        impl SortKey for $T {
-            type KeyBits = $KeyBits;
-            const FLIP: u64 = $flip;
-            const FLIP_NEGATIVE: u64 = $flip_negative;
-        }
-    )* };
-}
-const SIGN: u64 = 1 << 63;
-keys! {
-    u8: u8, 0, 0;
-    u16: u16, 0, 0;
-    u32: u32, 0, 0;
-    u64: u64, 0, 0;
-    i8: u8, SIGN, 0;
-    i16: u16, SIGN, 0;
-    i32: u32, SIGN, 0;
-    i64: u64, SIGN, 0;
-    f32: u32, SIGN, !SIGN;
-    f64: u64, SIGN, !SIGN;
-}
 
 /// Sorts the elements of a range of a store, and optional values by the same order.
 pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
@@ -213,8 +72,27 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     {
         return Ok(());
     }
-    if values.is_none() && target.sort_by_way_of_cards(range, order, &can_sort)? {
+    if values.is_none() && sort_through_devices::<T>(target, range, order, &can_sort)? {
         return Ok(());
     }
     external_merge::sort::<T, S>(store, range, values, order)
+}
+
+/// Sorts elements whose home is in RAM through the memory of devices. Returns false if that is not possible
+/// or not worthwhile; the elements are then in some order.
+fn sort_through_devices<T: SortKey>(
+    target: &dyn ResultStore,
+    range: &Range<usize>,
+    order: KeyOrder,
+    can_sort: &dyn Fn(&Arc<dyn Device>) -> bool,
+) -> Result<bool> {
+    let plan = Cell::new(None);
+    let mut choose = |rooms: &[usize]| {
+        plan.set(ExternalPlan::new(range.len(), size_of::<T>(), rooms));
+        plan.get().is_some()
+    };
+    target.change_through_devices(range, can_sort, &mut choose, &mut |home| match plan.get() {
+        Some(plan) => external::sort(home, order, plan),
+        None => DeviceOutcome::Unsupported,
+    })
 }

@@ -1,54 +1,43 @@
 //! The operations of all views: arrays, sources, their sections, and boxes of several dimensions.
 
-mod paged;
-mod query;
+mod array;
+mod gathered;
+mod search;
 mod section;
 mod shape;
 mod shared;
 mod store;
+mod stored_box;
 
 use std::ops::{Range, RangeBounds};
 
 use bytemuck::NoUninit;
 
-use self::sealed::Internal;
-
 use crate::array::range::{PagePart, parts};
 use crate::base::element::Field;
-use crate::base::error::{ErrorKind, Result, expect_len};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
-use crate::ops::compute::{Joinable, Joined, Selected};
-use crate::ops::executor::{Operand, copy_elements};
-use crate::ops::expr::IntoExpr;
-use crate::ops::find::{Found, Seek, What, search_region};
-use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
-use crate::ops::launch::{PrefixSummed, Scan, Windowed};
-use crate::ops::sort::{self, SortKey};
+use crate::ops::executor::copy_elements;
+use crate::ops::find::{Found, Seek, What};
+use crate::ops::sealed::{Internal, Sealed};
 
-pub use paged::{PagedView, PagedViewMut};
-pub use query::{Query, QueryMut};
+pub(crate) use crate::ops::sealed::INTERNAL;
+pub use gathered::Gathered;
+use gathered::scatter_chunks;
+use search::search_region;
 pub use section::{Section, SectionMut};
 pub use shape::{Linear, Lowered, Shape};
 pub use shared::SharedSection;
 pub use store::{Store, StoreMut};
-
-pub(crate) mod sealed {
-    /// A trait that prevents other crates from implementing the library's sealed traits.
-    pub trait Sealed {}
-
-    /// A token for methods that only this crate may call or implement: other crates can neither name it
-    /// nor create one.
-    #[derive(Clone, Copy, Debug)]
-    pub struct Internal(pub(crate) ());
-}
+pub use stored_box::StoredBox;
+pub(crate) use stored_box::{Bounds, count};
 
 /// The approximate number of bytes of one step when the host copies for [`ViewMut::copy_from`].
 const COPIED_AT_ONCE: usize = 64 << 10;
 
-/// The token that this crate passes to internal methods.
-pub(crate) const INTERNAL: Internal = Internal(());
-
-impl<S: Store> sealed::Sealed for &S {}
+impl<S: Store> Sealed for &S {}
 
 /// A view of readable elements: a whole array or source, a range of it, or a box of several dimensions.
 ///
@@ -61,7 +50,8 @@ impl<S: Store> sealed::Sealed for &S {}
 /// use a view at any time. Operations block until their result is ready, except operations named
 /// `…_async`.
 ///
-/// The devices carry out searches and gathers in place, like the queries of [`Query`].
+/// The devices carry out searches and gathers in place. Extension traits add the other operations: see [the
+/// table](crate::views).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -115,7 +105,7 @@ impl<S: Store> sealed::Sealed for &S {}
 /// section.evict(..)?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait View<'a>: sealed::Sealed + Copy {
+pub trait View<'a>: Sealed + Copy {
     /// The type of its elements.
     type Element: crate::Element;
     /// The type of an element's index: `usize`, or `[usize; N]`.
@@ -265,34 +255,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Ok(sought(self, bounds, seek)?.total)
     }
 
-    /// Returns the elements within bounds that meet a condition, with their indices, in ascending order.
-    ///
-    /// The devices search and gather some thousands of elements at a time. Nothing else is copied, and the
-    /// iterator uses bounded memory, however many matches there are. If another thread writes to an
-    /// element meanwhile, the iterator may return the new value.
-    ///
-    /// # Errors
-    /// The errors of [`section`](Self::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong).
-    /// After an error of a device, the iterator returns it once and ends.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
-    /// array.set(7, [1, 100])?;
-    /// array.set(9000, [2, 200])?;
-    /// let first = Field::<[u32; 2], [u32; 2]>::whole().nth::<0>();
-    /// let found = array.select_where(.., first.gt(0))?.collect::<Result<Vec<_>, _>>()?;
-    /// assert_eq!(found, [(7, [1, 100]), (9000, [2, 200])]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn select_where(
-        self,
-        bounds: impl RangeBounds<Self::Index>,
-        condition: impl IntoExpr<Self::Element, bool>,
-    ) -> Result<Selected<'a, Self>> {
-        Selected::new(self, self.parts().1.checked(bounds)?, condition.into_expr())
-    }
-
     /// Reads the elements of a list of indices, in the order of the list.
     ///
     /// The calling thread reads elements of pages in an array's cache. The devices gather the other elements,
@@ -315,7 +277,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// The errors of [`gather`](Self::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch). After an
     /// error of a device the contents of the slice are unspecified.
     fn gather_into(self, indices: &[Self::Index], into: &mut [Self::Element]) -> Result<()> {
-        equal_lengths(indices.len(), into.len())?;
+        expect_len("the slice of values", indices.len(), into.len())?;
         let (store, shape) = self.parts();
         let (of, list) = shape.list(indices)?;
         store.gather_within(of, &list, into, INTERNAL)
@@ -323,55 +285,12 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// Returns an iterator over the elements of a sequence of indices. The sequence can have any length: the
     /// iterator gathers its elements in chunks of some megabytes.
-    fn gather_iter<I: IntoIterator<Item = Self::Index>>(self, indices: I) -> Gathered<'a, Self, I::IntoIter> {
-        Gathered::new(self, indices.into_iter())
-    }
-
-    /// Joins the view to others of the same shape, element by element, so that expressions can use the
-    /// fields of all. The argument is a tuple of one to seven views: arrays, sources, sections of both, or
-    /// boxes, of any element types. A view can also be [shifted](crate::boundary::BoundaryView::shifted),
-    /// and then shows each element's neighbour at a fixed distance.
-    ///
-    /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape) for boxes;
-    /// [`RankMismatch`](ErrorKind::RankMismatch) if the view has fewer axes than its store.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
-    /// prices.fill(.., 2.5)?;
-    /// let joined = prices.join((&counts,))?;
-    /// let (price, count) = joined.rows();
-    /// let whole = Field::<u32, u32>::whole;
-    /// joined.transform(..500, price.set(Field::whole(), count.get(whole()).cast::<f64>() * 2.0))?;
-    /// assert_eq!((prices.get(499)?, prices.get(500)?), (6.0, 2.5));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>> {
-        Joined::new(self, others)
-    }
-
-    /// Returns a view that gives a [kernel](crate::kernel::Windowed) each element together with its
-    /// neighbours, up to `halo` elements away along each axis. A read beyond the edges of the view is an
-    /// error, unless the view has a [boundary mode](crate::boundary::BoundaryView::window). The kernel must
-    /// not read farther than the halo; a launch in place does not check this.
-    ///
-    /// ```
-    /// use vmarray::kernel::{At, Own, Window};
-    /// use vmarray::prelude::*;
-    ///
-    /// #[vmarray::kernel]
-    /// fn differences(at: At<1>, of: &Window<i32, 1>, out: &mut Own<i32>) {
-    ///     out.set(of[at.plus(1)] - of[at]);
-    /// }
-    /// let values = Source::new(vec![1, 4, 9, 16])?;
-    /// let mut out = VirtualArray::<i32>::new(3)?;
-    /// differences::run((values.window(1), &mut out))?;
-    /// assert_eq!(out.to_vec(..)?, [3, 5, 7]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn window(self, halo: Self::Index) -> Windowed<Self, Self::Index> {
-        Windowed { of: self, halo }
+    fn gather_iter<I: IntoIterator<Item = Self::Index>>(
+        self,
+        indices: I,
+    ) -> Gathered<'a, Self::Store, Self::Shape, I::IntoIter> {
+        let (store, shape) = self.parts();
+        Gathered::new(store, shape, indices.into_iter())
     }
 
     /// Prefetches elements. Elements of an array are loaded into its cache in the background, until the cache
@@ -628,170 +547,6 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
             .map_err(|error| error.counted_from(shape.start))
     }
 
-    /// Replaces each element of a range by the sum of all elements of the range up to it, and returns the
-    /// sum of all. All devices of the elements work in place. A single GPU reads the range once, other
-    /// devices read it twice; each element is written once.
-    ///
-    /// Integers wrap. Floats are added in an order that does not depend on devices or pages. Blocks of 1024
-    /// elements, counted from the start of the array or source, are summed by steps of Hillis and Steele. A
-    /// binary tree adds the sums of blocks, in `f64` with compensation. The error of each result is therefore
-    /// at most about 12 roundings of the sum of magnitudes in its block, and 2 roundings of the sum of all
-    /// magnitudes before the block. This bound holds for ranges of any length.
-    ///
-    /// To sum an expression, or another array, first [assign](QueryMut::transform) it to the elements; the
-    /// sums may then have a wider type. Other threads must not write to the range meanwhile, or the sums
-    /// are unspecified.
-    ///
-    /// A single GPU sums pages of any length. Several GPUs that can access each other's memory sum pages
-    /// whose length is a multiple of 4096 elements. On other devices, pages whose length is no multiple of
-    /// 1024 elements pass through the host, 4 MiB at a time. So do all pages on OpenCL devices whose
-    /// work-groups have less than 1024 items.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let (lengths, ends) = (Source::new(vec![200_u8, 0, 100])?, VirtualArray::<u64>::new(3)?);
-    /// let joined = ends.join((&lengths,))?;
-    /// let (end, length) = joined.rows();
-    /// joined.transform(.., end.set(Field::whole(), length.get(Field::whole()).cast::<u64>()))?;
-    /// assert_eq!(ends.prefix_sum(..)?, 300);
-    /// assert_eq!(ends.to_vec(..)?, [200, 200, 300]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`section`](View::section), and of devices. After an error of a device any element of
-    /// the range may be written; [`Interrupted`](ErrorKind::Interrupted) lists the unspecified ones.
-    fn prefix_sum(self, bounds: impl RangeBounds<usize>) -> Result<Self::Element>
-    where
-        Self: View<'a, Shape = Linear, Element: PrefixSummed>,
-    {
-        prefix_sums(self, bounds, false)
-    }
-
-    /// Replaces each element of a range by the sum of all elements of the range before it, the first one
-    /// by zero. Returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// // Where rows of these lengths begin, and how much room they need.
-    /// let rows = VirtualArray::<u32>::new(4)?;
-    /// rows.write(0, &[3, 0, 2, 5])?;
-    /// assert_eq!(rows.exclusive_prefix_sum(..)?, 10);
-    /// assert_eq!(rows.to_vec(..)?, [0, 3, 3, 5]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`prefix_sum`](Self::prefix_sum).
-    fn exclusive_prefix_sum(self, bounds: impl RangeBounds<usize>) -> Result<Self::Element>
-    where
-        Self: View<'a, Shape = Linear, Element: PrefixSummed>,
-    {
-        prefix_sums(self, bounds, true)
-    }
-
-    /// Sorts the elements of a range in ascending order. Floats are in the order of [`f64::total_cmp`]:
-    /// `-0.0` comes before `0.0`, and NaNs without a sign come last.
-    ///
-    /// GPUs sort elements in their own memory (with CUDA from compute capability 7.0 on, or with OpenCL).
-    /// This needs as much additional memory on each GPU as the elements have there. With several channels,
-    /// each sorts its own elements; the sorted parts are then merged if their GPUs can access each other's
-    /// memory. The same holds for memory that an OpenCL driver allocated in several pieces. Without that much
-    /// memory, the first GPU sorts in place, with 0.1 to 9.2 GiB of its memory as available. In all other
-    /// cases, all cores sort pieces of up to 1 GiB in RAM, and then merge them in place. This takes up to
-    /// twice as much RAM as a piece.
-    ///
-    /// A [`Source`](crate::Source) of at least 16 MiB can be sorted through its device memory. Its devices
-    /// must be such GPUs, and must have [imported](crate::source::SourceBuilder::import) the source's memory.
-    /// The elements pass through the devices in pieces, and cross the bus twice in each direction. The sort
-    /// needs additional RAM: a sixteenth of the elements, and at least 64 MiB. Up to 1 GiB of elements cross
-    /// the bus only once in each direction if one channel has device memory for twice the elements; the sort
-    /// then needs as much additional RAM as the elements. Cached pages give up their device memory for the
-    /// sort. No element is lost on any failure.
-    ///
-    /// A sort by a GPU holds the whole range: other threads wait for it. During a sort in RAM other
-    /// threads must not write to the range, or the result is unspecified.
-    /// [`with_progress`](crate::progress::with_progress) reports the progress and can stop the sort.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let array = VirtualArray::<i32>::new(5)?;
-    /// array.write(0, &[3, -1, 2, -7, 0])?;
-    /// array.sort(..4)?;
-    /// assert_eq!(array.to_vec(..)?, [-7, -1, 2, 3, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`section`](View::section); [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread
-    /// that holds guards; [`NoMemory`](ErrorKind::NoMemory); errors of devices. After an error of a device
-    /// the range has its elements in some order; [`Interrupted`](ErrorKind::Interrupted) lists the
-    /// unspecified ones.
-    fn sort(self, bounds: impl RangeBounds<usize>) -> Result<()>
-    where
-        Self: View<'a, Shape = Linear, Element: SortKey>,
-    {
-        sorted(self, bounds, None, false)
-    }
-
-    /// Sorts the elements of a range in descending order. See [`sort`](Self::sort).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let array = VirtualArray::<f64>::new(4)?;
-    /// array.write(0, &[1.5, f64::INFINITY, -2.0, 9.0])?;
-    /// array.sort_descending(..)?;
-    /// assert_eq!(array.to_vec(..)?, [f64::INFINITY, 9.0, 1.5, -2.0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`sort`](Self::sort).
-    fn sort_descending(self, bounds: impl RangeBounds<usize>) -> Result<()>
-    where
-        Self: View<'a, Shape = Linear, Element: SortKey>,
-    {
-        sorted(self, bounds, None, true)
-    }
-
-    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort) does, and applies the
-    /// same permutation to `values`. The first value belongs to the first element of the range. The sort
-    /// is stable: equal elements keep their order, and so do their values.
-    ///
-    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes under these conditions:
-    ///
-    /// - Both arrays are on the same devices, with as much additional memory as elements and values.
-    /// - With several channels, both arrays have the same page length. The starts of both ranges differ by a
-    ///   multiple of the page length times the number of channels.
-    ///
-    /// Other values pass through RAM.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let ages = VirtualArray::<u8>::new(4)?;
-    /// let names = VirtualArray::<[u8; 3]>::new(4)?;
-    /// ages.write(0, &[51, 8, 51, 30])?;
-    /// names.write(0, &[*b"Eve", *b"Tim", *b"Ada", *b"Bob"])?;
-    /// ages.sort_with(.., &names)?;
-    /// assert_eq!(ages.to_vec(..)?, [8, 30, 51, 51]);
-    /// assert_eq!(names.to_vec(..)?, [*b"Tim", *b"Bob", *b"Eve", *b"Ada"]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`sort`](Self::sort), for the elements and for the values;
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there is a value for each element;
-    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if elements and values overlap.
-    fn sort_with<'v, V>(self, bounds: impl RangeBounds<usize>, values: V) -> Result<()>
-    where
-        Self: View<'a, Shape = Linear, Element: SortKey>,
-        V: ViewMut<'v> + View<'v, Shape = Linear>,
-    {
-        let (store, shape) = values.parts();
-        let target = store.as_target(INTERNAL);
-        sorted(self, bounds, Some((Operand::changed(target, shape.start), values.len())), false)
-    }
-
     /// Writes one value to all elements within bounds. The devices fill whole pages.
     ///
     /// # Errors
@@ -820,7 +575,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// index is outside, no element is written. After an error of a device any of the listed elements may
     /// be written.
     fn scatter(self, indices: &[Self::Index], values: &[Self::Element]) -> Result<()> {
-        equal_lengths(indices.len(), values.len())?;
+        expect_len("the slice of values", indices.len(), values.len())?;
         let (store, shape) = self.parts();
         let (of, list) = shape.list(indices)?;
         store.scatter_within(of, &list, values, INTERNAL)
@@ -832,7 +587,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// # Errors
     /// The errors of [`scatter`](Self::scatter). The chunks before the one with the error are written.
     fn scatter_iter(self, elements: impl IntoIterator<Item = (Self::Index, Self::Element)>) -> Result<usize> {
-        scatter_chunks(self, elements)
+        let (store, shape) = self.parts();
+        scatter_chunks(store, &shape, elements)
     }
 }
 
@@ -860,71 +616,5 @@ pub(crate) fn copy_by_host<S: StoreMut>(
         parts.rev().try_for_each(copy)
     } else {
         parts.try_for_each(&mut copy)
-    }
-}
-
-fn sorted<'a, V>(
-    view: V,
-    bounds: impl RangeBounds<usize>,
-    values: Option<(Operand<'_>, usize)>,
-    is_descending: bool,
-) -> Result<()>
-where
-    V: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey>,
-{
-    let (store, shape) = view.parts();
-    let range = shape.places(bounds)?;
-    if let Some((values, len)) = values {
-        expect_len("the values", range.len(), len)?;
-        let is_same = std::ptr::addr_eq(values.store, store.as_operand(INTERNAL));
-        if is_same && values.start < range.end && range.start < values.start + len {
-            let (place, result, argument) = (String::new(), "the elements".into(), "the values".into());
-            return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), place, result, argument }.into());
-        }
-    }
-    let values = values.map(|(values, _)| values);
-    let sorted = sort::sort(store, &range, values, is_descending);
-    sorted.map_err(|error| error.counted_from(shape.start))
-}
-
-fn prefix_sums<'a, V>(view: V, bounds: impl RangeBounds<usize>, is_exclusive: bool) -> Result<V::Element>
-where
-    V: ViewMut<'a> + View<'a, Shape = Linear, Element: PrefixSummed>,
-{
-    let (store, shape) = view.parts();
-    let range = shape.places(bounds)?;
-    let Some(last) = range.end.checked_sub(1).filter(|_| !range.is_empty()) else {
-        return Ok(bytemuck::Zeroable::zeroed());
-    };
-    let own = store.get_at(last, INTERNAL)?;
-    let (result, page_len) = (store.as_target(INTERNAL), store.page_elements());
-    let scan = Scan { store: result, page_len, range, row: 0, is_exclusive };
-    scan.run::<V::Element>().map_err(|error| error.counted_from(shape.start))?;
-    let sum = store.get_at(last, INTERNAL)?;
-    Ok(if is_exclusive { vmarray_kernel::k::add(sum, own) } else { sum })
-}
-
-impl<'a, T: crate::Element, D: backend_api::Device> View<'a> for &'a crate::VirtualArray<T, D> {
-    type Element = T;
-    type Index = usize;
-    type Store = crate::VirtualArray<T, D>;
-    type Shape = Linear;
-    type Section = Section<'a, Self::Store>;
-
-    #[inline(always)]
-    fn parts(self) -> (&'a Self::Store, Linear) {
-        (self, Linear::whole(self.len()))
-    }
-
-    fn of_parts(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::Section {
-        Section::new(store, shape)
-    }
-}
-
-impl<'a, T: crate::Element, D: backend_api::Device> ViewMut<'a> for &'a crate::VirtualArray<T, D> {
-    type SectionMut = SectionMut<'a, Self::Store>;
-
-    fn of_parts_mut(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::SectionMut {
-        Section::new(store, shape)
     }
 }

@@ -1,4 +1,4 @@
-//! Sorting of a source on its devices.
+//! Work on the elements of a source through the memory of its devices, such as a sort.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,24 +8,26 @@ use backend_api::Device;
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::executor::{Lane as _, OwnQueue};
-use crate::ops::sort::{
-    ChannelShare, DeviceOutcome, ExternalLane, ExternalPlan, KeyOrder, sort_by_way_of_cards,
+use crate::base::registered_memory::ExclusiveMemory;
+use crate::ops::executor::{
+    ChannelShare, DeviceOutcome, ImportedHome, ImportedShare, ImportedWork, Lane as _, OwnQueue,
 };
 
 impl<T: Element> Core<T> {
-    /// Sorts the numbers of a range in slots of all channels, if the home is registered with their devices;
-    /// for writable homes. No page has a slot afterwards.
-    pub(super) fn sort_in_slots(
+    /// Runs work that moves the elements of a range through slots of all channels, if the home is registered
+    /// with their devices; for writable homes. No page has a slot afterwards.
+    pub(super) fn change_in_slots(
         &self,
         range: &Range<usize>,
-        order: KeyOrder,
-        can_sort: &dyn Fn(&Arc<dyn Device>) -> bool,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        choose: &mut dyn FnMut(&[usize]) -> bool,
+        work: ImportedWork<'_>,
     ) -> Result<bool> {
-        let are_able = self.channels.iter().all(|of| of.import().is_some() && can_sort(of.device()));
+        let are_able = self.channels.iter().all(|of| of.import().is_some() && can_do(of.device()));
         let rooms: Vec<usize> = self.channels.iter().map(|of| of.all_elements().count as usize).collect();
-        let plan = ExternalPlan::new(range.len(), size_of::<T>(), &rooms).filter(|_| are_able);
-        let Some(plan) = plan else { return Ok(false) };
+        if !are_able || !choose(&rooms) {
+            return Ok(false);
+        }
         self.flush(&(0..self.cuts.len))?;
         // Lock the channels first, then the pages.
         let mut pools: Vec<_> = self.channels.iter().map(|channel| channel.pool.lock()).collect();
@@ -34,7 +36,7 @@ impl<T: Element> Core<T> {
             self.evict_pages(pool, tenants)?;
         }
         let held: Vec<_> = self.cuts.touched_pages(range).map(|page| self.entries[page].take()).collect();
-        let mut lanes = Vec::new();
+        let mut shares = Vec::new();
         for (number, channel) in self.channels.iter().enumerate() {
             let Some(import) = channel.import() else { return Ok(false) };
             let share = ChannelShare {
@@ -44,12 +46,13 @@ impl<T: Element> Core<T> {
                 keys: channel.all_elements(),
                 values: None,
             };
-            lanes.push(ExternalLane { share, import, offset: (range.start * size_of::<T>()) as u64 });
+            shares.push(ImportedShare { share, import, offset: (range.start * size_of::<T>()) as u64 });
         }
-        let home = self.start_of(&held, range).cast();
+        let start = self.start_of(&held, range).cast();
         // SAFETY: the pages are held, so no other code accesses the elements, and the caller guarantees that
         // they are writable. The devices have imported the whole home.
-        match unsafe { sort_by_way_of_cards(home, range.len(), lanes, order, plan) } {
+        let memory = unsafe { ExclusiveMemory::new(start, range.len() * size_of::<T>()) };
+        match work(ImportedHome { memory, shares }) {
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Unsupported => Ok(false),
             DeviceOutcome::Failed(error) | DeviceOutcome::Lost(error) => Err(error),
@@ -67,7 +70,7 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
     use crate::device::{ErrorKind as DeviceErrorKind, HostMemory};
-    use crate::ops::sort::{CardModel, SortKey};
+    use crate::ops::sort::{CardModel, KeyOrder, SortKey};
     use crate::prelude::*;
     use crate::progress::with_progress;
 

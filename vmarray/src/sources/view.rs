@@ -18,12 +18,11 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::links::reach;
 use crate::ops::executor::{
-    Change, Examination, Lane as _, Operand, OperandStore, PeerCopy, Question, ResultStore,
+    Change, Examination, ImportedWork, Lane as _, Operand, OperandStore, PeerCopy, Question, ResultStore,
     are_groups_within_pages, distinct,
 };
 use crate::ops::launch::{Argument, Bound, changed, shared};
-use crate::ops::sort::KeyOrder;
-use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
 
 impl<T: Element, H: Home<T>, D: Device> Sealed for Source<T, H, D> {}
@@ -216,13 +215,14 @@ impl<T: Element> ResultStore for Core<T> {
         self.assign(others, range, change)
     }
 
-    fn sort_by_way_of_cards(
+    fn change_through_devices(
         &self,
         range: &Range<usize>,
-        order: KeyOrder,
-        can_sort: &dyn Fn(&Arc<dyn Device>) -> bool,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        choose: &mut dyn FnMut(&[usize]) -> bool,
+        work: ImportedWork<'_>,
     ) -> Result<bool> {
-        self.sort_in_slots(range, order, can_sort)
+        self.change_in_slots(range, can_do, choose, work)
     }
 }
 

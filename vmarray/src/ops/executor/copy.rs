@@ -5,8 +5,9 @@ use std::ops::Range;
 use backend_api::{Device, HostSpan, Queue, Reach, Ticket, Transfer};
 use vmarray_support::links::is_same;
 
-use super::fetch::append_copy;
-use super::{Change, OperandStore, ResultStore, Run};
+use super::change::{Change, OperandStore, ResultStore};
+use super::peer_copy::append_copy;
+use super::run::Run;
 use crate::array::range::parts;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::guards;

@@ -5,34 +5,14 @@ use std::sync::Arc;
 
 use backend_api::{Device, DeviceSpan, HostSpan, Queue, Reach, Ticket, Transfer};
 
+use super::change::{Change, ResultStore};
 use super::copy::SHORT_BYTES;
-use super::{Answer, Change, Kernel, Question, ResultStore, Run, TakenAnswer};
+use super::peer_copy::{PeerCopy, append_copy};
+use super::question::{Answer, Kernel, Question, TakenAnswer};
+use super::run::Run;
 use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::links::reach;
-
-/// The target of a direct copy: memory of one device. All devices of the store must be able to
-/// [access](crate::engine::links::reach) it.
-#[derive(Debug)]
-pub struct PeerCopy<'a> {
-    /// The place of the first element; the others follow in the order of their indices.
-    pub(crate) to: DeviceSpan<'a>,
-    /// The index of the first.
-    pub(crate) first: usize,
-}
-
-impl PeerCopy<'_> {
-    pub(super) fn submit(&self, queue: &Queue<dyn Device>, run: Run<'_>) -> backend_api::Result<Ticket> {
-        let (start, stride) = (run.columns[0].start, run.columns[0].stride);
-        let mut copies: Vec<Transfer<'_>> = Vec::new();
-        for (number, index, len) in run.parts() {
-            let (from, to) =
-                (start.plus(number as u64 * stride), self.to.plus((index - self.first) as u64 * stride));
-            append_copy(&mut copies, from, to, len as u64 * stride);
-        }
-        queue.submit(&copies)
-    }
-}
 
 /// Copies elements from memory of a device to the runs of a store.
 struct FromMemory<'a> {
@@ -92,23 +72,6 @@ pub(crate) fn put_from(
         counters.bytes_past_host.add(range.len() as u64 * stride);
     }
     Ok(true)
-}
-
-/// Appends a copy within or between devices. A copy that continues the last one in both places is merged
-/// with it.
-pub(super) fn append_copy<'a>(
-    copies: &mut Vec<Transfer<'a>>,
-    from: DeviceSpan<'a>,
-    to: DeviceSpan<'a>,
-    more: u64,
-) {
-    if let Some(Transfer::Internal { from: before, to: target, bytes }) = copies.last_mut()
-        && (before.plus(*bytes), target.plus(*bytes)) == (from, to)
-    {
-        *bytes += more;
-    } else {
-        copies.push(Transfer::Internal { from, to, bytes: more });
-    }
 }
 
 impl Question for PeerCopy<'_> {

@@ -8,8 +8,9 @@ use backend_api::{Commit, Device, DeviceBuffer, Elements, Queue, Ticket, Transfe
 use parking_lot::Mutex;
 use vmarray_support::links::is_same;
 
+use super::change::Operand;
 use super::fetch::{can_put_from, put_from};
-use super::{Lane, Operand, Run};
+use super::run::{Lane, Run};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;

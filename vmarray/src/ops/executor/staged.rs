@@ -7,9 +7,11 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Ticket, Transfer};
 
+use super::change::{Change, Operand, OperandStore, ResultStore};
 use super::fetch::put_from;
+use super::question::{AskedRun, Question};
+use super::run::{Lane, Run, RunAccess};
 use super::write::{Outcome, RefusedRun, STAGED_BYTES, Writing};
-use super::{AskedRun, Change, Lane, Operand, OperandStore, Question, ResultStore, Run, RunAccess};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;

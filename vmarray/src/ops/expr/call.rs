@@ -13,7 +13,9 @@ use vmarray_kernel::{Define, Function, ScalarArguments, function};
 
 use super::list::Instructions;
 use super::{Expr, IntoExpr, Scalar};
-use crate::ops::launch::TIME_LIMIT;
+
+/// The time that an item, or a function in an expression, may run by default.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls of kernel functions in expressions. Every function with `#[vmarray::kernel]` whose parameters and
 /// result are numbers and bools has this trait. `use vmarray::prelude::*` brings it into scope.

@@ -1,15 +1,13 @@
 //! Complex elements in expressions: an expression of the real part, and one of the imaginary part.
 
 use std::fmt;
-use std::ops::{Add, Div, Mul, Neg, RangeBounds, Sub};
+use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use num_complex::Complex;
 use vmarray_kernel::Float;
 
-use super::{Assignment, Expr, FieldType, IntoExpr, Scalar, Signed, Summed};
+use super::{Assignment, Expr, FieldType, IntoExpr, Scalar, Signed};
 use crate::base::element::{Element, Field};
-use crate::base::error::Result;
-use crate::ops::view::Query;
 
 /// A complex number that a device computes from an element of type `T`. Each part is an [`Expr`].
 /// [`into_complex`](IntoComplex::into_complex) makes one from a [`Field`] of `num_complex::Complex<f32>`
@@ -150,20 +148,6 @@ where
     pub fn set_complex(self, value: impl IntoComplex<T, F>) -> [Assignment<T>; 2] {
         let ComplexExpr { re, im } = value.into_complex();
         [self.re().set(re), self.im().set(im)]
-    }
-}
-
-impl<T, F: Summed<Sum = f64>> ComplexExpr<T, F> {
-    /// Returns the sum over the elements of a view, computed in two passes: [`Query::sum`] of each part.
-    ///
-    /// # Errors
-    /// The errors of [`Query::sum`].
-    pub fn sum<'a, Q: Query<'a, Row = T>>(
-        self,
-        view: Q,
-        bounds: impl RangeBounds<Q::Index> + Clone,
-    ) -> Result<Complex<f64>> {
-        Ok(Complex { re: view.sum(bounds.clone(), self.re)?, im: view.sum(bounds, self.im)? })
     }
 }
 

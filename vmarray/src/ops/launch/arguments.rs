@@ -8,14 +8,13 @@ use vmarray_kernel::{
     Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Rows, Shared, Window, kind,
 };
 
-use super::broadcast::{Broadcast, Shown};
+use super::broadcast::{Broadcast, Modes, Shown};
 use super::session::{Binding, SessionArgument, SessionArguments};
-use super::stored::StoredBox;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::ops::executor::Operand;
-use crate::ops::view::sealed::Internal;
-use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, View};
+use crate::ops::sealed::Internal;
+use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, StoredBox, View};
 
 /// A launch argument in the form that all launches process.
 #[doc(hidden)]
@@ -45,9 +44,6 @@ impl Bound<'_> {
         }
     }
 }
-
-/// Boundary modes of each axis with the scalars of their values, if devices support the modes.
-pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
 /// Elements of a store, and their positions.
 #[doc(hidden)]
@@ -202,7 +198,7 @@ impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<
 }
 
 /// Elements of a view with a halo around each item: the argument for a kernel's [`Window`]. Created by
-/// [`window`](crate::views::View::window) of a view, or of a view [with a boundary
+/// [`window`](KernelView::window) of a view, or of a view [with a boundary
 /// mode](crate::boundary::BoundaryView::window).
 ///
 /// ```
@@ -233,6 +229,44 @@ pub struct Windowed<V, I> {
     pub(crate) of: V,
     pub(crate) halo: I,
 }
+
+/// Views as arguments of kernels, for every [`View`].
+///
+/// ```
+/// use vmarray::kernel::KernelView;
+/// use vmarray::prelude::*;
+///
+/// let samples = Source::new(vec![1, 4, 9, 16])?;
+/// let windows = KernelView::window(&samples, 2);
+/// assert!(format!("{windows:?}").contains("halo: 2"));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait KernelView<'a>: View<'a> {
+    /// Returns a view that gives a [kernel](crate::kernel::Windowed) each element together with its
+    /// neighbours, up to `halo` elements away along each axis. A read beyond the edges of the view is an
+    /// error, unless the view has a [boundary mode](crate::boundary::BoundaryView::window). The kernel must
+    /// not read farther than the halo; a launch in place does not check this.
+    ///
+    /// ```
+    /// use vmarray::kernel::{At, Own, Window};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn differences(at: At<1>, of: &Window<i32, 1>, out: &mut Own<i32>) {
+    ///     out.set(of[at.plus(1)] - of[at]);
+    /// }
+    /// let values = Source::new(vec![1, 4, 9, 16])?;
+    /// let mut out = VirtualArray::<i32>::new(3)?;
+    /// differences::run((values.window(1), &mut out))?;
+    /// assert_eq!(out.to_vec(..)?, [3, 5, 7]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn window(self, halo: Self::Index) -> Windowed<Self, Self::Index> {
+        Windowed { of: self, halo }
+    }
+}
+
+impl<'a, V: View<'a>> KernelView<'a> for V {}
 
 /// Types of launch arguments for a kernel parameter of type `P`, which has a [kind](Parameter::Kind). The
 /// table at [`RunKernel::run`](super::RunKernel::run) lists them.
@@ -276,7 +310,7 @@ pub trait Argument<'a, P, Kind> {
 }
 
 /// The scalars of a value.
-pub(super) fn values(value: impl KernelType) -> Bound<'static> {
+pub(crate) fn values(value: impl KernelType) -> Bound<'static> {
     let mut values = Vec::new();
     value.values(&mut values);
     Bound::Values(values)

@@ -11,21 +11,15 @@ use backend_api::{
 use vmarray_kernel::StencilPart;
 use vmarray_kernel::launch::Mode;
 
-use super::stored::StoredBox;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Operand, OperandStore, ResultStore, SHORT_BYTES, STAGED_BYTES, put_from};
-use crate::ops::view::{INTERNAL, Shape, Store as _, View};
+use crate::ops::view::{Bounds, INTERNAL, Shape, Store as _, StoredBox, View, count};
 
-/// A box of positions, which may be negative.
-pub(crate) type Bounds = Vec<Range<isize>>;
-
-/// Number of positions in a box.
-pub(crate) fn count(of: &[Range<isize>]) -> usize {
-    of.iter().map(Range::len).product()
-}
+/// Boundary modes of each axis with the scalars of their values, if devices support the modes.
+pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
 /// Scalar of a launch for a box of copies, which is stored row by row.
 pub(super) fn of_box(of: &[Range<isize>], part: StencilPart) -> u64 {
@@ -124,7 +118,7 @@ pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> Bounds {
 }
 
 /// The elements of a range of a store, without a boundary mode.
-pub(super) struct Inside<'a> {
+pub(crate) struct Inside<'a> {
     pub operand: Operand<'a>,
     pub len: usize,
 }
@@ -239,7 +233,7 @@ impl BroadcastArgument<'_> {
 pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An array that is read in place.
-pub(super) struct StripedArgument<'a> {
+pub(crate) struct StripedArgument<'a> {
     /// The index of the parameter.
     pub number: usize,
     pub pager: &'a Pager,

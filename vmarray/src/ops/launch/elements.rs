@@ -11,12 +11,11 @@ use super::kernel::Kernels;
 use super::options::Options;
 use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction};
-use super::stored::StoredBox;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Operand;
-use crate::ops::view::{INTERNAL, Linear, Store as _, View};
+use crate::ops::view::{INTERNAL, Linear, Store as _, StoredBox, View};
 
 /// Arguments of a kernel, in the order of its parameters.
 #[derive(Debug, Default)]
@@ -82,6 +81,11 @@ impl<'a> Given<'a> {
     }
 }
 
+/// Runs a kernel over elements, without a reduction.
+pub(crate) fn run(kernels: &Kernels, arguments: Vec<Bound<'_>>, options: &Options) -> Result<()> {
+    plan::run(kernels, arguments, options, None, Wanted::Nothing)
+}
+
 /// Elements of a view as an operand.
 pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
     let (store, shape) = of.parts();
@@ -89,7 +93,7 @@ pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
 }
 
 /// Elements of an operand, one for each item.
-pub(super) fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
+pub(crate) fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
     let stored = Some(StoredBox::range_of(operand.start, len));
     Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
 }

@@ -46,8 +46,7 @@ impl LinearGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::compute::within_channel;
-    use crate::ops::executor::are_groups_within_pages;
+    use crate::ops::executor::{are_groups_within_pages, within_channel};
 
     /// The index of a group, as a kernel computes it.
     fn number(groups: &LinearGroups, geometry: Geometry, count: u64, own: u64) -> u64 {

@@ -13,8 +13,9 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::HomeQueues;
 use crate::engine::pager::Pager;
-use crate::ops::compute::{read_all, unsettled};
-use crate::ops::executor::{Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES};
+use crate::ops::executor::{
+    Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES, read_all, unsettled,
+};
 
 /// The numbers, and the selected device.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub(super) struct IndexDomain {
 
 /// Numbers as a store, divided among devices. Their elements have no bytes, or are results in memory of one
 /// device, which are read once.
-pub(super) struct IndexDomainStore<'a> {
+pub(crate) struct IndexDomainStore<'a> {
     first: usize,
     /// Number of consecutive numbers that stay on one device.
     together: usize,
@@ -49,7 +50,7 @@ struct NumbersUnderWay {
 impl<'a> IndexDomainStore<'a> {
     /// Returns a range of item numbers for the selected device, or without one for the devices of the
     /// arguments; `None` without any device. The length of each device's part is a multiple of `together`.
-    pub fn new(
+    pub(super) fn new(
         over: &IndexDomain,
         counters: &'a Counters,
         given: Option<&'a dyn OperandStore>,

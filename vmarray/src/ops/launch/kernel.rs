@@ -15,7 +15,7 @@ use crate::ops::expr::refused;
 
 /// A lowered kernel.
 #[derive(Clone, Debug)]
-pub(super) struct PreparedKernel {
+pub(crate) struct PreparedKernel {
     pub lowered: Lowered,
     pub kernel: kernel::Kernel,
 }
@@ -25,7 +25,7 @@ static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
 type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
 /// A kernel that is lowered for each variant of launches.
-pub(super) struct Kernels {
+pub(crate) struct Kernels {
     /// The variant of most launches, which is prepared in advance.
     pub usual: Arc<PreparedKernel>,
     /// Number of items in a group, if groups are along one axis.

@@ -15,8 +15,8 @@ use vmarray_kernel::{Returned, Scalar};
 
 use crate::base::error::Result;
 use crate::ops::executor::Run;
+use crate::ops::sealed::Internal;
 use crate::ops::view::INTERNAL;
-use crate::ops::view::sealed::Internal;
 
 /// Bytes of the longest scalar in the return values of one piece.
 const RETURNED_BYTES: u64 = 32 << 20;

@@ -14,18 +14,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
 use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Ticket, Transfer};
+use vmarray_kernel::Memory;
 #[cfg(doc)]
 use vmarray_kernel::{Anywhere, Own, Shared, Window};
-use vmarray_kernel::{Kernel, Memory};
 
 use super::broadcast::fetch_view;
-use super::kernel::{Kernels, PreparedKernel};
-use super::options::{KernelLaunch, Options};
+use super::kernel::PreparedKernel;
+use super::options::Options;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Pager;
-use crate::ops::compute::unsettled;
-use crate::ops::executor::STAGED_BYTES;
+use crate::ops::executor::{STAGED_BYTES, unsettled};
 use crate::ops::view::{self as views, INTERNAL, Shape};
 pub(crate) use bindings::Binding;
 use bindings::BindingNumber;
@@ -322,45 +321,6 @@ impl<'a> Session<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Waits as [`wait`](Self::wait) does, as a future for any executor. The future can be dropped at any
-    /// time: the session continues, and waits itself at its end. If a task is cancelled, the drop of its
-    /// session therefore blocks until every launch that has begun is done.
-    ///
-    /// Other calls that may block: [`hold`](Self::hold), until dirty pages are written back (see
-    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which translates it;
-    /// a launch while more than a thousand are running.
-    ///
-    /// ```
-    /// use futures::executor::block_on;
-    /// use vmarray::kernel::{Own, Session};
-    /// use vmarray::prelude::*;
-    ///
-    /// #[vmarray::kernel]
-    /// fn halve(x: &mut Own<f32>) {
-    ///     x.set(x.get() / 2.0);
-    /// }
-    /// async fn quartered(array: &mut VirtualArray<f32>) -> vmarray::Result<()> {
-    ///     let mut session = Session::new();
-    ///     let x = session.hold(array)?;
-    ///     halve::run_in(&mut session, (x,))?;
-    ///     halve::run_in(&mut session, (x,))?;
-    ///     session.wait_async().await
-    /// }
-    /// let [mut one, mut other] = [VirtualArray::<f32>::new(10)?, VirtualArray::<f32>::new(10)?];
-    /// one.fill(.., 8.0)?;
-    /// other.fill(.., 4.0)?;
-    /// let (first, second) = block_on(async { futures::join!(quartered(&mut one), quartered(&mut other)) });
-    /// first.and(second)?;
-    /// assert_eq!((one.get(0)?, other.get(9)?), (2.0, 1.0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The future returns the errors of [`wait`](Self::wait).
-    pub fn wait_async(&mut self) -> SessionWait<'_, 'a> {
-        SessionWait::new(self)
-    }
-
     /// Waits for all launches, and releases the arrays.
     ///
     /// # Errors
@@ -499,25 +459,4 @@ impl Stored<'_> {
 
 fn refused(kernel: &str, reason: &str) -> Error {
     ErrorKind::KernelRefused { kernel: kernel.into(), reason: reason.into() }.into()
-}
-
-impl<K: Kernel> KernelLaunch<K> {
-    /// Launches the kernel in a session: see [`RunKernel::run_in`](super::RunKernel::run_in).
-    ///
-    /// # Errors
-    /// The errors of [`RunKernel::run_in`](super::RunKernel::run_in).
-    pub fn run_in(
-        self,
-        session: &mut Session<'_>,
-        arguments: impl SessionArguments<K::Parameters>,
-    ) -> Result<()> {
-        if self.is_over_numbers() {
-            let reason = "in a session, a kernel runs for the elements of its `Own`: leave `over` and `on` \
-                          out";
-            return Err(Kernels::of::<K>()?.usual.refused(reason));
-        }
-        let kernels = Kernels::of::<K>()?;
-        let launched = session.launch(&kernels, arguments.bind(INTERNAL), self.options());
-        launched.map_err(|error| kernels.usual.placed(error))
-    }
 }

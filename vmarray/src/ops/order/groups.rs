@@ -9,8 +9,9 @@ use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 use super::in_ram::{self, EqualRuns};
 use super::key_codes::KeyCodes;
 use super::keys::{KeyOrdering, SingleKey, evaluated};
-use super::searches::{Side, last_not_above};
-use super::{Order as _, section};
+use super::searches::{Side, last_not_above, search};
+use super::section::section;
+use super::take::take;
 use crate::array::VirtualArray;
 use crate::array::empty_like::array_like;
 use crate::base::element::{Element, Field};
@@ -20,11 +21,14 @@ use crate::base::scoped_threads::CORES;
 use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::{OperandStore as _, ResultStore};
 use crate::ops::expr::index;
-use crate::ops::launch::{Given, added, converted, greater, lesser};
+use crate::ops::launch::Given;
+use crate::ops::query::QueryMut as _;
+use crate::ops::scan::{Scan as _, added, converted, greater, lesser};
 use crate::ops::sort::{
-    KeyOrder, LookBack, SortKey, bytes_in_ram, is_unsupported, look_back, sort_in_ram, sort_pairs_in_ram,
+    KeyOrder, LookBack, Sort as _, SortKey, bytes_in_ram, is_unsupported, look_back, sort_in_ram,
+    sort_pairs_in_ram,
 };
-use crate::ops::view::{INTERNAL, Linear, QueryMut as _, Section, Store, View, ViewMut as _};
+use crate::ops::view::{INTERNAL, Linear, Section, Store, View, ViewMut as _};
 
 /// The number of elements that one item reduces.
 const PIECE: u64 = 256;
@@ -130,7 +134,7 @@ fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<Virt
     let runs = numbers.prefix_sum(..)? as usize;
     let wanted = sorted.array_like::<u64>(runs + 1, INTERNAL)?;
     wanted.transform(.., Field::<u64, u64>::whole().set(index() + 1))?;
-    numbers.search_sorted(&wanted, Side::Left)
+    search(section(&numbers, ..)?, section(&wanted, ..)?, Side::Left)
 }
 
 pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
@@ -146,7 +150,7 @@ pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
         return Ok(distinct);
     }
     let starts = run_starts(&sorted)?;
-    sorted.take(starts.section(..starts.len() - 1)?)
+    take(section(&sorted, ..)?, section(&starts, ..starts.len() - 1)?)
 }
 
 fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
@@ -278,7 +282,7 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     let mut ordered = KeyOrdering::new(of)?;
     let sorted = ordered.by_keys(keys, is_descending)?;
     let starts = run_starts(&sorted)?;
-    let keys = sorted.take(starts.section(..starts.len() - 1)?)?;
+    let keys = take(section(&sorted, ..)?, section(&starts, ..starts.len() - 1)?)?;
     Ok(Groups { keys, starts, order: GroupOrder::OnDevices(ordered.into_wide()?) })
 }
 
@@ -461,7 +465,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
             out.write_range(0, &found)?;
             return Ok(out);
         }
-        let values = values.take(self.order()?)?;
+        let values = take(values, section(self.order()?, ..)?)?;
         let (mut out, mut starts) = self.level::<_, R, F, O>(&values, &self.starts)?;
         while out.len() > self.len() {
             (out, starts) = self.level::<R, R, converted<R, R>, O>(&out, &starts)?;

@@ -3,16 +3,17 @@
 
 use backend_api::Device;
 
-use super::Order as _;
+use super::section::section;
+use super::take::take;
 use crate::array::VirtualArray;
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
-use crate::ops::compute::Plan;
 use crate::ops::executor::{Operand, ResultStore};
 use crate::ops::expr::{Assignment, Expr, FieldType, IntoExpr as _, index};
 use crate::ops::launch::operand;
+use crate::ops::query::Plan;
+use crate::ops::sealed::Sealed;
 use crate::ops::sort::{SortKey, sort};
-use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 
 /// A sort key: a [single key](SingleKey), or a tuple of up to four single keys.
@@ -188,8 +189,8 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         of: V,
     ) -> Result<VirtualArray<V::Element, S::Device>> {
         match &self.positions {
-            OrderedPositions::Narrow(positions) => of.take(positions),
-            OrderedPositions::Wide(positions) => of.take(positions),
+            OrderedPositions::Narrow(positions) => take(section(of, ..)?, section(positions, ..)?),
+            OrderedPositions::Wide(positions) => take(section(of, ..)?, section(positions, ..)?),
         }
     }
 

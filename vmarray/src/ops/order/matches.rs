@@ -3,12 +3,13 @@
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, At, Own, kernel};
 
-use super::Order as _;
 use super::keys::{KeyOrdering, SingleKey, evaluated};
-use super::searches::{Side, last_not_above};
+use super::searches::{Side, last_not_above, search};
+use super::section::section;
 use crate::array::VirtualArray;
 use crate::base::error::Result;
 use crate::ops::launch::Given;
+use crate::ops::scan::Scan as _;
 use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 
 /// The kind of the join by [`matches`](super::Order::matches).
@@ -119,8 +120,8 @@ where
     let mut ordered = KeyOrdering::new(other)?;
     let sorted = ordered.by_one(&other_key.key().0)?;
     let order = ordered.into_wide()?;
-    let firsts = sorted.search_sorted(&keys, Side::Left)?;
-    let ends = sorted.search_sorted(&keys, Side::Right)?;
+    let firsts = search(section(&sorted, ..)?, section(&keys, ..)?, Side::Left)?;
+    let ends = search(section(&sorted, ..)?, section(&keys, ..)?, Side::Right)?;
     drop(keys);
     let (most, without) = match kind {
         MatchKind::Inner => (u64::MAX, 0),

@@ -9,8 +9,9 @@ use super::searches::{in_order, ordered};
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::expr::{Expr, index};
+use crate::ops::query::Query as _;
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey};
-use crate::ops::view::{Query as _, Section, Store, View as _};
+use crate::ops::view::{Section, Store, View as _};
 
 /// The number of bits that one pass determines: a histogram with the maximum number of bins.
 const DIGIT_BITS: u32 = 12;

@@ -8,8 +8,8 @@ use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::launch::Given;
+use crate::ops::sealed::Sealed;
 use crate::ops::sort::is_unsupported;
-use crate::ops::view::sealed::Sealed;
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
 /// The greatest size of an element that kernels copy; longer elements are gathered by lists of indices.

@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use backend_api::{Device, DeviceSpan, HostMemory, Queue, Ticket, Transfer};
 
 use self::layout::{AreaLayout, Move, PIECES_ON_CARD, PieceJob, cut};
-use super::KeyOrder;
-use super::on_device::{ChannelShare, DeviceOutcome, Sorter};
+use super::keys::KeyOrder;
+use super::on_device::Sorter;
 use super::on_devices::of_each;
 use super::onesweep::is_unsupported;
 use crate::base::error::{ErrorKind, Result};
@@ -34,6 +34,7 @@ use crate::base::progress::{Steps, in_steps};
 use crate::base::registered_memory::RegisteredMemory;
 use crate::base::scoped_threads::{CORES, each};
 use crate::base::scratch_pool::ScratchVec;
+use crate::ops::executor::{DeviceOutcome, ImportedHome, ImportedShare};
 
 /// Shorter ranges are sorted in RAM.
 const BYTES_MIN: usize = if cfg!(test) { 256 } else { 16 << 20 };
@@ -44,18 +45,9 @@ const BATCH: usize = 256;
 /// Bytes that a thread copies at a time, and that justify one more thread.
 const PART_BYTES: usize = 1 << 20;
 
-/// A share of a GPU. The sort uses all memory that the share names.
-#[derive(Debug)]
-pub(crate) struct ExternalLane<'a> {
-    pub share: ChannelShare<'a>,
-    /// The GPU's handle of the program's memory.
-    pub import: &'a RegisteredMemory,
-    pub offset: u64,
-}
-
 /// The method of an external sort.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ExternalPlan {
+pub(super) enum ExternalPlan {
     /// As one piece.
     Whole,
     InPieces(AreaLayout),
@@ -76,22 +68,14 @@ impl ExternalPlan {
     }
 }
 
-/// Sorts `len` keys of the program's memory. No key is lost if a GPU fails.
-///
-/// # Safety
-/// The keys begin at `home`, are writable, and no other code accesses them meanwhile. Each lane's import has
-/// them at the lane's offset.
-pub(crate) unsafe fn sort(
-    home: NonNull<u8>,
-    len: usize,
-    lanes: Vec<ExternalLane<'_>>,
-    order: KeyOrder,
-    plan: ExternalPlan,
-) -> DeviceOutcome {
+/// Sorts keys of the program's memory. No key is lost if a GPU fails.
+pub(super) fn sort(elements: ImportedHome<'_>, order: KeyOrder, plan: ExternalPlan) -> DeviceOutcome {
+    let ImportedHome { memory, shares: lanes } = elements;
     let stride = lanes[0].share.keys.stride as usize;
+    let (home, len) = (memory.start(), memory.len() / stride);
     let passes = if let ExternalPlan::Whole = plan { 1 } else { 2 };
     let sorted = in_steps((len * stride * stride * passes) as u64, |steps| {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the memory is used exclusively.
         let Err(error) = (unsafe { sort_in_steps((home, len), lanes, order, plan, steps) }) else {
             return Ok(DeviceOutcome::Done);
         };
@@ -105,10 +89,11 @@ pub(crate) unsafe fn sort(
 }
 
 /// # Safety
-/// The requirements of [`sort`].
+/// The keys begin at `home`, are writable, and no other code accesses them meanwhile. The import of each lane
+/// has them at its offset.
 unsafe fn sort_in_steps(
     (home, len): (NonNull<u8>, usize),
-    mut lanes: Vec<ExternalLane<'_>>,
+    mut lanes: Vec<ImportedShare<'_>>,
     order: KeyOrder,
     plan: ExternalPlan,
     steps: &Steps,
@@ -236,7 +221,7 @@ impl Ram {
 
 /// The sorter of a GPU, and the spare memory as imported by the GPU.
 struct Card<'a> {
-    lane: &'a ExternalLane<'a>,
+    lane: &'a ImportedShare<'a>,
     spare: Option<RegisteredMemory>,
     sorter: Sorter<'a>,
 }

@@ -6,6 +6,7 @@
 //! stable minimum storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping
 //! sections", 1981.
 
+mod rows;
 mod stream;
 
 use std::ops::Range;
@@ -14,13 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytemuck::cast_slice_mut;
 use vmarray_support::backends::ram::SystemMemory;
 
-use super::{KeyOrder, SortKey, on_host};
+use self::rows::{PieceMemory, RowSorting, SomeRows};
+use super::keys::{KeyOrder, SortKey};
+use super::on_host;
 use crate::base::error::Result;
-use crate::base::progress::{Steps, in_steps};
+use crate::base::progress::in_steps;
 use crate::base::scoped_threads::{CORES, each};
 use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::Operand;
-use crate::ops::shift::interrupted;
 use crate::ops::view::{INTERNAL, StoreMut};
 
 /// Bytes of a piece that is sorted in RAM, with as many bytes of scratch memory. More if piece and scratch
@@ -60,7 +62,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     let len = piece.keys.len();
     let rounds = 1 + range.len().div_ceil(len).next_power_of_two().ilog2() as usize;
     in_steps((range.len() * of_each * rounds) as u64, |steps| {
-        let mut sorting = BySorting { store, first: range.start, values, order, steps, piece, beside };
+        let mut sorting = RowSorting { store, first: range.start, values, order, steps, piece, beside };
         let mut starts: Vec<usize> = range.clone().step_by(len).collect();
         for start in &starts {
             sorting.sort_piece(*start..(start + len).min(range.end))?;
@@ -112,78 +114,7 @@ fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
     Ok(true)
 }
 
-/// Memory for a piece: keys, and bytes of values.
-struct PieceMemory<T> {
-    keys: ScratchVec<T>,
-    values: ScratchVec<u8>,
-}
-
-impl<T> Default for PieceMemory<T> {
-    fn default() -> Self {
-        Self { keys: ScratchVec::default(), values: ScratchVec::default() }
-    }
-}
-
-impl<T: SortKey> PieceMemory<T> {
-    fn new(len: usize, stride: usize) -> Result<Self> {
-        Ok(Self { keys: ScratchVec::unspecified(len)?, values: ScratchVec::unspecified(len * stride)? })
-    }
-
-    fn first(&mut self, len: usize, stride: usize) -> SomeRows<'_, T> {
-        SomeRows { keys: &mut self.keys[..len], values: &mut self.values[..len * stride] }
-    }
-}
-
-/// Keys in RAM, and the bytes of their values.
-struct SomeRows<'a, T> {
-    keys: &'a mut [T],
-    values: &'a mut [u8],
-}
-
-struct BySorting<'a, T: SortKey, S> {
-    store: &'a S,
-    /// Place of the element that belongs to the first value.
-    first: usize,
-    values: Option<Operand<'a>>,
-    order: KeyOrder,
-    steps: &'a Steps,
-    piece: PieceMemory<T>,
-    beside: PieceMemory<T>,
-}
-
-impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
-    fn key(&self, element: T) -> u64 {
-        self.order.key::<T::KeyBits>(bytemuck::cast(element))
-    }
-
-    fn key_at(&self, place: usize) -> Result<u64> {
-        Ok(self.key(self.store.get_at(place, INTERNAL)?))
-    }
-
-    fn stride(&self) -> usize {
-        self.values.map_or(0, |values| values.stride())
-    }
-
-    /// Reports that the sort is about to move `len` elements.
-    fn report(&self, len: usize) -> Result<()> {
-        self.steps.report((len * (size_of::<T>() + self.stride())) as u64)
-    }
-
-    fn read(&self, place: usize, into: &mut SomeRows<'_, T>) -> Result<()> {
-        self.store.read_at(place, into.keys, INTERNAL)?;
-        let Some(values) = self.values else { return Ok(()) };
-        let first = place - self.first;
-        values.read_bytes(first..first + into.keys.len(), into.values)
-    }
-
-    fn write(&self, place: usize, from: &SomeRows<'_, T>) -> Result<()> {
-        self.store.write_at(place, from.keys, INTERNAL)?;
-        match self.values.and_then(|values| Some((values.target?, values.start))) {
-            Some((target, start)) => target.write_bytes(start + place - self.first, from.values),
-            None => Ok(()),
-        }
-    }
-
+impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
     fn sort_piece(&mut self, range: Range<usize>) -> Result<()> {
         self.report(range.len())?;
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
@@ -222,24 +153,6 @@ impl<T: SortKey, S: StoreMut<Element = T>> BySorting<'_, T, S> {
         });
         (self.piece, self.beside) = (piece, beside);
         done
-    }
-
-    /// Writes elements that exist only in RAM. After a failure it writes them once more.
-    fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
-        let Err(error) = self.write(place, rows) else { return Ok(()) };
-        match self.write(place, rows) {
-            Ok(()) => Err(error),
-            Err(_) => Err(interrupted(error, 0..0, place..place + rows.keys.len())),
-        }
-    }
-
-    fn read_keys(&self, place: usize, into: &mut [T]) -> Result<()> {
-        self.store.read_at(place, into, INTERNAL)
-    }
-
-    /// [`write_all`](Self::write_all) for keys without values.
-    fn write_keys(&self, place: usize, from: &mut [T]) -> Result<()> {
-        self.write_all(place, &SomeRows { keys: from, values: &mut [] })
     }
 
     /// Merges two sorted neighbours.
@@ -435,7 +348,7 @@ mod tests {
             let values = Some(Operand::changed(values, 0));
             let (order, piece, beside) = (KeyOrder::of::<u32>(false), memory()?, memory()?);
             in_steps(0, |steps| {
-                BySorting { store: keys, first: 0, values, order, steps, piece, beside }.swap(20, 320, 250)
+                RowSorting { store: keys, first: 0, values, order, steps, piece, beside }.swap(20, 320, 250)
             })
         };
         let expected: Vec<_> =

@@ -12,11 +12,11 @@
 
 use std::ops::Range;
 
-use super::KeyOrder;
-use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter};
-use super::on_devices::Striping;
+use super::keys::KeyOrder;
+use super::on_device::{KeysMemory, KeysPlace, Sorter};
 use super::onesweep::{DIGITS, is_unsupported};
 use crate::base::progress::Steps;
+use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
 /// Least and greatest bytes of keys and values in one sort; it uses twice that as scratch memory.
 const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };

@@ -10,15 +10,15 @@ use backend_api::{
     Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Request, Ticket, Transfer, View,
 };
 
-use super::on_device::{ChannelShare, DeviceOutcome, refusal};
+use super::on_device::refusal;
 use super::onesweep::{
-    LOOK_BACK_BLOCK, LOOK_BACK_OPENCL_MAX, LOOK_BACK_TILE, is_unsupported, look_back_kernels, takes_opencl,
+    LOOK_BACK_BLOCK, LOOK_BACK_OPENCL_MAX, LOOK_BACK_TILE, is_unsupported, look_back_kernels,
 };
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
-use crate::ops::executor::{Operand, ResultStore, RunAccess};
+use crate::ops::executor::{ChannelShare, DeviceOutcome, Operand, ResultStore, RunAccess, takes_opencl};
 
 /// Bytes of state: before the first tile, and of each tile.
 const STATE_BYTES: (u64, u64) = (64, 32);

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::onesweep::MERGE_TILE;
+use crate::ops::executor::{ChannelShare, Striping, within_channel};
 
 /// Striped elements of one channel, counted from its first slot on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +20,23 @@ pub(super) struct StripedRange {
 }
 
 impl StripedRange {
+    /// Returns the share's part of a range of elements, which counts from the first sorted element.
+    pub fn of_share(striping: Striping, share: &ChannelShare<'_>, numbers: &Range<u64>) -> Self {
+        let (Striping { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) =
+            (striping, share);
+        let indices = start + numbers.start as usize..start + numbers.end as usize;
+        let own = within_channel((*channel as usize, channels), page_len, &indices);
+        let [start, end] = [own.start, own.end].map(|own| own.clamp(*first, first + keys.count));
+        Self {
+            first: start,
+            count: end - start,
+            page_len: page_len as u64,
+            channels: channels as u64,
+            channel: *channel,
+            base: indices.start as u64,
+        }
+    }
+
     /// Contiguous elements; the element `base` counts as 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }

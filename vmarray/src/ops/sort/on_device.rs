@@ -13,13 +13,13 @@ use backend_api::{
     Transfer, View,
 };
 
-use super::KeyOrder;
+use super::keys::KeyOrder;
 use super::onesweep::{COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, move_kernel};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::progress::Steps;
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
-use crate::ops::executor::{Lane, RunAccess};
+use crate::ops::executor::{ChannelShare, RunAccess};
 
 /// Maximal number of keys in one launch: less than 2^30, because blocks exchange counts of that size.
 const KEYS_AT_ONCE: u64 = 1 << 29;
@@ -30,46 +30,11 @@ const COUNTED_BY_BLOCK: u64 = 8192;
 /// Alignment of parts of the memory.
 const ALIGN: u64 = 256;
 
-/// Outcome of an attempt to sort.
-#[derive(Debug)]
-pub enum DeviceOutcome {
-    Done,
-    /// The device does not support it, or lacks memory. No key was moved.
-    Unsupported,
-    /// The keys are in an unspecified order.
-    Failed(Error),
-    /// Some or all keys are lost.
-    Lost(Error),
-}
-
 /// Returns true if a device may sort keys of this size, with values of `value_bytes` or without values.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
     // Other devices do not support the kernels' text, but would report this only at a launch.
     device.info().kind.is_gpu()
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
-}
-
-/// The keys of one channel with their values. They are contiguous, and no other code accesses them.
-pub struct ChannelShare<'a> {
-    pub(crate) lane: Box<dyn Lane + Sync + 'a>,
-    pub channel: u64,
-    /// Index of the first key in the channel.
-    pub first: u64,
-    pub keys: Elements<'a>,
-    pub values: Option<Elements<'a>>,
-}
-
-impl std::fmt::Debug for ChannelShare<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChannelShare").field("channel", &self.channel).finish_non_exhaustive()
-    }
-}
-
-impl ChannelShare<'_> {
-    /// Bytes of a key and its value.
-    pub(super) fn bytes_of_each(&self) -> u64 {
-        self.keys.stride + self.values.map_or(0, |values| values.stride)
-    }
 }
 
 /// Addresses of keys and their values.

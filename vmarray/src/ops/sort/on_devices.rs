@@ -13,45 +13,18 @@ use std::ops::Range;
 use backend_api::{Commit, Device, DeviceBuffer, Elements, View};
 use parking_lot::Mutex;
 
-use super::KeyOrder;
 use super::in_place;
+use super::keys::KeyOrder;
 use super::merge::{MergePart, StripedRange, parts_of};
-use super::on_device::{ChannelShare, DeviceOutcome, KeysMemory, KeysPlace, Sorter, refusal};
+use super::on_device::{KeysMemory, KeysPlace, Sorter, refusal};
 use super::onesweep::{MERGING_BLOCK, gather_kernel, is_unsupported, merge_kernels};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
-use crate::ops::compute::within_channel;
+use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
 /// Maximum number of a share's keys for which scratch memory of the same length is allocated.
 const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
-
-/// The distribution of a store's elements: channel `p % channels` has page `p`.
-#[derive(Clone, Copy, Debug)]
-pub struct Striping {
-    pub page_len: usize,
-    pub channels: usize,
-    /// Index of the first sorted element.
-    pub start: usize,
-}
-
-impl Striping {
-    /// Returns the share's part of a range of elements, which counts from the first sorted element.
-    fn of_share(&self, share: &ChannelShare<'_>, numbers: &Range<u64>) -> StripedRange {
-        let (Self { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) = (*self, share);
-        let indices = start + numbers.start as usize..start + numbers.end as usize;
-        let own = within_channel((*channel as usize, channels), page_len, &indices);
-        let [start, end] = [own.start, own.end].map(|own| own.clamp(*first, first + keys.count));
-        StripedRange {
-            first: start,
-            count: end - start,
-            page_len: page_len as u64,
-            channels: channels as u64,
-            channel: *channel,
-            base: indices.start as u64,
-        }
-    }
-}
 
 /// Sorts the keys of all channels, with their values. Calls `begin_write` before the first write. There is at
 /// least one share, each share has keys, and all devices map each other's memory.
@@ -295,7 +268,7 @@ impl<'s> SortedShares<'s, '_> {
         let to = sorter.beside();
         for share in self.sorters.iter().map(|other| other.sorter.share) {
             let ChannelShare { first: start, keys, values, .. } = share;
-            let dealt = self.dealing.of_share(share, &(first..first + count));
+            let dealt = StripedRange::of_share(self.dealing, share, &(first..first + count));
             let columns = [(Some(*keys), Some(to.keys)), (*values, to.values)];
             for (from, to) in columns.into_iter().filter_map(|(from, to)| from.zip(to)) {
                 let kernel = gather_kernel(from.stride).ok_or_else(refusal)?;
@@ -343,7 +316,7 @@ impl<'s> SortedShares<'s, '_> {
         let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
         let dealt = |part: &MergePart| {
             if is_last {
-                let dealt = self.dealing.of_share(share, &(part.base..part.base + part.len()));
+                let dealt = StripedRange::of_share(self.dealing, share, &(part.base..part.base + part.len()));
                 return (dealt, dealt.first - first);
             }
             let start = part.base.max(before);

@@ -15,6 +15,7 @@ mod count;
 mod deal;
 mod home;
 mod rows;
+mod sorting;
 mod survey;
 
 use std::ops::DerefMut;
@@ -24,18 +25,15 @@ use parking_lot::Mutex;
 
 pub(super) use self::home::HomeSlice;
 use self::rows::{Columns, KeyRow};
+use self::sorting::{CACHED_BYTES, Sorting};
 use self::survey::{BitWindow, InOrder};
-use super::{KeyBits, KeyOrder};
+use super::keys::{KeyBits, KeyOrder};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::progress::Steps;
 use crate::base::scoped_threads;
 use crate::base::scratch_pool::ScratchVec;
 
-/// Fewer rows are sorted by comparison.
-const FEW: usize = 48;
-/// Maximum bytes of rows that are sorted in the caches of a core. The caches also hold a copy and the result.
-const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
 /// Each thread checks for cancellation after this many bytes of rows.
 const STOPPED_BYTES: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 /// Minimum number of rows for a second thread.
@@ -108,13 +106,6 @@ fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
     }
 }
 
-/// The order of keys. Only floats are flipped by their sign.
-#[derive(Clone, Copy)]
-struct Sorting<'a, const IS_FLOAT: bool> {
-    order: KeyOrder,
-    steps: &'a Steps,
-}
-
 /// Place of rows before the sort. Afterwards they are in columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowsPlace {
@@ -180,22 +171,6 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         begin_write();
         self.sort_unordered(columns, &mut beside, RowsPlace::Columns, all, &mut scratches);
         if self.steps.is_cancelled() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
-    }
-
-    #[inline(always)]
-    fn key<K: KeyBits>(self, key: K) -> u64 {
-        let (wide, above) = (key.wide(), u64::BITS - 8 * K::BYTES as u32);
-        // All bits below a set sign bit. Shifts avoid a branch, which the compiler may make of the order's
-        // method.
-        let below = if IS_FLOAT { ((wide << above) as i64 >> 63) as u64 >> (above + 1) } else { 0 };
-        wide ^ self.order.flip ^ below
-    }
-
-    /// The same value as the key, in the width of the type.
-    #[inline(always)]
-    fn compared<K: KeyBits>(self, key: K) -> K {
-        let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };
-        key ^ K::narrow(self.order.flip) ^ below
     }
 
     /// Writes each value as often as its count says.

@@ -7,6 +7,8 @@ use backend_api::Device;
 use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Kernel, Memory, Op, Reg, Type, ViewDecl};
 
+use crate::ops::executor::takes_opencl;
+
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
 /// Number of threads in a block that counts digits.
@@ -58,11 +60,6 @@ pub(super) fn move_kernel(
     } else {
         PTX.get(key_bytes, value_bytes, MoveKernel::in_ptx)
     }
-}
-
-/// Returns true if a device receives its kernels in OpenCL C.
-pub(crate) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
-    device.info().backend == "opencl"
 }
 
 /// Two kernels that merge two sorted runs into one.

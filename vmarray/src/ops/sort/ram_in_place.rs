@@ -6,14 +6,14 @@ use backend_api::{AddressSpace, Device, Elements};
 use bytemuck::Pod;
 
 use super::external_merge::bytes_in_ram;
+use super::keys::{KeyBits, KeyOrder};
 use super::on_device::refusal;
 use super::on_host::{HomeSlice, sort_at_home};
 use super::onesweep::is_unsupported;
-use super::{ChannelShare, DeviceOutcome, KeyBits, KeyOrder};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::in_steps;
 use crate::base::scoped_threads::CORES;
-use crate::ops::executor::{ResultStore, RunAccess};
+use crate::ops::executor::{ChannelShare, DeviceOutcome, ResultStore, RunAccess};
 
 /// Returns true if threads can access the memory of a device.
 pub(super) fn can_sort(device: &dyn Device) -> bool {

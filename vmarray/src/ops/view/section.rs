@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::sealed::{Internal, Sealed};
 use super::shape::Linear;
 use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
+use crate::ops::sealed::{Internal, Sealed};
 
 /// A view of a range of an array or a source, for reading; if `WRITES` is set, for writing too.
 ///

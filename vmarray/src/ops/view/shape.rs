@@ -7,11 +7,10 @@ use std::ops::{Range, RangeBounds};
 use crate::array::range::checked;
 use crate::base::error::{ErrorKind, Result, index_outside};
 use crate::ops::expr::{Expr, Filtered, IntoExpr, IntoFiltered, Scalar};
-use crate::ops::launch::StoredBox;
 
-use super::INTERNAL;
-use super::sealed::{Internal, Sealed};
 use super::store::{Store, StoreMut};
+use super::stored_box::StoredBox;
+use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 
 /// The mapping between the index of an element in a view and its place in the store.
 ///

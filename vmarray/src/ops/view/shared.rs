@@ -3,12 +3,12 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::sealed::{Internal, Sealed};
 use super::section::{Section, SectionMut};
 use super::shape::{Linear, Shape};
 use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
 use crate::base::error::Result;
+use crate::ops::sealed::{Internal, Sealed};
 
 /// A range of an array or a source that keeps its store alive, for threads and tasks that outlive the
 /// scope of the store. A reference to it is a view.

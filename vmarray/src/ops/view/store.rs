@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use backend_api::Device;
 
-use super::sealed::{Internal, Sealed};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::{Operand, OperandStore, Question, ResultStore};
+use crate::ops::sealed::{Internal, Sealed};
 
 /// The container of a view's elements: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
 /// other stores.

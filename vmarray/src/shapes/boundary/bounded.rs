@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::error::Result;
-use crate::ops::view::sealed::Internal;
+use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdShape, Segment};
 

@@ -15,10 +15,11 @@ use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Pager;
 use crate::ops::launch::{
-    Argument, Bindable, Binding, Bound, Bounds, Broadcast, Modes, SessionArgument, SessionArray, SessionCopy,
+    Argument, Bindable, Binding, Bound, Broadcast, Modes, SessionArgument, SessionArray, SessionCopy,
     SessionWindow, Shown, Windowed, changed, inside, placed,
 };
-use crate::ops::view::sealed::Internal;
+use crate::ops::sealed::Internal;
+use crate::ops::view::Bounds;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdArray, NdSectionMut, NdShape};
 

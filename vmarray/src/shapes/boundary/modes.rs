@@ -3,7 +3,7 @@
 use vmarray_kernel::launch::Mode;
 
 use crate::base::element::Element;
-use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::sealed::{Internal, Sealed};
 
 /// The source of a value: an element, a fixed value, or an error.
 ///

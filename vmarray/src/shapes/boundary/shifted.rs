@@ -7,9 +7,10 @@ use super::kernel_arguments::Everywhere;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::error::Result;
-use crate::ops::compute::{Column, ColumnElements};
-use crate::ops::launch::{Bounds, Broadcast};
-use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::join::{Column, ColumnElements};
+use crate::ops::launch::Broadcast;
+use crate::ops::sealed::{Internal, Sealed};
+use crate::ops::view::Bounds;
 use crate::ops::view::{INTERNAL, Shape, Store, View};
 use crate::shapes::nd::position_outside;
 

@@ -18,8 +18,8 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::expr::{Expr, index};
-use crate::ops::launch::StoredBox;
-use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::sealed::{Internal, Sealed};
+use crate::ops::view::StoredBox;
 use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
 
 /// The [`Shape`] of a view: a box of an array or source of `N` dimensions, with `M` of its axes; the other

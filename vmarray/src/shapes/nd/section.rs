@@ -7,7 +7,7 @@ use super::region::NdShape;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
-use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
 /// A view of a box of an array or a source. If `WRITES` is true, the view can write. Some of the axes may be

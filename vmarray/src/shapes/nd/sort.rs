@@ -15,11 +15,11 @@ use crate::base::memory::zeroed_vec;
 use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::for_each;
 use crate::ops::expr::index;
-use crate::ops::launch::{Given, PIECE_BYTES};
-use crate::ops::sort::{KeyOrder, SortKey, is_unsupported, sort};
-use crate::ops::view::{
-    INTERNAL, Linear, QueryMut as _, Section, SectionMut, Shape as _, StoreMut, View, ViewMut,
-};
+use crate::ops::launch::Given;
+use crate::ops::query::QueryMut as _;
+use crate::ops::scan::PIECE_BYTES;
+use crate::ops::sort::{KeyOrder, Sort as _, SortKey, is_unsupported, sort};
+use crate::ops::view::{INTERNAL, Linear, Section, SectionMut, Shape as _, StoreMut, View, ViewMut};
 
 /// Exchanges the two inner axes of three, given their extents.
 #[kernel(crate = vmarray_kernel)]

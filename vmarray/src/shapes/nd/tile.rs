@@ -11,7 +11,7 @@ use super::shape::{self, Bounds};
 use crate::array::page_guard::{PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::view::{PagedView as _, PagedViewMut as _};
+use crate::ops::paged::{PagedView as _, PagedViewMut as _};
 use crate::setup::any::AnyDevice;
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {

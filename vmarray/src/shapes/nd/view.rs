@@ -12,13 +12,13 @@ use super::sets;
 use super::shape;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
-use crate::base::error::Result;
+use crate::base::error::{Result, expect_len};
 use crate::base::memory::{reserve_large, zeroed_vec};
 use crate::index_sets::{Dimension, Tuples};
 use crate::ops::expr::Expr;
-use crate::ops::gather::equal_lengths;
-use crate::ops::launch::{
-    Lines, PIECE_BYTES, PrefixSummed, Scan, added, changed, converted, counted, greater, lesser, scan_lines,
+use crate::ops::launch::changed;
+use crate::ops::scan::{
+    Lines, PIECE_BYTES, PrefixScan, PrefixSummed, added, converted, counted, greater, lesser, scan_lines,
 };
 use crate::ops::sort::SortKey;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
@@ -335,7 +335,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         axes: [Dimension; M],
         values: &[Self::Element],
     ) -> Result<()> {
-        equal_lengths(set.len(), values.len())?;
+        expect_len("the slice of values", set.len(), values.len())?;
         let (store, shape) = self.parts();
         let places = sets::places(&shape, set, axes)?;
         store.scatter_within(0..shape.geometry.stored_len(), &places, values, INTERNAL)
@@ -480,7 +480,7 @@ where
     if let Some(stored) = in_rows.filter(|_| axis == M - 1) {
         let (page_len, range) = (store.page_elements(), stored.range());
         let store = store.as_target(INTERNAL);
-        return Scan { store, page_len, range, row: extents[axis], is_exclusive }.run::<V::Element>();
+        return PrefixScan { store, page_len, range, row: extents[axis], is_exclusive }.run::<V::Element>();
     }
     let row_len: usize = extents[1..].iter().product();
     if row_len == 0 {

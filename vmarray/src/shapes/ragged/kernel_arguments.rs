@@ -7,7 +7,7 @@ use super::RaggedArray;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::ops::launch::{Argument, Bound, Shown, placed};
-use crate::ops::view::sealed::Internal;
+use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Section};
 
 /// All rows.

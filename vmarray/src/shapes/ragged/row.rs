@@ -11,7 +11,7 @@ use super::{CHUNK, Items, Ragged};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Shape as _, View, ViewMut};
 use crate::setup::any::AnyDevice;
 

@@ -9,14 +9,15 @@ use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Rows, Shared, ki
 use vmarray_kernel::{Parameter, Window};
 
 #[cfg(doc)]
+#[cfg(doc)]
 use super::Session;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::pager::Pager;
-use crate::ops::launch::{Modes, StoredBox};
-use crate::ops::view::sealed::Internal;
-use crate::ops::view::{INTERNAL, Linear, Shape};
+use crate::ops::launch::broadcast::Modes;
+use crate::ops::sealed::Internal;
+use crate::ops::view::{INTERNAL, Linear, Shape, StoredBox};
 
 /// Arrays that a [`Session`] can [hold](Session::hold): [`VirtualArray`] and [`NdArray`](crate::NdArray), in
 /// rows or tiles. The trait is sealed.

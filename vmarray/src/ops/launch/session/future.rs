@@ -20,8 +20,7 @@ use crate::ops::launch::index_domain::IndexDomain;
 use crate::ops::launch::kernel::Kernels;
 use crate::ops::launch::options::Options;
 use crate::ops::launch::plan::{self, Wanted};
-use crate::ops::launch::stored::StoredBox;
-use crate::ops::view::INTERNAL;
+use crate::ops::view::{INTERNAL, StoredBox};
 
 /// The future of [`RunKernel::run_async`](crate::kernel::RunKernel::run_async). It can be sent to other
 /// threads if its arguments can.

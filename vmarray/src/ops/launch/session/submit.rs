@@ -15,14 +15,13 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::channel::{Channel, HomeQueues};
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
-use crate::ops::compute::within_channel;
-use crate::ops::executor::are_groups_within_pages;
+use crate::ops::executor::{are_groups_within_pages, within_channel};
 use crate::ops::launch::broadcast::{READ_IN_PLACE_MAX, of_stored};
 use crate::ops::launch::groups::LinearGroups;
 use crate::ops::launch::kernel::{Kernels, PreparedKernel};
 use crate::ops::launch::options::Options;
 use crate::ops::launch::plan::{expect_shape, form, is_placed, is_short};
-use crate::ops::launch::stored::StoredBox;
+use crate::ops::view::StoredBox;
 
 /// Properties common to all parts of a launch.
 struct PreparedLaunch<'k> {

@@ -24,7 +24,46 @@ pub struct SessionWait<'s, 'a> {
     asked: Asked,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// Waits as [`wait`](Self::wait) does, as a future for any executor. The future can be dropped at any
+    /// time: the session continues, and waits itself at its end. If a task is cancelled, the drop of its
+    /// session therefore blocks until every launch that has begun is done.
+    ///
+    /// Other calls that may block: [`hold`](Self::hold), until dirty pages are written back (see
+    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which translates it;
+    /// a launch while more than a thousand are running.
+    ///
+    /// ```
+    /// use futures::executor::block_on;
+    /// use vmarray::kernel::{Own, Session};
+    /// use vmarray::prelude::*;
+    ///
+    /// #[vmarray::kernel]
+    /// fn halve(x: &mut Own<f32>) {
+    ///     x.set(x.get() / 2.0);
+    /// }
+    /// async fn quartered(array: &mut VirtualArray<f32>) -> vmarray::Result<()> {
+    ///     let mut session = Session::new();
+    ///     let x = session.hold(array)?;
+    ///     halve::run_in(&mut session, (x,))?;
+    ///     halve::run_in(&mut session, (x,))?;
+    ///     session.wait_async().await
+    /// }
+    /// let [mut one, mut other] = [VirtualArray::<f32>::new(10)?, VirtualArray::<f32>::new(10)?];
+    /// one.fill(.., 8.0)?;
+    /// other.fill(.., 4.0)?;
+    /// let (first, second) = block_on(async { futures::join!(quartered(&mut one), quartered(&mut other)) });
+    /// first.and(second)?;
+    /// assert_eq!((one.get(0)?, other.get(9)?), (2.0, 1.0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The future returns the errors of [`wait`](Self::wait).
+    pub fn wait_async(&mut self) -> SessionWait<'_, 'a> {
+        SessionWait { session: self, asked: Asked::default() }
+    }
+
     /// Returns the outcome of all launches, if they are done; else registers the task.
     pub(super) fn poll(&mut self, asked: &mut Asked, context: &mut Context<'_>) -> Poll<Result<()>> {
         for lane in &self.lanes {
@@ -38,12 +77,6 @@ impl Session<'_> {
             }
         }
         Poll::Ready(self.wait())
-    }
-}
-
-impl<'s, 'a> SessionWait<'s, 'a> {
-    pub(super) fn new(session: &'s mut Session<'a>) -> Self {
-        Self { session, asked: Asked::default() }
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::mem::take;
 
-use super::BySorting;
+use super::rows::RowSorting;
 use crate::base::error::Result;
-use crate::ops::sort::SortKey;
+use crate::ops::sort::keys::SortKey;
 use crate::ops::view::StoreMut;
 
 /// Merges a range with the range that begins at `middle`. The shorter one must not be longer than a piece.
 pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
-    sorting: &mut BySorting<'_, T, S>,
+    sorting: &mut RowSorting<'_, T, S>,
     start: usize,
     middle: usize,
     end: usize,
@@ -48,7 +48,7 @@ pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
 /// A merge in progress. Places count from the start of the writes: backwards from the end, if the second
 /// neighbour is held.
 struct Merging<'a, 's, T: SortKey, S> {
-    sorting: &'a BySorting<'s, T, S>,
+    sorting: &'a RowSorting<'s, T, S>,
     /// The end of both ranges, if places count backwards from there.
     ends: Option<usize>,
     start: usize,

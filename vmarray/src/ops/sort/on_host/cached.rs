@@ -3,9 +3,9 @@
 use bytemuck::Pod;
 
 use super::rows::{Columns, KeyRow};
+use super::sorting::{FEW, Sorting};
 use super::survey::{BitWindow, difference};
-use super::{FEW, Sorting};
-use crate::ops::sort::KeyBits;
+use crate::ops::sort::keys::KeyBits;
 
 /// Maximum number of bits in a digit.
 const BITS_MAX: u32 = 10;

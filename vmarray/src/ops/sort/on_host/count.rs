@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::home::HomeSlice;
 use super::survey::BitWindow;
 use crate::base::scoped_threads;
-use crate::ops::sort::KeyBits;
+use crate::ops::sort::keys::KeyBits;
 
 /// Maximum number of bits whose values have a table of counts.
 pub(super) const BITS_MAX: u32 = 16;

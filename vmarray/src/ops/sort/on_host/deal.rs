@@ -3,12 +3,13 @@
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
+use super::count;
 use super::rows::{Columns, KeyRow};
+use super::sorting::{CACHED_BYTES, Sorting};
 use super::survey::BitWindow;
-use super::{CACHED_BYTES, Sorting, count};
 use crate::base::memory::prefetch_write;
 use crate::base::{nontemporal_copy, scoped_threads};
-use crate::ops::sort::KeyBits;
+use crate::ops::sort::keys::KeyBits;
 
 /// Maximum number of bits in a digit. Each value of a digit has a line in a buffer, which must fit into the
 /// caches of a core.

@@ -3,10 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
-use super::Sorting;
 use super::home::HomeSlice;
+use super::sorting::Sorting;
 use crate::base::scoped_threads;
-use crate::ops::sort::KeyBits;
+use crate::ops::sort::keys::KeyBits;
 
 /// A key and its value, which may have no bytes. Packed, so that a row has no padding.
 #[derive(Clone, Copy, Pod, Zeroable)]

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use backend_api::Device;
 
-use super::array::{ArrayRun, Colocated, unsettled};
 use parking_lot::Mutex;
 
+use super::runs::{ArrayRun, Colocated};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -23,7 +23,7 @@ use crate::base::scoped_threads::{self, works_alone};
 use crate::engine::pager::{Fetch, Pager};
 use crate::ops::executor::{
     Change, Lane as _, Operand, OperandStore as _, Outcome, ReadOperand, RefusedRun, StagedRows, Writing,
-    in_parts,
+    in_parts, unsettled,
 };
 
 /// The size in bytes of the pages held for one submission, at most.

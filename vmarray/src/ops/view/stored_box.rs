@@ -1,16 +1,16 @@
-//! Positions of a view's elements in its store, and reordering between results and arguments.
+//! Positions of a view's elements in its store.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use backend_api::Device;
 use vmarray_kernel::launch::DomainAxis;
 
-use super::broadcast::{Bounds, Broadcast, count};
-use crate::base::error::Result;
-use crate::base::memory::zeroed_vec;
-use crate::base::stats::Counters;
-use crate::ops::executor::{Examination, Operand, OperandStore};
+/// A box of positions, which may be negative.
+pub(crate) type Bounds = Vec<Range<isize>>;
+
+/// Number of positions in a box.
+pub(crate) fn count(of: &[Range<isize>]) -> usize {
+    of.iter().map(Range::len).product()
+}
 
 /// The location of a view's elements in its store, along each axis.
 #[doc(hidden)]
@@ -94,7 +94,7 @@ impl StoredBox {
     }
 
     /// Row-major number in a box of the element at a place, if it is in the box.
-    fn number_in(&self, place: usize, of: &[Range<isize>]) -> Option<usize> {
+    pub(crate) fn number_in(&self, place: usize, of: &[Range<isize>]) -> Option<usize> {
         let (mut tile, mut within) = (place / self.tile_len(), place % self.tile_len());
         let (mut number, mut stride) = (0, 1);
         for (axis, own) in self.axes.iter().enumerate().rev() {
@@ -108,39 +108,6 @@ impl StoredBox {
             stride *= of[axis].len();
         }
         Some(number)
-    }
-}
-
-/// Elements of one view, to be read in the storage order of another view.
-pub(crate) struct Reordered<'a> {
-    pub of: Box<dyn Broadcast + 'a>,
-    /// The places of the other view's elements.
-    pub like: StoredBox,
-}
-
-impl OperandStore for Reordered<'_> {
-    fn stride(&self) -> usize {
-        self.of.stride()
-    }
-
-    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        let (bounds, stride) = (self.like.around(&range), self.stride());
-        let mut all = zeroed_vec(count(&bounds) * stride)?;
-        self.of.read_bytes(&bounds, &mut all)?;
-        for (place, into) in range.zip(into.chunks_exact_mut(stride)) {
-            if let Some(number) = self.like.number_in(place, &bounds) {
-                into.copy_from_slice(&all[number * stride..][..stride]);
-            }
-        }
-        Ok(())
-    }
-
-    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
-        Vec::new()
-    }
-
-    fn examine(&self, _: &[Operand<'_>], _: &Range<usize>, _: &Examination<'_>) -> Result<()> {
-        unreachable!("the first result, on whose device kernels run, is in order")
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
-use std::marker::PhantomData;
 
-use crate::base::error::{ErrorKind, Result};
+use super::shape::Shape;
+use super::store::{Store, StoreMut};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::view::{View, ViewMut};
+use crate::ops::sealed::INTERNAL;
 
 /// The size of a chunk in RAM, in bytes of indices and values.
 const CHUNK_BYTES: usize = 32 << 20;
@@ -16,7 +17,8 @@ fn chunk_len<I, T>() -> usize {
     (CHUNK_BYTES / (size_of::<I>() + size_of::<T>())).max(1)
 }
 
-/// An iterator over the elements of a sequence of indices, returned by [`View::gather_iter`].
+/// An iterator over the elements of a sequence of indices, returned by
+/// [`View::gather_iter`](crate::views::View::gather_iter).
 ///
 /// A chunk takes 32 MiB of RAM. The iterator gathers a chunk when its first element is needed, and therefore
 /// takes indices from the sequence ahead of the elements. The iterator ends after the first error.
@@ -33,36 +35,39 @@ fn chunk_len<I, T>() -> usize {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
-pub struct Gathered<'a, V: View<'a>, I> {
-    view: V,
+pub struct Gathered<'a, S: Store, X: Shape, I> {
+    store: &'a S,
+    shape: X,
     source: I,
-    indices: Vec<V::Index>,
-    values: Vec<V::Element>,
+    indices: Vec<X::Index>,
+    values: Vec<S::Element>,
     /// The first value of the chunk not yet returned.
     next: usize,
     /// The number of indices before the chunk.
     before: usize,
     is_over: bool,
-    marker: PhantomData<&'a V::Store>,
 }
 
 /// Writes a sequence of elements, chunk by chunk; returns their number.
-pub(crate) fn scatter_chunks<'a, V: ViewMut<'a>>(
-    view: V,
-    elements: impl IntoIterator<Item = (V::Index, V::Element)>,
+pub(super) fn scatter_chunks<S: StoreMut, X: Shape>(
+    store: &S,
+    shape: &X,
+    elements: impl IntoIterator<Item = (X::Index, S::Element)>,
 ) -> Result<usize> {
     let (mut indices, mut values) = (Vec::new(), Vec::new());
     let mut count = 0;
     let mut elements = elements.into_iter();
     loop {
-        for (index, value) in elements.by_ref().take(chunk_len::<V::Index, V::Element>()) {
+        for (index, value) in elements.by_ref().take(chunk_len::<X::Index, S::Element>()) {
             indices.push(index);
             values.push(value);
         }
         if indices.is_empty() {
             return Ok(count);
         }
-        view.scatter(&indices, &values).map_err(|error| further_on(error, count))?;
+        let scattered =
+            shape.list(&indices).and_then(|(of, list)| store.scatter_within(of, &list, &values, INTERNAL));
+        scattered.map_err(|error| further_on(error, count))?;
         count += indices.len();
         indices.clear();
         values.clear();
@@ -70,7 +75,7 @@ pub(crate) fn scatter_chunks<'a, V: ViewMut<'a>>(
 }
 
 /// Converts an error of a chunk to one of the sequence, with `before` elements before the chunk.
-fn further_on(error: crate::Error, before: usize) -> crate::Error {
+fn further_on(error: Error, before: usize) -> Error {
     match *error.kind() {
         ErrorKind::ListedIndexOutside { position, index, len } => {
             ErrorKind::ListedIndexOutside { position: position + before, index, len }.into()
@@ -79,17 +84,17 @@ fn further_on(error: crate::Error, before: usize) -> crate::Error {
     }
 }
 
-impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
-    pub(crate) fn new(view: V, source: I) -> Self {
+impl<'a, S: Store, X: Shape, I: Iterator<Item = X::Index>> Gathered<'a, S, X, I> {
+    pub(super) fn new(store: &'a S, shape: X, source: I) -> Self {
         Self {
-            view,
+            store,
+            shape,
             source,
             indices: Vec::new(),
             values: Vec::new(),
             next: 0,
             before: 0,
             is_over: false,
-            marker: PhantomData,
         }
     }
 
@@ -110,7 +115,7 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[expect(clippy::type_complexity, reason = "a pair of slices")]
-    pub fn next_chunk(&mut self) -> Result<Option<(&[V::Index], &[V::Element])>> {
+    pub fn next_chunk(&mut self) -> Result<Option<(&[X::Index], &[S::Element])>> {
         if self.next == self.indices.len() && !self.advance()? {
             return Ok(None);
         }
@@ -129,7 +134,7 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
         if self.is_over {
             return Ok(false);
         }
-        indices.extend(self.source.by_ref().take(chunk_len::<V::Index, V::Element>()));
+        indices.extend(self.source.by_ref().take(chunk_len::<X::Index, S::Element>()));
         self.indices = indices;
         self.is_over = self.indices.is_empty();
         if self.is_over {
@@ -149,13 +154,14 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
             self.values = zeroed_vec(count)?;
         }
         let into = &mut self.values[..count];
-        let gathered = self.view.gather_into(&self.indices, into);
+        let listed = self.shape.list(&self.indices);
+        let gathered = listed.and_then(|(of, list)| self.store.gather_within(of, &list, into, INTERNAL));
         gathered.map_err(|error| further_on(error, self.before))
     }
 }
 
-impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Iterator for Gathered<'a, V, I> {
-    type Item = Result<V::Element>;
+impl<S: Store, X: Shape, I: Iterator<Item = X::Index>> Iterator for Gathered<'_, S, X, I> {
+    type Item = Result<S::Element>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.next == self.indices.len() {
@@ -182,9 +188,9 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Iterator for Gathered<'a, V,
     }
 }
 
-impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> FusedIterator for Gathered<'a, V, I> {}
+impl<S: Store, X: Shape, I: Iterator<Item = X::Index>> FusedIterator for Gathered<'_, S, X, I> {}
 
-impl<'a, V: View<'a>, I> fmt::Debug for Gathered<'a, V, I> {
+impl<S: Store, X: Shape, I> fmt::Debug for Gathered<'_, S, X, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gathered").field("given", &(self.before + self.next)).finish_non_exhaustive()
     }

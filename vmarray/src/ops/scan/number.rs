@@ -5,7 +5,7 @@ use vmarray_kernel::{Function, Memory, Number, kernel};
 
 use crate::base::element::Element;
 
-/// Numbers that have [prefix sums](crate::views::ViewMut::prefix_sum), and [reductions along an
+/// Numbers that have [prefix sums](crate::views::Scan::prefix_sum), and [reductions along an
 /// axis](crate::nd::NdView::sum_axis): `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
 ///
 /// ```

@@ -4,10 +4,6 @@ use std::ops::RangeBounds;
 
 use backend_api::Device;
 
-use super::section::Section;
-use super::shape::{Linear, Shape};
-use super::shared::SharedSection;
-use super::{View, ViewMut};
 use crate::array::VirtualArray;
 use crate::array::asynchronous::{GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync};
 use crate::array::cursor::{Cursor, CursorMut};
@@ -20,6 +16,7 @@ use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::ops::explain::{Explained, Work, explain};
 use crate::ops::gather::GatherAsync;
+use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 
 /// A [`View`] of a range of an array, with operations on its pages.
 ///

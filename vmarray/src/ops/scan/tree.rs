@@ -4,7 +4,7 @@
 //!
 //! Results do not depend on the place where a node is computed: devices and the host agree to the bit.
 
-use super::PrefixSummed;
+use super::number::PrefixSummed;
 
 /// A node of the tree: the sum of its elements, back to the start of the last one's row.
 #[derive(Clone)]

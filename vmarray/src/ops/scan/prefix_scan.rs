@@ -1,56 +1,26 @@
-//! Prefix sums: each element becomes the sum of all elements up to it, or of all before it.
-//!
-//! Elements are added in blocks of [`BLOCK`], counted from the start of their store, and blocks in a binary
-//! [`tree`]. The order of additions therefore depends neither on devices nor on the division of the work.
-//!
-//! GPUs with access to each other's memory use special kernels: see [`on_cards`]. Otherwise one launch
-//! computes the sum of each block, the host scans the sums, and another launch writes the prefix sums of each
-//! block plus its carry: two reads and one write of all elements. After Harris, Sengupta, Owens, "Parallel
-//! Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39; within 32 lanes the steps of Hillis and Steele.
-//!
-//! A group processes a block, so pages must consist of whole blocks. The host scans elements in other pages
-//! piece by piece, and all elements if a device does not support groups of this length.
-
-mod block;
-mod number;
-mod on_cards;
-mod tree;
+//! Prefix sums of elements of a store.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::HostForm;
-use backend_api::{Device, ErrorKind as DeviceErrorKind};
 use vmarray_kernel::{Anywhere, Append, At, Function, Group, Kernel, Memory, Number, Own, Scalar, kernel};
 
-use super::arguments::{Appended, Bound, Placed, values};
-use super::broadcast::Inside;
-use super::elements::placed;
-use super::kernel::Kernels;
-use super::options::Options;
-use super::plan::{self, Wanted};
+use super::block::{BLOCK, BlockSums, block_sums_on_host, since_start, written_on_host};
+use super::listed::Listed;
+use super::number::PrefixSummed;
+use super::on_cards::scan_on_cards;
+use super::plan::PrefixScan;
+use super::tree::{Carried, Node};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::base::stats::Counters;
-use crate::ops::executor::{Examination, Operand, OperandStore, ResultStore};
+use crate::ops::executor::Operand;
+use crate::ops::launch::{Appended, Bound, Inside, Kernels, Options, Placed, operand_placed, run, values};
 
-use block::{BlockSums, block_sums_on_host, written_on_host};
-pub use number::PrefixSummed;
-use on_cards::scan_on_cards;
-use tree::{Carried, Node};
-
-/// Elements of a block, and items of a group.
-const BLOCK: usize = 1024;
 /// Least number of elements for a launch on a GPU.
 const ON_CARDS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
 /// Bytes of a piece that the host scans.
 pub(crate) const PIECE_BYTES: usize = 4 << 20;
-
-/// Distance of an element from the start of its row, if there are `before` more elements before the index.
-/// There are no rows if their length is 0.
-fn since_start(index: usize, before: usize, row: usize) -> usize {
-    if row == 0 { index + before } else { (index + before) % row }
-}
 
 /// The same for an element of a block, from the distance of the block's first element. Each block divides by
 /// the row length once, because a division takes a GPU as long as all other operations.
@@ -157,19 +127,7 @@ fn written<T: Number + Memory, const HAS_ROWS: usize>(
     x.set(value);
 }
 
-/// A prefix sum over elements of a store.
-pub(crate) struct Scan<'a> {
-    pub store: &'a dyn ResultStore,
-    /// The number of elements in a page.
-    pub page_len: usize,
-    pub range: Range<usize>,
-    /// The number of elements in a row; a new sum begins at the start of each row. 0 without rows.
-    pub row: usize,
-    /// True for exclusive sums, which do not include the element itself.
-    pub is_exclusive: bool,
-}
-
-impl Scan<'_> {
+impl PrefixScan<'_> {
     /// Computes the prefix sums.
     pub fn run<T: PrefixSummed>(&self) -> Result<()> {
         let Range { start, end } = self.range;
@@ -205,7 +163,7 @@ impl Scan<'_> {
     fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
         let count = of.len().div_ceil(BLOCK);
         let (mut totals, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
-        let x = placed(Operand::new(self.store, of.start), of.len());
+        let x = operand_placed(Operand::new(self.store, of.start), of.len());
         let appended =
             Bound::Append(Box::new(Appended::to(&mut totals, count)), count, size_of::<[u64; 2]>(), false);
         let arguments = vec![values(before), values(self.row), Bound::Own(x), appended];
@@ -228,7 +186,7 @@ impl Scan<'_> {
             stored: None,
             of: Box::new(Inside { operand: Operand::new(&listed, 0), len: carried.len() }),
         };
-        let x = placed(Operand::changed(self.store, of.start), of.len());
+        let x = operand_placed(Operand::changed(self.store, of.start), of.len());
         let places = [values(before), values(self.row), values(self.is_exclusive)];
         let arguments = places.into_iter().chain([Bound::All(all, 1), Bound::Own(x)]).collect();
         match self.row {
@@ -287,27 +245,5 @@ fn is_unsupported(error: &Error) -> bool {
 fn launch<K: Kernel>(form: HostForm, arguments: Vec<Bound<'_>>) -> Result<()> {
     let mut kernels = Kernels::of::<K>()?;
     kernels.host = Some(form);
-    plan::run(&kernels, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
-}
-
-/// Elements in host memory, with their length in bytes.
-pub(super) struct Listed<'a>(pub &'a [u8], pub usize);
-
-impl OperandStore for Listed<'_> {
-    fn stride(&self) -> usize {
-        self.1
-    }
-
-    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        into.copy_from_slice(&self.0[range.start * self.1..range.end * self.1]);
-        Ok(())
-    }
-
-    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
-        Vec::new()
-    }
-
-    fn examine(&self, _: &[Operand<'_>], _: &Range<usize>, _: &Examination<'_>) -> Result<()> {
-        unreachable!("kernels run on the device that stores their results")
-    }
+    run(&kernels, arguments, &Options::OF_LIBRARY)
 }

@@ -4,7 +4,16 @@ use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;
 use vmarray_kernel::{Number, Scalar};
 
-use super::{BLOCK, PrefixSummed, since_start};
+use super::number::PrefixSummed;
+
+/// Elements of a block, and items of a group.
+pub(super) const BLOCK: usize = 1024;
+
+/// Distance of an element from the start of its row, if there are `before` more elements before the index.
+/// There are no rows if their length is 0.
+pub(super) fn since_start(index: usize, before: usize, row: usize) -> usize {
+    if row == 0 { index + before } else { (index + before) % row }
+}
 
 const LANES: usize = 32;
 

@@ -7,13 +7,12 @@ use backend_api::Device;
 use backend_api::kernel::Kernel;
 use parking_lot::Mutex;
 
+use super::number::PrefixSummed;
+use super::plan::PrefixScan;
 use super::tree::{Carried, Node};
-use super::{PrefixSummed, Scan};
 use crate::base::error::Result;
-use crate::ops::sort::{
-    ChannelShare, DeviceOutcome, Striping, TileState, TileStates, is_unsupported, of_each, refusal,
-    scan_kernel, scan_tile, takes_opencl,
-};
+use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping, takes_opencl};
+use crate::ops::sort::{TileState, TileStates, is_unsupported, of_each, refusal, scan_kernel, scan_tile};
 
 /// Flags of the kernel: exclusive sums; only the sums of tiles; tiles receive their carry.
 const IS_EXCLUSIVE: u64 = 1;
@@ -22,7 +21,7 @@ const IS_TOLD: u64 = 4;
 
 /// Writes prefix sums if GPUs with access to each other have the elements; else returns false without a
 /// change.
-pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &Scan<'_>) -> Result<bool> {
+pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &PrefixScan<'_>) -> Result<bool> {
     let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
     scan.store.change_on_devices(&scan.range, None, &is_gpu, &mut |shares, striping, begin_write| {
         scan_shares::<T>(scan, shares, striping, begin_write)
@@ -30,7 +29,7 @@ pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &Scan<'_>) -> Result<bool> {
 }
 
 fn scan_shares<T: PrefixSummed>(
-    scan: &Scan<'_>,
+    scan: &PrefixScan<'_>,
     shares: &[ChannelShare<'_>],
     striping: Striping,
     begin_write: &mut dyn FnMut(),
@@ -98,7 +97,7 @@ struct ShareScan<'a> {
 
 impl<'a> ShareScan<'a> {
     fn new(
-        scan: &Scan<'_>,
+        scan: &PrefixScan<'_>,
         share: &'a ChannelShare<'a>,
         striping: Striping,
         (kernel, tile): (&'static Kernel, u64),
@@ -126,7 +125,7 @@ impl<'a> ShareScan<'a> {
 
 /// Replaces the sums of tiles by their carries.
 fn carry<T: PrefixSummed>(
-    scan: &Scan<'_>,
+    scan: &PrefixScan<'_>,
     striping: Striping,
     tile: u64,
     scans: &mut [(ShareScan<'_>, Vec<TileState>)],
@@ -189,9 +188,9 @@ mod tests {
             let (range, is_exclusive) = (start..start + len, random.index(2) == 0);
             on_cards.write(0, &values).unwrap();
             on_host.write(0, &values).unwrap();
-            let scan = Scan { store: &on_cards, page_len, range: range.clone(), row, is_exclusive };
+            let scan = PrefixScan { store: &on_cards, page_len, range: range.clone(), row, is_exclusive };
             assert!(scan_on_cards::<T>(&scan).unwrap() || len == 0, "round {round}");
-            Scan { store: &on_host, page_len, range, row, is_exclusive }.run::<T>().unwrap();
+            PrefixScan { store: &on_host, page_len, range, row, is_exclusive }.run::<T>().unwrap();
             let found = on_cards.to_vec(..).unwrap().into_iter().zip(on_host.to_vec(..).unwrap());
             for (place, (found, expected)) in found.enumerate() {
                 // The bits of NaNs depend on the device.
@@ -240,7 +239,7 @@ mod tests {
             let fault = Fault::new(operation, kind).on_call(1 + random.next() % 9);
             device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });
             let (page_len, range) = (4096, 0..30_000);
-            let scan = Scan { store: &array, page_len, range, row: 0, is_exclusive: false };
+            let scan = PrefixScan { store: &array, page_len, range, row: 0, is_exclusive: false };
             let outcome = scan_on_cards::<f32>(&scan);
             device.clear();
             let mut sum = 0.0;

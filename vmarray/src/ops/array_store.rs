@@ -1,155 +1,32 @@
-//! Arrays as stores of views, and the division of their elements into runs: contiguous elements on a device.
-//! The home slots of a channel are one run.
+//! Arrays as stores of views.
+
+mod assign;
+mod runs;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::expr::Geometry;
-use backend_api::{Device, DeviceSpan, Elements, Queue, Reach, Ticket};
-use vmarray_support::links::is_same;
+use backend_api::{Device, DeviceSpan, Elements, Reach};
 
-use super::assign::assign;
+use self::assign::assign;
+use self::runs::{ArrayLane, ArrayRun};
 use crate::array::VirtualArray;
 use crate::array::asynchronous::FlushAsync;
 use crate::array::empty_like::array_like;
 use crate::base::element::Element;
-use crate::base::error::Result;
+use crate::base::error::{Result, interrupted};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
-use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    AskedRun, Change, Collecting, Examination, Lane, Operand, OperandStore, PeerCopy, Question, ResultStore,
-    Run, RunAccess, ShareWork, StagedRows, are_groups_within_pages, distinct,
+    AskedRun, Change, ChannelShare, Collecting, DeviceOutcome, Examination, Lane as _, Operand, OperandStore,
+    PeerCopy, Question, ResultStore, ShareWork, StagedRows, Striping, are_groups_within_pages, distinct,
+    read_all, takes_opencl, unsettled, within_channel,
 };
 use crate::ops::gather;
-use crate::ops::shift::interrupted;
-use crate::ops::sort::{ChannelShare, DeviceOutcome, Striping, takes_opencl};
-use crate::ops::view::sealed::{Internal, Sealed};
-use crate::ops::view::{INTERNAL, Store, StoreMut, View as _};
-
-/// A channel, and the other channels whose home slots hold elements of the run.
-pub(super) struct ArrayLane<'a> {
-    pub channel: &'a Channel,
-    neighbours: Vec<&'a HomeQueues>,
-    /// The neighbours whose elements the run writes.
-    written: Vec<&'a HomeQueues>,
-}
-
-/// Another array, whose elements are colocated with the elements of a run.
-#[derive(Clone, Copy)]
-pub(super) struct Colocated<'a> {
-    pub pager: &'a Pager,
-    stride: usize,
-    /// The first elements of both arrays: the other array's element `start` belongs to the run's element
-    /// `own_start`.
-    start: usize,
-    own_start: usize,
-    /// True if the operation changes the elements of the run.
-    pub is_changed: bool,
-}
-
-impl Colocated<'_> {
-    /// Returns true if both arrays have the same page length, and corresponding elements have the same place
-    /// in their pages.
-    pub fn is_alike(&self, page_len: usize) -> bool {
-        self.start == self.own_start && page_len == self.page_len()
-    }
-
-    fn page_len(&self) -> usize {
-        self.pager.page_bytes() / self.stride
-    }
-
-    /// Returns the pages of the other array with the elements that correspond to a range.
-    pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
-        let of = |index: usize| self.start + (index - self.own_start);
-        (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
-    }
-}
-
-impl<'a> ArrayLane<'a> {
-    /// A channel without neighbours.
-    fn of(channel: &'a Channel) -> Self {
-        Self { channel, neighbours: Vec::new(), written: Vec::new() }
-    }
-
-    /// Allows each run to read the home slots of whole arrays, on all channels whose memory the run's device
-    /// can access.
-    pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
-        let own = self.channel.device();
-        let channels = striped.iter().flat_map(|(pager, _)| pager.channels());
-        let reached = channels.filter(|channel| {
-            is_same(own, channel.device()) || own.reaches(channel.device().info()) >= Reach::Copies
-        });
-        self.neighbours.extend(reached.map(|channel| &channel.queues));
-    }
-}
-
-impl Lane for ArrayLane<'_> {
-    fn device(&self) -> &Arc<dyn Device> {
-        self.channel.device()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.channel.counters
-    }
-
-    fn buffer(&self, bytes: usize) -> Result<PinnedPiece> {
-        self.channel.take_pinned(bytes)
-    }
-
-    fn keep(&self, memory: PinnedPiece) {
-        self.channel.put_pinned(memory);
-    }
-
-    fn submit(
-        &self,
-        access: RunAccess,
-        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
-    ) -> backend_api::Result<Ticket> {
-        match access {
-            RunAccess::Read => self.channel.queues.between_writes(&self.neighbours, work),
-            RunAccess::Change | RunAccess::Overwrite => {
-                self.channel.queues.between_all_writes(&self.neighbours, &self.written, work)
-            }
-        }
-    }
-
-    fn wait(&self, ticket: Ticket) -> backend_api::Result<()> {
-        self.channel.queues.wait(ticket)
-    }
-}
-
-/// Elements of a channel, with the colocated elements of other arrays.
-pub(super) struct ArrayRun<'a> {
-    pub lane: ArrayLane<'a>,
-    columns: Vec<Elements<'a>>,
-    geometry: Geometry,
-}
-
-impl ArrayRun<'_> {
-    pub fn run(&self) -> Run<'_> {
-        Run { columns: &self.columns, geometry: self.geometry }
-    }
-}
-
-/// The elements of a range that are homed in a channel, one of `count`. They are counted from the
-/// channel's first slot. Slots are contiguous, so the elements are one run.
-pub(crate) fn within_channel(
-    (channel, count): (usize, usize),
-    page_len: usize,
-    range: &Range<usize>,
-) -> Range<u64> {
-    // The number of the channel's elements before an element of the array.
-    let before = |index: usize| -> u64 {
-        let (page, at) = (index / page_len, index % page_len);
-        let slots = (page + count - 1 - channel) / count;
-        let within = if page % count == channel { at } else { 0 };
-        (slots * page_len + within) as u64
-    };
-    before(range.start)..before(range.end)
-}
+use crate::ops::sealed::{INTERNAL, Internal, Sealed};
+use crate::ops::view::{Store, StoreMut, View as _};
 
 impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
 
@@ -323,80 +200,6 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
 
     fn as_target(&self, _: Internal) -> &dyn ResultStore {
         self
-    }
-}
-
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns the homes of another array's elements if a device can work on both arrays in place. Each
-    /// element must have the same place in the same channel of the same device as this array's element. If
-    /// each array has a single channel, of the same device, elements that are only read may have any
-    /// place.
-    pub(super) fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
-        let (own, pager, stride) = (self.pager(), other.store.pager()?, other.stride());
-        let is_changed = other.target.is_some();
-        let colocated = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
-        // A device must not read elements at another place while it changes them.
-        let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
-        let is_beside = is_anywhere || colocated.is_alike(self.page_len());
-        (is_beside && own.is_striped_like(pager)).then_some(colocated)
-    }
-
-    /// A channel alone, for rows that are staged.
-    pub(super) fn staging_lane(&self) -> ArrayLane<'_> {
-        ArrayLane::of(&self.pager().channels()[0])
-    }
-
-    /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
-    pub(super) fn run<'a>(
-        &'a self,
-        colocated: &[Colocated<'a>],
-        channel: usize,
-        within: &Range<u64>,
-    ) -> ArrayRun<'a> {
-        let others = colocated.iter().map(|other| {
-            let further = (within.start + other.start as u64).wrapping_sub(other.own_start as u64);
-            (other.pager, other.stride, further)
-        });
-        let columns = [(self.pager(), size_of::<T>(), within.start)].into_iter().chain(others);
-        let columns = columns.map(|(pager, stride, first)| {
-            let start = pager.channels()[channel].slot_memory().plus(first * stride as u64);
-            Elements { start, count: within.end - within.start, stride: stride as u64 }
-        });
-        let (channels, page_len) = (self.pager().channels(), self.page_len() as u64);
-        let queues = |other: &Colocated<'a>| &other.pager.channels()[channel].queues;
-        ArrayRun {
-            columns: columns.collect(),
-            geometry: Geometry {
-                first: within.start,
-                page_len,
-                channel: channel as u64,
-                channels: channels.len() as u64,
-            },
-            lane: ArrayLane {
-                channel: &channels[channel],
-                neighbours: colocated.iter().map(queues).collect(),
-                written: colocated.iter().filter(|other| other.is_changed).map(queues).collect(),
-            },
-        }
-    }
-
-    /// The elements of a range that are [homed in a channel](within_channel).
-    pub(super) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
-        within_channel((channel, self.pager().channels().len()), self.page_len(), range)
-    }
-}
-
-/// The error if a device read pages whose contents a failed copy may have left undefined.
-pub(crate) fn unsettled() -> backend_api::Error {
-    backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
-        .with_detail("a page of another array could not be written back while it was read")
-}
-
-/// Runs `work` on the home slots of pages of several arrays.
-pub(crate) fn read_all<R>(all: &[(&Pager, Range<u64>)], work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
-    match all.split_first() {
-        None => work(),
-        Some(((first, pages), others)) => first.read_settled(pages, || read_all(others, work)),
     }
 }
 

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 
-use super::Condition;
+use super::plan::Condition;
+use super::{Ordered, Query};
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::expr::Expr;
-use crate::ops::view::{INTERNAL, Query, Shape, Store, View};
+use crate::ops::expr::{Expr, IntoExpr};
+use crate::ops::sealed::INTERNAL;
+use crate::ops::view::{Shape, Store, View};
 
 /// The number of elements fetched at a time, at most.
 const BATCH: usize = 16 << 10;
@@ -22,70 +23,52 @@ fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
 }
 
-/// A search that returns matches in the order of their indices, a batch at a time.
-pub(crate) struct Ordered<'a, Q: Query<'a>> {
-    query: Q,
-    shape: Q::Shape,
-    condition: Expr<Q::Row, bool>,
-    /// The regions not yet searched, each with the place where the search continues; the next region is
-    /// last.
-    rest: Vec<(Range<Q::Index>, usize)>,
-    marker: PhantomData<&'a ()>,
-}
-
-impl<'a, Q: Query<'a>> Ordered<'a, Q> {
-    pub(crate) fn new(query: Q, of: Range<Q::Index>, condition: Expr<Q::Row, bool>) -> Self {
-        let mut search =
-            Self { query, shape: query.region(), condition, rest: Vec::new(), marker: PhantomData };
-        search.push(of, 0);
-        search
-    }
-
-    fn push(&mut self, of: Range<Q::Index>, from: usize) {
-        if self.shape.cut(&of).count() > 0 {
-            self.rest.push((of, from));
-        }
-    }
-
-    /// Returns the first `limit` indices.
-    pub(crate) fn first(&mut self, limit: usize) -> Result<Vec<Q::Index>> {
-        let mut indices = Vec::new();
-        while indices.len() < limit {
-            let places = self.next(limit - indices.len())?;
-            if places.is_empty() {
-                break;
-            }
-            let start = indices.len();
-            indices.extend(places.iter().filter_map(|place| self.shape.index_at(*place)));
-            indices[start..].sort_unstable();
-        }
-        Ok(indices)
-    }
-
-    /// Returns the next places in ascending order; none at the end.
-    fn next(&mut self, limit: usize) -> Result<Vec<usize>> {
-        while let Some((of, from)) = self.rest.pop() {
-            let lowered = self.shape.lowered(&of);
-            let range = lowered.range.start.max(from)..lowered.range.end;
-            if range.is_empty() {
-                continue;
-            }
-            let condition = Condition::new(lowered.condition(self.condition.clone()))?;
-            let mut found = self.query.ask(&range, &condition.seek(limit, false), INTERNAL)?.indices;
-            if found.len() == limit {
-                for (of, from) in self.shape.rest(of, &mut found) {
-                    self.push(of, from);
-                }
-            }
-            if !found.is_empty() {
-                return Ok(found);
-            }
-        }
-        Ok(Vec::new())
+/// Selection of the elements that meet a condition, of every [`View`].
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// fn large<'a>(view: impl View<'a, Element = u32, Index = usize>) -> vmarray::Result<usize> {
+///     Ok(view.select_where(.., Field::whole().gt(7))?.count())
+/// }
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.fill(..10, 8)?;
+/// assert_eq!(large(&array)?, 10);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Select<'a>: View<'a> {
+    /// Returns the elements within bounds that meet a condition, with their indices, in ascending order.
+    ///
+    /// The devices search and gather some thousands of elements at a time. Nothing else is copied, and the
+    /// iterator uses bounded memory, however many matches there are. If another thread writes to an
+    /// element meanwhile, the iterator may return the new value.
+    ///
+    /// # Errors
+    /// The errors of [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong).
+    /// After an error of a device, the iterator returns it once and ends.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
+    /// array.set(7, [1, 100])?;
+    /// array.set(9000, [2, 200])?;
+    /// let first = Field::<[u32; 2], [u32; 2]>::whole().nth::<0>();
+    /// let found = array.select_where(.., first.gt(0))?.collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(found, [(7, [1, 100]), (9000, [2, 200])]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn select_where(
+        self,
+        bounds: impl RangeBounds<<Self as View<'a>>::Index>,
+        condition: impl IntoExpr<Self::Element, bool>,
+    ) -> Result<Selected<'a, Self>> {
+        Selected::new(self, self.parts().1.checked(bounds)?, condition.into_expr())
     }
 }
 
-/// Iterator over the elements that meet a condition, with their indices; see [`View::select_where`].
+impl<'a, V: View<'a>> Select<'a> for V {}
+
+/// Iterator over the elements that meet a condition, with their indices; see [`Select::select_where`].
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};
@@ -102,11 +85,7 @@ pub struct Selected<'a, V: View<'a>> {
 }
 
 impl<'a, V: View<'a>> Selected<'a, V> {
-    pub(crate) fn new(
-        view: V,
-        of: Range<<V as View<'a>>::Index>,
-        condition: Expr<V::Element, bool>,
-    ) -> Result<Self> {
+    fn new(view: V, of: Range<<V as View<'a>>::Index>, condition: Expr<V::Element, bool>) -> Result<Self> {
         // An invalid condition is refused immediately.
         Condition::new(view.region().lowered(&of).condition(condition.clone()))?;
         let search = Ordered::new(view, of, condition);

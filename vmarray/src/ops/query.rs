@@ -1,26 +1,35 @@
 //! Queries and assignments by expressions, of views and of joined views.
 
+#[cfg(feature = "num-complex")]
+mod complex;
+mod plan;
+mod reduce;
+mod select;
+
+use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
 
 use backend_api::expr::Number;
 
-use super::INTERNAL;
-use super::sealed::{Internal, Sealed};
-use super::shape::Shape;
-use super::store::{Store, StoreMut};
-use super::{View, ViewMut};
+use self::plan::Condition;
+pub use self::plan::Plan;
+use self::reduce::{Extremes, Histogram, Total};
+pub use self::select::{Select, Selected};
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
-use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Total};
 use crate::ops::executor::Question;
 use crate::ops::expr::{
     Expr, Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
 };
 use crate::ops::find::Found;
+#[cfg(doc)]
+use crate::ops::join::Join;
+use crate::ops::sealed::{INTERNAL, Internal, Sealed};
+use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 
 /// Queries by [expressions](crate::expr), which the devices answer: of every [`View`], and of
-/// [joined](View::join) views.
+/// [joined](Join::join) views.
 ///
 /// All devices carry out an operation concurrently, in place. Devices return only the answers. Elements that
 /// are newer in an array's cache than on their device are first copied there, and so are elements of a source
@@ -366,6 +375,69 @@ fn assigned<'a, Q: QueryMut<'a>>(
     };
     let plan = Plan::new(condition, assignments_counted_from(assignments, lowered.origin))?;
     lowered.outcome(query.assign(&lowered.range, &plan, INTERNAL))
+}
+
+/// A search that returns matches in the order of their indices, a batch at a time.
+struct Ordered<'a, Q: Query<'a>> {
+    query: Q,
+    shape: Q::Shape,
+    condition: Expr<Q::Row, bool>,
+    /// The regions not yet searched, each with the place where the search continues; the next region is
+    /// last.
+    rest: Vec<(Range<Q::Index>, usize)>,
+    marker: PhantomData<&'a ()>,
+}
+
+impl<'a, Q: Query<'a>> Ordered<'a, Q> {
+    fn new(query: Q, of: Range<Q::Index>, condition: Expr<Q::Row, bool>) -> Self {
+        let mut search =
+            Self { query, shape: query.region(), condition, rest: Vec::new(), marker: PhantomData };
+        search.push(of, 0);
+        search
+    }
+
+    fn push(&mut self, of: Range<Q::Index>, from: usize) {
+        if self.shape.cut(&of).count() > 0 {
+            self.rest.push((of, from));
+        }
+    }
+
+    /// Returns the first `limit` indices.
+    fn first(&mut self, limit: usize) -> Result<Vec<Q::Index>> {
+        let mut indices = Vec::new();
+        while indices.len() < limit {
+            let places = self.next(limit - indices.len())?;
+            if places.is_empty() {
+                break;
+            }
+            let start = indices.len();
+            indices.extend(places.iter().filter_map(|place| self.shape.index_at(*place)));
+            indices[start..].sort_unstable();
+        }
+        Ok(indices)
+    }
+
+    /// Returns the next places in ascending order; none at the end.
+    fn next(&mut self, limit: usize) -> Result<Vec<usize>> {
+        while let Some((of, from)) = self.rest.pop() {
+            let lowered = self.shape.lowered(&of);
+            let range = lowered.range.start.max(from)..lowered.range.end;
+            if range.is_empty() {
+                continue;
+            }
+            let condition = Condition::new(lowered.condition(self.condition.clone()))?;
+            let mut found = self.query.ask(&range, &condition.seek(limit, false), INTERNAL)?.indices;
+            if found.len() == limit {
+                for (of, from) in self.shape.rest(of, &mut found) {
+                    self.push(of, from);
+                }
+            }
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
 }
 
 impl<'a, V: View<'a>> Query<'a> for V {

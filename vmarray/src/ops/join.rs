@@ -3,17 +3,56 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Plan;
 use crate::base::element::{Element, Field};
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::executor::{Operand, OperandStore, Question};
 use crate::ops::expr::{Assignment, Expr, FieldType, IntoExpr};
-use crate::ops::launch::{Broadcast, Reordered, Shown, StoredBox};
-use crate::ops::view::sealed::{Internal, Sealed};
-use crate::ops::view::{INTERNAL, Query, QueryMut, Shape as _, Store, StoreMut as _, View, ViewMut};
+use crate::ops::launch::{Broadcast, Reordered, Shown};
+use crate::ops::query::{Plan, Query, QueryMut};
+use crate::ops::sealed::{INTERNAL, Internal, Sealed};
+use crate::ops::view::{Shape as _, Store, StoreMut as _, StoredBox, View, ViewMut};
+
+/// Joins of every [`View`] to others of the same shape, element by element.
+///
+/// ```
+/// use vmarray::prelude::*;
+/// let (a, b) = (VirtualArray::<u8>::new(9)?, Source::new(vec![7_u8; 9])?);
+/// let joined = a.join((&b,))?;
+/// let (x, y) = joined.rows();
+/// joined.transform(.., x.set(Field::whole(), y.get(Field::whole())))?;
+/// assert_eq!(a.get(8)?, 7);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Join<'a>: View<'a> {
+    /// Joins the view to others of the same shape, element by element, so that expressions can use the
+    /// fields of all. The argument is a tuple of one to seven views: arrays, sources, sections of both, or
+    /// boxes, of any element types. A view can also be [shifted](crate::boundary::BoundaryView::shifted),
+    /// and then shows each element's neighbour at a fixed distance.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape) for boxes;
+    /// [`RankMismatch`](ErrorKind::RankMismatch) if the view has fewer axes than its store.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
+    /// prices.fill(.., 2.5)?;
+    /// let joined = prices.join((&counts,))?;
+    /// let (price, count) = joined.rows();
+    /// let whole = Field::<u32, u32>::whole;
+    /// joined.transform(..500, price.set(Field::whole(), count.get(whole()).cast::<f64>() * 2.0))?;
+    /// assert_eq!((prices.get(499)?, prices.get(500)?), (6.0, 2.5));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>> {
+        Joined::new(self, others)
+    }
+}
+
+impl<'a, V: View<'a>> Join<'a> for V {}
 
 /// A view joined with other views of the same shape, element by element. The elements may be stored in
-/// different places. See [`View::join`]. All operations of [`Query`] can read all views, and the operations
+/// different places. See [`Join::join`]. All operations of [`Query`] can read all views, and the operations
 /// of [`QueryMut`] write to the first.
 ///
 /// Devices work on the elements in place if all views are ranges of arrays with the same devices, channels

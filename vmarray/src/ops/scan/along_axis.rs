@@ -11,18 +11,16 @@ use std::ops::Range;
 use vmarray_kernel::launch::DomainAxis;
 use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
 
-use super::arguments::{Bound, Placed, values};
-use super::broadcast::{Bounds, Broadcast, StripedArgument, inside};
-use super::elements::placed;
-use super::index_domain::IndexDomainStore;
-use super::kernel::Kernels;
-use super::options::Options;
-use super::plan::{self, Wanted};
-use super::scan::{Listed, PrefixSummed};
-use super::stored::StoredBox;
+use super::listed::Listed;
+use super::number::PrefixSummed;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
+use crate::ops::launch::{
+    Bound, Broadcast, IndexDomainStore, Kernels, Options, Placed, StripedArgument, inside, operand_placed,
+    run, values,
+};
+use crate::ops::view::{Bounds, StoredBox};
 
 /// Number of elements in a block.
 const BLOCK: usize = 1024;
@@ -188,7 +186,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         O: Function<(S, S), S>,
     {
         let results = IndexDomainStore::with_results(self.store, count * parts, size_of::<S>())?;
-        let out = placed(Operand::changed(&results, 0), count * parts);
+        let out = operand_placed(Operand::changed(&results, 0), count * parts);
         launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Own(out))?;
         let mut partial = zeroed_vec(count * parts)?;
         results.read_bytes(0..partial.len(), bytemuck::cast_slice_mut(&mut partial))?;
@@ -344,7 +342,7 @@ where
 {
     let [inner, parts, each] = of.map(values);
     let arguments = vec![inner, parts, each, Bound::All(lines, 3), out];
-    plan::run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL, None, Wanted::Nothing)
+    run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL)
 }
 
 /// Writes all results, which are in memory row by row.
@@ -355,7 +353,7 @@ fn write<S: PrefixSummed>(all: &[S], into: Placed<'_>) -> Result<()> {
     let stored = (extents.len() == 1).then(|| StoredBox::range_of(0, all.len()));
     let from = Placed { operand: Operand::new(&listed, 0), extents, stored, of };
     let arguments = vec![Bound::Own(from), Bound::Own(into)];
-    plan::run(&Kernels::of::<copied<S>>()?, arguments, &Options::OF_LIBRARY, None, Wanted::Nothing)
+    run(&Kernels::of::<copied<S>>()?, arguments, &Options::OF_LIBRARY)
 }
 
 /// Elements in host memory, row by row.

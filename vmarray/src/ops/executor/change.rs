@@ -1,0 +1,217 @@
+//! Changes of elements, and the stores that devices read and change.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::expr::Geometry;
+use backend_api::{Device, DeviceSpan, HostSpan, Queue, Ticket};
+
+use super::run::Run;
+use super::share::{ImportedWork, ShareWork};
+use crate::base::error::Result;
+use crate::base::stats::Counters;
+use crate::engine::pager::Pager;
+
+/// A change of elements: an assignment, or a kernel of the program.
+pub trait Change: Sync {
+    /// Returns true if all bytes of each element of the first column are written without reading them.
+    fn overwrites(&self, element_bytes: usize) -> bool;
+
+    /// Returns true if some devices may be unable to make the change. All devices then check the change
+    /// before any begins.
+    fn is_for_some_devices(&self) -> bool {
+        false
+    }
+
+    /// Number of elements in a group. Groups are counted from the start of the changed range. A run consists
+    /// of whole groups; only the last group of the range may be shorter.
+    fn group_len(&self) -> usize {
+        1
+    }
+
+    /// Arrays that the change also reads in place, on the device of every run, each with the range of pages.
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        Vec::new()
+    }
+
+    /// The number of bytes that a device reports about a run of `count` elements.
+    fn report_bytes(&self, count: usize) -> usize {
+        let _ = count;
+        0
+    }
+
+    /// Returns true if results are rounded, and therefore depend on the division into runs.
+    fn is_rounded(&self) -> bool {
+        false
+    }
+
+    /// The greatest size of a run in bytes of elements; a run has at least one page.
+    fn run_bytes(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Bytes that [`begin_part`](Self::begin_part) copies to devices for each element of a part.
+    fn part_stride(&self) -> usize {
+        0
+    }
+
+    /// Copies additional data for the elements of a range to devices, before the change of this part. The
+    /// caller holds no pages, and no run is in flight.
+    fn begin_part(&self, part: &Range<usize>) -> Result<()> {
+        let _ = part;
+        Ok(())
+    }
+
+    /// Lets the device translate the kernel for such runs in advance, if it is new there. Errors are ignored
+    /// here, because the submission returns them.
+    fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
+
+    /// Submits the change of a run. It writes the run's first column, and some of the other columns.
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        report: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket>;
+
+    /// Receives a device's report about a run, as words.
+    fn take_report(&self, geometry: Geometry, report: &[u64]) {
+        let _ = (geometry, report);
+    }
+}
+
+/// A kernel that does not change elements, in the form of a question without an answer.
+pub struct Examination<'a>(pub(crate) &'a dyn Change);
+
+impl std::fmt::Debug for Examination<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Examination").finish_non_exhaustive()
+    }
+}
+
+/// A readable store with elements of any type.
+pub trait OperandStore: Sync {
+    /// The size of an element in bytes.
+    fn stride(&self) -> usize;
+    /// Reads elements as bytes. The call may wait for any other thread, so the caller must hold no pages.
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
+    /// Copies elements directly to memory of a device, if a link exists. Returns false if none does. The
+    /// rules of [`read_bytes`](Self::read_bytes) apply.
+    fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
+        let _ = (range, device, to);
+        Ok(false)
+    }
+    /// The pager of the store, if its pages have home slots on devices.
+    fn pager(&self) -> Option<&Pager> {
+        None
+    }
+    /// The number of channels over which the store's pages are striped.
+    fn channel_count(&self) -> usize {
+        1
+    }
+    /// Returns true if the store can divide a range into runs that cut no group.
+    fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
+        let _ = (group_len, range);
+        true
+    }
+    /// The devices that store a part of the elements, each once, with the counters of copies to each.
+    fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
+    /// Runs a kernel that changes no elements over a range, and the corresponding elements of other stores.
+    fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
+}
+
+/// A writable store.
+pub trait ResultStore: OperandStore {
+    /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
+    fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
+
+    /// Changes the elements of a range, and possibly the corresponding elements of other stores.
+    fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
+
+    /// Runs work in the memory of the devices with the elements of a range, and with as many elements of
+    /// another store. Returns false and changes nothing if a device cannot do the work, or the devices
+    /// cannot access each other.
+    fn change_on_devices(
+        &self,
+        range: &Range<usize>,
+        companion: Option<(Operand<'_>, usize)>,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        work: ShareWork<'_>,
+    ) -> Result<bool> {
+        let _ = (range, companion, can_do, work);
+        Ok(false)
+    }
+
+    /// Runs work that moves the elements of a range, whose home is in RAM, through the memory of devices.
+    /// Returns false if that is not possible, or if `choose` declines; the elements are then in some order.
+    /// `choose` receives the number of elements that fit into the memory of each device.
+    fn change_through_devices(
+        &self,
+        range: &Range<usize>,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        choose: &mut dyn FnMut(&[usize]) -> bool,
+        work: ImportedWork<'_>,
+    ) -> Result<bool> {
+        let _ = (range, can_do, choose, work);
+        Ok(false)
+    }
+}
+
+/// Elements of another store, one for each element of the range that an operation changes.
+#[derive(Clone, Copy)]
+pub struct Operand<'a> {
+    pub(crate) store: &'a dyn OperandStore,
+    /// The place of the element that corresponds to the first.
+    pub(crate) start: usize,
+    /// The same store, if its elements are changed as well.
+    pub(crate) target: Option<&'a dyn ResultStore>,
+    /// True if no other thread uses the store meanwhile.
+    pub(crate) is_alone: bool,
+}
+
+impl<'a> Operand<'a> {
+    /// Elements that are read.
+    pub(crate) fn new(store: &'a dyn OperandStore, start: usize) -> Self {
+        Self { store, start, target: None, is_alone: false }
+    }
+
+    /// Elements that are changed.
+    pub(crate) fn changed(store: &'a dyn ResultStore, start: usize) -> Self {
+        Self { store, start, target: Some(store), is_alone: false }
+    }
+
+    /// Marks the store as exclusive: no other thread uses it meanwhile.
+    pub(crate) fn alone(self) -> Self {
+        Self { is_alone: true, ..self }
+    }
+
+    /// Skips the first `by` elements.
+    pub(crate) fn further(&self, by: usize) -> Self {
+        Self { start: self.start + by, ..*self }
+    }
+
+    /// Reads elements as bytes, counted from the first.
+    pub(crate) fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        self.store.read_bytes(self.start + range.start..self.start + range.end, into)
+    }
+
+    /// Copies elements, counted from the first, directly to memory of a device, if a link exists.
+    pub(crate) fn fetch_to(
+        &self,
+        range: &Range<usize>,
+        device: &Arc<dyn Device>,
+        to: DeviceSpan<'_>,
+    ) -> Result<bool> {
+        self.store.fetch_to(&(self.start + range.start..self.start + range.end), device, to)
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.store.stride()
+    }
+}
+
+impl std::fmt::Debug for Operand<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operand").field("start", &self.start).finish_non_exhaustive()
+    }
+}

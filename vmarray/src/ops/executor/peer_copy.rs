@@ -1,0 +1,45 @@
+//! Copies of runs to memory of another device.
+
+use backend_api::{Device, DeviceSpan, Queue, Ticket, Transfer};
+
+use super::run::Run;
+
+/// The target of a direct copy: memory of one device. All devices of the store must be able to
+/// [access](crate::engine::links::reach) it.
+#[derive(Debug)]
+pub struct PeerCopy<'a> {
+    /// The place of the first element; the others follow in the order of their indices.
+    pub(crate) to: DeviceSpan<'a>,
+    /// The index of the first.
+    pub(crate) first: usize,
+}
+
+impl PeerCopy<'_> {
+    pub(super) fn submit(&self, queue: &Queue<dyn Device>, run: Run<'_>) -> backend_api::Result<Ticket> {
+        let (start, stride) = (run.columns[0].start, run.columns[0].stride);
+        let mut copies: Vec<Transfer<'_>> = Vec::new();
+        for (number, index, len) in run.parts() {
+            let (from, to) =
+                (start.plus(number as u64 * stride), self.to.plus((index - self.first) as u64 * stride));
+            append_copy(&mut copies, from, to, len as u64 * stride);
+        }
+        queue.submit(&copies)
+    }
+}
+
+/// Appends a copy within or between devices. A copy that continues the last one in both places is merged
+/// with it.
+pub(super) fn append_copy<'a>(
+    copies: &mut Vec<Transfer<'a>>,
+    from: DeviceSpan<'a>,
+    to: DeviceSpan<'a>,
+    more: u64,
+) {
+    if let Some(Transfer::Internal { from: before, to: target, bytes }) = copies.last_mut()
+        && (before.plus(*bytes), target.plus(*bytes)) == (from, to)
+    {
+        *bytes += more;
+    } else {
+        copies.push(Transfer::Internal { from, to, bytes: more });
+    }
+}

@@ -1,0 +1,362 @@
+//! Questions to devices about the elements of runs, and gathers of elements by their numbers.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+
+use backend_api::expr::{Geometry, Partial};
+use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Request, Search, Ticket};
+
+use super::change::{Change, Examination};
+use super::peer_copy::PeerCopy;
+use super::run::{Lane, Run, RunAccess};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::recording;
+use crate::base::stats::Counters;
+use crate::engine::channel::PinnedPiece;
+use crate::engine::pager::Pager;
+
+/// The work of a device on a run.
+#[derive(Clone, Copy)]
+pub enum Kernel<'a> {
+    Search(Search<'a>),
+    Compute(Compute<'a>),
+    /// A kernel of the program that does not change the run, and its report.
+    Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
+    /// Copies of the run's elements to memory of another device.
+    PeerCopy(&'a PeerCopy<'a>, Run<'a>),
+}
+
+impl std::fmt::Debug for Kernel<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}
+
+impl Kernel<'_> {
+    /// Lets the device translate the kernel in advance, if it is new there. The caller holds no pages. Errors
+    /// are ignored here, because the submission returns them.
+    fn prepare(&self, device: &dyn Device) {
+        match self {
+            Self::Search(_) | Self::PeerCopy(..) => {}
+            Self::Compute(compute) => drop(device.prepare(&[Request::Compute(compute)])),
+            Self::Launch(launch, run, report) => launch.prepare(device, *run, Some(*report)),
+        }
+    }
+
+    fn submit(&self, queue: &Queue<dyn Device>) -> backend_api::Result<Ticket> {
+        match self {
+            Self::Search(search) => queue.submit(search),
+            Self::Compute(compute) => queue.submit(compute),
+            Self::Launch(launch, run, report) => launch.submit(queue, *run, Some(*report)),
+            Self::PeerCopy(fetch, run) => fetch.submit(queue, *run),
+        }
+    }
+}
+
+/// A question to devices about elements, such as a search or a sum. It also combines the answers about
+/// several runs.
+pub trait Question: Sync {
+    /// The combined answers about one channel's runs, taken in ascending order of their elements.
+    type Part: Default + Send;
+    /// The combined answers of all channels.
+    type Whole;
+
+    /// True if results are rounded, and therefore depend on the division into runs.
+    fn is_rounded(&self) -> bool {
+        false
+    }
+
+    /// Number of elements in a group: see [`Change::group_len`].
+    fn group_len(&self) -> usize {
+        1
+    }
+
+    /// Arrays that the question also reads in place, each with the range of pages that it reads.
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        Vec::new()
+    }
+
+    /// True if the question can be repeated with the same result.
+    fn may_be_repeated(&self) -> bool {
+        true
+    }
+
+    /// The number of list entries that fit into the first answer about `count` elements.
+    fn room(&self, count: u64) -> u64 {
+        let _ = count;
+        0
+    }
+
+    /// The length in bytes of an answer with room for `room` list entries.
+    fn answer_bytes(&self, room: u64) -> u64 {
+        let _ = room;
+        Compute::partials_bytes()
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> Kernel<'a>;
+
+    /// Adds a device's answer to the part of its channel.
+    ///
+    /// # Errors
+    /// An error if memory is short.
+    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<TakenAnswer>;
+
+    /// Combines the parts of all channels, in the order of channels.
+    fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
+}
+
+impl Question for Examination<'_> {
+    type Part = ();
+    type Whole = ();
+
+    fn group_len(&self) -> usize {
+        self.0.group_len()
+    }
+
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.0.striped()
+    }
+
+    fn is_rounded(&self) -> bool {
+        self.0.is_rounded()
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        false
+    }
+
+    fn room(&self, count: u64) -> u64 {
+        count
+    }
+
+    fn answer_bytes(&self, count: u64) -> u64 {
+        self.0.report_bytes(count as usize) as u64
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+        Kernel::Launch(self.0, run, answer)
+    }
+
+    fn take(&self, _: &mut (), answer: &Answer<'_>) -> Result<TakenAnswer> {
+        let words = answer.words(0, self.0.report_bytes(answer.run.count()) / 8)?;
+        self.0.take_report(answer.run.geometry, &words);
+        Ok(TakenAnswer::Yes)
+    }
+
+    fn whole(&self, _: Vec<()>) {}
+}
+
+/// The state of a question after the use of a device's answer: the question needs further answers, is
+/// complete, or must be repeated.
+#[derive(Clone, Copy, Debug)]
+pub enum TakenAnswer {
+    Yes,
+    /// The answer was taken, and later answers of its channel are not needed.
+    Enough,
+    /// The question must be repeated from an element on, with room for a list of about this number of
+    /// entries.
+    TooShort {
+        from: u64,
+        room: u64,
+    },
+}
+
+/// A device's answer about a run.
+pub struct Answer<'a> {
+    memory: &'a PinnedPiece,
+    /// The counters of the bytes.
+    counters: &'a Counters,
+    run: Run<'a>,
+    /// The number of list entries that the answer has room for.
+    pub(crate) room: u64,
+}
+
+impl Answer<'_> {
+    /// Returns some of its words.
+    pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
+        let mut words = zeroed_vec::<u64>(count)?;
+        self.read_words(from, &mut words);
+        Ok(words)
+    }
+
+    /// Reads some of its words into the caller's memory.
+    pub(crate) fn read_words(&self, from: usize, into: &mut [u64]) {
+        self.memory.read(from * 8, bytemuck::cast_slice_mut(into));
+        self.counters.bytes_from_device.add(into.len() as u64 * 8);
+    }
+
+    /// Counts the bytes of its run, which the device copied elsewhere.
+    pub(crate) fn note_fetched(&self) {
+        self.counters.bytes_past_host.add(self.count() * self.run.columns[0].stride);
+    }
+
+    pub(crate) fn partials(&self) -> Result<Vec<Partial>> {
+        let number = self.words(0, 1)?[0].min(Compute::PARTIALS_MAX);
+        Ok(Partial::list(&self.words(0, 1 + number as usize * (Partial::BYTES as usize / 8))?))
+    }
+
+    /// The index of an element by its number in the run.
+    pub(crate) fn index(&self, number: u64) -> usize {
+        self.run.geometry.index(number) as usize
+    }
+
+    /// Appends the indices of elements by their ascending numbers in the run. It divides once for each
+    /// page of a channel that is not the only one.
+    pub(crate) fn append_indices(&self, numbers: &[u64], indices: &mut Vec<usize>) {
+        let geometry = self.run.geometry;
+        let mut rest = numbers;
+        while let (Some(&first), Some(&last)) = (rest.first(), rest.last()) {
+            let within = geometry.first.wrapping_add(first) % geometry.page_len;
+            let is_alone = geometry.channels == 1;
+            let end = if is_alone { u64::MAX } else { first.saturating_add(geometry.page_len - within) };
+            let here = if last < end { rest.len() } else { rest.partition_point(|number| *number < end) };
+            let (here, others) = rest.split_at(here.max(1));
+            let ahead = geometry.index(first).wrapping_sub(first);
+            indices.extend(here.iter().map(|number| number.wrapping_add(ahead) as usize));
+            rest = others;
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.run.count() as u64
+    }
+}
+
+/// The longest list in one answer. Longer lists are requested in parts, which bounds their memory. With a
+/// header of two words a list takes 8 MiB.
+const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 20) - 2 };
+/// The least room of a part, even if fewer entries are expected.
+const LISTED_MIN: u64 = if cfg!(test) { 4 } else { 4096 };
+/// The number of parts in flight: the device works on one while the thread takes the answer about another.
+const PARTS_AHEAD: usize = 2;
+
+/// A question about a run, in flight.
+pub(crate) struct AskedRun {
+    pub ticket: Ticket,
+    memory: PinnedPiece,
+    room: u64,
+}
+
+impl AskedRun {
+    /// Submits a question about a run to its device.
+    pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
+        Self::with_room(lane, question, run, question.room(run.count() as u64))
+    }
+
+    fn with_room<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>, room: u64) -> Result<Self> {
+        let memory = lane.buffer(question.answer_bytes(room) as usize)?;
+        let kernel = question.kernel(run, room, memory.at(0));
+        kernel.prepare(&**lane.device());
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
+        if !matches!(kernel, Kernel::PeerCopy(..)) {
+            let bytes = run.columns.iter().map(|of| of.count * of.stride).sum();
+            lane.counters().bytes_in_place.add(bytes);
+            recording::sized(ticket, 1, || bytes);
+        }
+        Ok(Self { ticket, memory, room })
+    }
+
+    /// Asks the device to translate the kernels for a question about runs like `like` in advance. The
+    /// question then does not wait for the translation while it holds pages.
+    pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
+        if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
+            question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
+            lane.keep(memory);
+        }
+    }
+
+    /// Takes the answer, which must be complete. Returns `Break` if the caller needs no later answers.
+    pub fn take<Q: Question>(
+        self,
+        lane: &impl Lane,
+        question: &Q,
+        run: Run<'_>,
+        part: &mut Q::Part,
+    ) -> Result<ControlFlow<()>> {
+        let counters = lane.counters();
+        let taken = question.take(part, &Answer { memory: &self.memory, counters, run, room: self.room })?;
+        lane.keep(self.memory);
+        match taken {
+            TakenAnswer::Yes => Ok(ControlFlow::Continue(())),
+            TakenAnswer::Enough => Ok(ControlFlow::Break(())),
+            TakenAnswer::TooShort { from, room } => Self::take_rest(lane, question, run, (from, room), part),
+        }
+    }
+
+    /// Repeats the question for the rest of a run, a part at a time, and takes the answers. `room` is the
+    /// expected number of entries of the whole list.
+    fn take_rest<Q: Question>(
+        lane: &impl Lane,
+        question: &Q,
+        run: Run<'_>,
+        (from, room): (u64, u64),
+        part: &mut Q::Part,
+    ) -> Result<ControlFlow<()>> {
+        let count = run.count() as u64;
+        // If entries are spread evenly, a part has half as many as its room. A part that is too short is
+        // divided further each time, until its list has room for all of it.
+        let each = ((count - from) / 2 / room.div_ceil(LISTED_MAX).max(1)).max(LISTED_MAX);
+        let mut firsts = (from..count).step_by(each as usize);
+        let mut ahead = VecDeque::new();
+        loop {
+            while ahead.len() < PARTS_AHEAD
+                && let Some(first) = firsts.next()
+            {
+                let count = each.min(count - first);
+                let skipped = run.columns.iter().map(|of| {
+                    let start = of.start.plus(first * of.stride);
+                    Elements { start, count, ..*of }
+                });
+                let columns: Vec<_> = skipped.collect();
+                let geometry = Geometry { first: run.geometry.first.wrapping_add(first), ..run.geometry };
+                let asked_about = Run { columns: &columns, geometry };
+                let room = room.clamp(LISTED_MIN, LISTED_MAX).min(count);
+                let asked = Self::with_room(lane, question, asked_about, room)?;
+                ahead.push_back((asked, columns, geometry));
+            }
+            let Some((asked, columns, geometry)) = ahead.pop_front() else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            lane.wait(asked.ticket)?;
+            if asked.take(lane, question, Run { columns: &columns, geometry }, part)?.is_break() {
+                break;
+            }
+        }
+        for (asked, ..) in ahead {
+            lane.wait(asked.ticket)?;
+            lane.keep(asked.memory);
+        }
+        Ok(ControlFlow::Break(()))
+    }
+}
+
+/// A gather of elements by their numbers in a channel, in flight.
+pub(crate) struct Collecting {
+    ticket: Ticket,
+    memory: PinnedPiece,
+    count: usize,
+}
+
+impl Collecting {
+    pub fn new(lane: &impl Lane, elements: Elements<'_>, numbers: &[u64]) -> Result<Self> {
+        let count = numbers.len();
+        let memory = lane.buffer(count * (8 + elements.stride as usize))?;
+        memory.write(0, bytemuck::cast_slice(numbers));
+        let (indices, values) = (memory.at(0), memory.at(8 * count as u64));
+        let gather = Gather { elements: elements.into(), indices, count: count as u64, values };
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.submit(&gather))?;
+        Ok(Self { ticket, memory, count })
+    }
+
+    /// Waits for the gathered elements, and returns them.
+    pub fn values<T: Element>(self, lane: &impl Lane) -> Result<Vec<T>> {
+        lane.wait(self.ticket)?;
+        let mut values = zeroed_vec(self.count)?;
+        self.memory.read(8 * self.count, bytemuck::cast_slice_mut(&mut values));
+        lane.counters().bytes_from_device.add(size_of_val(&values[..]) as u64);
+        lane.keep(self.memory);
+        Ok(values)
+    }
+}

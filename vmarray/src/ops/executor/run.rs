@@ -1,0 +1,72 @@
+//! Runs: contiguous elements on a device, and the lanes that they are on.
+
+use std::sync::Arc;
+
+use backend_api::expr::Geometry;
+use backend_api::{Device, Elements, Queue, Ticket};
+
+use crate::base::error::Result;
+use crate::base::stats::Counters;
+use crate::engine::channel::PinnedPiece;
+
+/// The access of device-side work to the elements of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunAccess {
+    /// Reads: all elements must be on the device.
+    Read,
+    /// Writes, possibly after reads.
+    Change,
+    /// Overwrites all elements without reading them.
+    Overwrite,
+}
+
+/// The place of runs: a channel of an array or a source, or the device that rows are copied to.
+pub(crate) trait Lane {
+    fn device(&self) -> &Arc<dyn Device>;
+
+    fn counters(&self) -> &Counters;
+
+    /// Returns host memory of at least `bytes` bytes, for answers, lists and copies.
+    fn buffer(&self, bytes: usize) -> Result<PinnedPiece>;
+
+    /// Takes such memory back after all work on it.
+    fn keep(&self, memory: PinnedPiece);
+
+    /// Submits work to a queue, ordered after all work that must precede it.
+    fn submit(
+        &self,
+        access: RunAccess,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket>;
+
+    fn wait(&self, ticket: Ticket) -> backend_api::Result<()> {
+        self.device().wait(ticket)
+    }
+}
+
+/// Contiguous elements on a device, and the corresponding elements of joined columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    pub(crate) columns: &'a [Elements<'a>],
+    /// The mapping from elements to indices.
+    pub(crate) geometry: Geometry,
+}
+
+impl Run<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.columns[0].count as usize
+    }
+
+    /// The parts of its pages: the number of the first element, its index, and the number of elements.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (geometry, count) = (self.geometry, self.count());
+        let (page_len, first) = (geometry.page_len as usize, geometry.first as usize);
+        let mut number = 0;
+        std::iter::from_fn(move || {
+            let len = (page_len - (first + number) % page_len).min(count - number);
+            let part = (number, geometry.index(number as u64) as usize, len);
+            number += len;
+            (len > 0).then_some(part)
+        })
+    }
+}

@@ -1,0 +1,395 @@
+//! Launches of a kernel over runs of elements, and their outcome.
+
+use std::ops::Range;
+
+use backend_api::expr::Geometry;
+use backend_api::kernel::{KernelFacts, Report};
+use backend_api::{Device, Elements, HostSpan, Launch, Queue, Request, Ticket, View};
+use parking_lot::{Mutex, RwLock};
+use vmarray_kernel::ScalarSource;
+
+use super::arguments::AppendTo;
+use super::broadcast::{BroadcastArgument, DeviceCopies, StripedArgument, copy_around, of_box};
+use super::groups::LinearGroups;
+use super::kernel::PreparedKernel;
+use super::options::Options;
+use super::reduce::Reduction;
+use super::tiles::Band;
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::pager::Pager;
+use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
+use crate::ops::view::StoredBox;
+
+/// An argument that is a range of a store, usually with an element for each item.
+pub(super) struct RangeArgument<'a> {
+    /// Number of its parameter.
+    pub number: usize,
+    pub name: &'static str,
+    pub operand: Operand<'a>,
+    pub range: Range<usize>,
+}
+
+/// An argument for appended elements.
+pub(super) struct AppendArgument<'a> {
+    /// Its number among the copied arguments; the counter comes before it.
+    pub elements: usize,
+    /// Number of its parameter.
+    pub number: usize,
+    pub name: &'static str,
+    pub to: Box<dyn AppendTo + 'a>,
+    pub most: usize,
+    /// True if elements are in the order of items, each after the index of its item.
+    pub is_ordered: bool,
+}
+
+/// Place of a view's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ViewPlace {
+    /// A column of each run.
+    Column(usize),
+    /// Copied to the device.
+    Broadcast(usize),
+    /// In home slots on the device.
+    Striped(usize),
+    /// Memory for one scalar of the return values.
+    Returned(usize),
+    /// Memory for results in the order of tiles, by number among the copied arguments.
+    Tiles(usize),
+}
+
+/// A kernel with all properties that are common to its runs.
+pub(super) struct Launching<'a> {
+    pub kernel: &'a PreparedKernel,
+    /// For each view of the kernel.
+    pub views: Vec<ViewPlace>,
+    pub params: Vec<u64>,
+    pub table: Vec<u8>,
+    /// Place of the first item in the store.
+    pub start: usize,
+    /// The groups, if the kernel has groups along one axis.
+    pub groups: Option<LinearGroups>,
+    /// Places of the items' elements.
+    pub domain: StoredBox,
+    pub spread: Vec<BroadcastArgument<'a>>,
+    pub striped: Vec<StripedArgument<'a>>,
+    pub options: &'a Options,
+    pub reduction: Option<&'a Reduction>,
+    pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
+    /// The copies of the arguments on devices.
+    pub devices: RwLock<Vec<DeviceCopies<'a>>>,
+    /// The report, and the place of the item that it names.
+    pub reported: Mutex<(Report, u64)>,
+    /// The items of a band, if groups are tiles.
+    pub band: Option<Band>,
+}
+
+impl Launching<'_> {
+    /// Calls a function with the launch of a run, whose items return to given memory.
+    fn with<R>(
+        &self,
+        device: &dyn Device,
+        run: Run<'_>,
+        report: HostSpan<'_>,
+        returned: &[Elements<'_>],
+        work: impl FnOnce(&Launch<'_>) -> backend_api::Result<R>,
+    ) -> backend_api::Result<R> {
+        let devices = self.devices.read();
+        let copies = devices.iter().find(|copies| copies.is_on(device));
+        let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
+        if let Some(groups) = self.groups {
+            groups.set(&self.kernel.lowered.scalars, &mut params, run.geometry, run.count() as u64);
+        }
+        for place in &self.views {
+            views.push(match place {
+                ViewPlace::Striped(number) => self.striped[*number].view(),
+                ViewPlace::Column(column) => View::Run(run.columns[*column]),
+                ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
+                ViewPlace::Tiles(number) => {
+                    let stride = self.spread[*number].of.stride() as u64;
+                    let room = copies.and_then(|copies| copies.elements(*number, stride));
+                    let Some((room, _)) = room else {
+                        unreachable!(
+                            "the launch has allocated memory on the \
+                                devices of the items"
+                        )
+                    };
+                    let start = room.start.plus(run.geometry.first * stride);
+                    View::Run(Elements { start, count: run.count() as u64, stride })
+                }
+                ViewPlace::Broadcast(number) => {
+                    let argument = &self.spread[*number];
+                    let stride = argument.of.stride() as u64;
+                    let copied = copies.and_then(|copies| copies.elements(*number, stride));
+                    let Some((elements, positions)) = copied else {
+                        unreachable!(
+                            "an earlier step has \
+                                copied the argument"
+                        )
+                    };
+                    for (number, source) in self.kernel.lowered.scalars.iter().enumerate() {
+                        let &ScalarSource::Stencil { parameter, part } = source else { continue };
+                        if parameter == argument.number {
+                            params[number] = of_box(positions, part);
+                        }
+                    }
+                    View::Run(elements)
+                }
+            });
+        }
+        work(&Launch {
+            views: &views,
+            params: &params,
+            table: &self.table,
+            private_heap_bytes: self.options.private_heap_bytes,
+            budget: self.options.budget,
+            time_limit: self.options.time_limit,
+            ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
+        })
+    }
+
+    /// Runs the kernel for elements that it does not change, part by part if windows are copied for them.
+    pub fn examine(
+        &self,
+        store: &dyn OperandStore,
+        others: &[Operand<'_>],
+        range: &Range<usize>,
+    ) -> Result<()> {
+        let at_once = STAGED_BYTES.checked_div(self.part_stride()).map_or(range.len(), |most| most.max(1));
+        let at_once = at_once.next_multiple_of(self.group_len());
+        for start in range.clone().step_by(at_once) {
+            let part = start..range.end.min(start + at_once);
+            self.begin_part(&part)?;
+            let others: Vec<_> = others.iter().map(|other| other.further(start - range.start)).collect();
+            store.examine(&others, &part, &Examination(self))?;
+        }
+        Ok(())
+    }
+
+    /// Writes copied results back, and returns the outcome of all items.
+    pub fn finish(&self, elsewhere: &[RangeArgument<'_>], appended: &mut [AppendArgument<'_>]) -> Result<()> {
+        for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
+            self.write_back(argument)?;
+        }
+        for argument in appended {
+            self.append(argument)?;
+        }
+        self.result()
+    }
+
+    /// Writes elements that any item may have changed back to their store.
+    fn write_back(&self, argument: &RangeArgument<'_>) -> Result<()> {
+        let (Some(number), Some(target)) = (self.spread_number(argument), argument.operand.target) else {
+            return Ok(());
+        };
+        for device in &*self.devices.read() {
+            if device.put(number, target, &argument.range)? {
+                continue;
+            }
+            let bytes = device.download(number, argument.range.len() * argument.operand.stride())?;
+            target.write_bytes(argument.range.start, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Number of elements that items appended on a device, or would append with enough memory.
+    fn asked(device: &DeviceCopies<'_>, argument: &AppendArgument<'_>) -> Result<u64> {
+        let mut count = [0; 8];
+        count.copy_from_slice(&device.download(argument.elements - 1, 8)?);
+        Ok(u64::from_ne_bytes(count))
+    }
+
+    /// Enlarges memory that was too small; returns true if there was any.
+    pub fn has_more_room(&mut self, appended: &[AppendArgument<'_>]) -> Result<bool> {
+        let mut has_more = false;
+        for argument in appended {
+            let devices = self.devices.get_mut();
+            let asked = devices.iter().map(|device| Self::asked(device, argument));
+            let asked = asked.collect::<Result<Vec<u64>>>()?;
+            let all = asked.iter().copied().fold(0, u64::saturating_add);
+            let &AppendArgument { elements, name, most, .. } = argument;
+            if all > most as u64 {
+                let kernel = self.kernel.lowered.name.into();
+                return Err(
+                    ErrorKind::KernelAppend { kernel, argument: name.into(), asked: all, most }.into()
+                );
+            }
+            let longest = asked.into_iter().max().unwrap_or(0) as usize;
+            if longest > self.spread[elements].len() {
+                self.spread[elements].extents = vec![longest];
+                has_more = true;
+            }
+        }
+        Ok(has_more)
+    }
+
+    /// Resets the state to that before the launch.
+    pub fn begin_anew(&mut self, appended: &[AppendArgument<'_>], elsewhere: &[RangeArgument<'_>]) {
+        let changed = elsewhere.iter().filter(|argument| argument.operand.target.is_some());
+        let changed = changed.filter_map(|argument| self.spread_number(argument));
+        let appended = appended.iter().flat_map(|argument| [argument.elements - 1, argument.elements]);
+        let all: Vec<usize> = changed.chain(appended).collect();
+        for device in self.devices.get_mut() {
+            all.iter().for_each(|number| device.forget(*number));
+        }
+        *self.reported.get_mut() = Default::default();
+        if let Some(reduction) = self.reduction {
+            reduction.begin_anew();
+        }
+    }
+
+    /// Number of an argument among the copied ones.
+    fn spread_number(&self, argument: &RangeArgument<'_>) -> Option<usize> {
+        self.spread.iter().position(|spread| spread.number == argument.number)
+    }
+
+    /// Appends the elements of all items.
+    fn append(&self, argument: &mut AppendArgument<'_>) -> Result<()> {
+        let stride = self.spread[argument.elements].of.stride();
+        let mut of_all = Vec::new();
+        for device in &*self.devices.read() {
+            let bytes = Self::asked(device, argument)? as usize * stride;
+            let elements = device.download(argument.elements, bytes)?;
+            if argument.is_ordered {
+                of_all.extend(elements);
+            } else {
+                argument.to.append(&elements);
+            }
+        }
+        if argument.is_ordered {
+            argument.to.append_in_order(&of_all);
+        }
+        Ok(())
+    }
+
+    /// Outcome of all items.
+    fn result(&self) -> Result<()> {
+        let (report, place) = *self.reported.lock();
+        let item = (place as usize).wrapping_sub(self.start);
+        Ok(self.kernel.outcome(report, item, self.options)?)
+    }
+
+    /// Returns an error if an item exceeded the time limit. In this case some items have not run.
+    pub fn in_time(&self) -> Result<()> {
+        let is_late = self.reported.lock().0.loop_over_time().is_some();
+        if is_late { self.result() } else { Ok(()) }
+    }
+
+    /// Outcome of work that was submitted before the awaited work.
+    pub fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
+        let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
+        Err(match has_result {
+            true => {
+                let (written, unspecified) = (Vec::new(), vec![range.clone()]);
+                ErrorKind::Interrupted { written, unspecified, cause }
+            }
+            false => ErrorKind::Device(cause),
+        }
+        .into())
+    }
+
+    fn note(&self, geometry: Geometry, new: Report) {
+        let mut reported = self.reported.lock();
+        let (old, place) = *reported;
+        let index = geometry.index(new.item);
+        let new_place = self.band.as_ref().map_or(index, |band| band.place(index as usize) as u64);
+        let is_first = old.failures == 0 || old.loop_over_time().is_none() && new.loop_over_time().is_some();
+        let place = if is_first { new_place } else { place };
+        *reported = (old.and(new), place);
+    }
+}
+
+impl Change for Launching<'_> {
+    fn overwrites(&self, element_bytes: usize) -> bool {
+        self.views
+            .iter()
+            .position(|place| *place == ViewPlace::Column(0))
+            // An item that exceeds its budget writes nothing, and foreign code may not write either.
+            .filter(|_| self.options.budget.is_none() && self.kernel.kernel.code().is_none())
+            .is_some_and(|view| self.kernel.overwrites(view, element_bytes))
+    }
+
+    fn is_for_some_devices(&self) -> bool {
+        true
+    }
+
+    fn group_len(&self) -> usize {
+        self.groups.map_or(1, |groups| groups.len)
+    }
+
+    fn part_stride(&self) -> usize {
+        let windows = self.spread.iter().filter(|argument| argument.halo.is_some());
+        windows.map(|argument| argument.of.stride()).max().unwrap_or(0)
+    }
+
+    fn begin_part(&self, part: &Range<usize>) -> Result<()> {
+        copy_around(&mut self.devices.write(), &self.spread, &self.domain.around(part))
+    }
+
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.striped.iter().map(|argument| (argument.pager, argument.pages())).collect()
+    }
+
+    fn report_bytes(&self, count: usize) -> usize {
+        self.reduction.map_or(Report::BYTES as usize, |reduction| reduction.report_bytes(count))
+    }
+
+    fn is_rounded(&self) -> bool {
+        self.reduction.is_some_and(Reduction::is_rounded)
+    }
+
+    fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
+        let Some(report) = report else { return };
+        let prepare = |run: Run<'_>, returned: &[Elements<'_>]| {
+            let _ = self.with(device, run, report, returned, |launch| device.prepare(&[Request::Launch(launch)]));
+        };
+        match self.reduction {
+            Some(reduction) => reduction.prepare(device, run, report, prepare),
+            None => prepare(run, &[]),
+        }
+    }
+
+    fn submit(
+        &self,
+        queue: &Queue<dyn Device>,
+        run: Run<'_>,
+        report: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket> {
+        let Some(report) = report else { unreachable!("every launch has a report") };
+        if let Some(facts) = self.facts {
+            let device = queue.device();
+            let found_facts = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;
+            *facts.lock() = Some(found_facts);
+            return queue.submit(&[]);
+        }
+        if self.in_time().is_err() {
+            let detail = "another run of the launch has exceeded the time limit";
+            return Err(
+                backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "launch").with_detail(detail)
+            );
+        }
+        let launch = |run: Run<'_>, report: HostSpan<'_>, returned: &[Elements<'_>]| {
+            self.with(&**queue.device(), run, report, returned, |launch| queue.submit(launch))
+        };
+        match self.reduction {
+            Some(reduction) => reduction.submit(queue, run, report, launch),
+            None => launch(run, report, &[]),
+        }
+    }
+
+    fn take_report(&self, geometry: Geometry, report: &[u64]) {
+        if self.facts.is_some() {
+            return;
+        }
+        match self.reduction {
+            Some(reduction) => {
+                let pieces = reduction.take(geometry, report);
+                pieces.into_iter().for_each(|(geometry, report)| self.note(geometry, report));
+            }
+            None => {
+                if let Ok(words) = report.try_into() {
+                    self.note(geometry, Report::from_words(words));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Groups that are tiles of a result, and bands of them.
+
+use std::ops::Range;
+
+use vmarray_kernel::Layout;
+use vmarray_kernel::launch::DomainAxis;
+
+use crate::ops::executor::{ResultStore, STAGED_BYTES};
+use crate::ops::view::StoredBox;
+
+/// Groups that are tiles of results.
+pub(super) struct TiledGroups {
+    /// Number of items in a group along each axis.
+    pub tile: Vec<usize>,
+    /// Number of elements of a result along each axis.
+    pub extents: Vec<usize>,
+    /// True if a part of the rows is a range of the store.
+    pub has_bands: bool,
+}
+
+/// A result of such a launch.
+pub(super) struct TiledResult<'a> {
+    /// The index of the parameter.
+    pub number: usize,
+    pub target: &'a dyn ResultStore,
+    pub stored: StoredBox,
+    pub layout: Layout,
+    /// The index, among the copied arguments, of the scratch memory that items write to.
+    pub memory: usize,
+}
+
+/// A band of tiles: all tiles along each axis but the first.
+pub(super) struct Band {
+    /// Its rows.
+    pub rows: Range<usize>,
+    /// Axes of the item numbers.
+    pub axes: Vec<DomainAxis>,
+    /// Places of the first result.
+    pub stored: StoredBox,
+}
+
+impl Band {
+    /// Returns the place of an item's element in the store. An item beyond the edge has no element; the
+    /// result is then the place of the nearest element.
+    pub fn place(&self, item: usize) -> usize {
+        let len: usize = self.axes.iter().map(|axis| axis.tile).product();
+        let (mut tile, mut within, mut position) = (item / len, item % len, vec![0; self.axes.len()]);
+        for (axis, of) in self.axes.iter().enumerate().rev() {
+            let first = if axis == 0 { self.rows.start } else { 0 };
+            let at = first + tile % of.tiles * of.tile + within % of.tile;
+            position[axis] = at.min(of.extent - 1);
+            (tile, within) = (tile / of.tiles, within / of.tile);
+        }
+        self.stored.place(|axis, _| position[axis])
+    }
+}
+
+impl TiledGroups {
+    pub fn new(of: &StoredBox, tile: &[usize]) -> Self {
+        let extents = of.axes.iter().map(|axis| axis.extent).collect();
+        Self { tile: tile.to_vec(), extents, has_bands: !of.is_tiled() }
+    }
+
+    /// Number of items in a group.
+    pub fn len(&self) -> usize {
+        self.tile.iter().product()
+    }
+
+    pub fn tiles(&self, axis: usize) -> usize {
+        self.extents[axis].div_ceil(self.tile[axis])
+    }
+
+    /// The number of items, including the items that fill up tiles.
+    pub fn all_items(&self) -> usize {
+        (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
+    }
+
+    /// Maximum number of items in a band.
+    pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
+        self.items(self.band_tiles(results))
+    }
+
+    pub fn items(&self, rows_of_tiles: usize) -> usize {
+        let beside: usize = (1..self.tile.len()).map(|axis| self.tiles(axis)).product();
+        rows_of_tiles * beside * self.len()
+    }
+
+    /// Number of rows of tiles in a band, so that it stays in the cache of a large GPU.
+    pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
+        let is_tiled = results.iter().any(|result| result.stored.is_tiled());
+        if !self.has_bands || is_tiled {
+            return self.tiles(0);
+        }
+        let longest = results.iter().map(|result| result.target.stride()).max().unwrap_or(1).max(1);
+        (STAGED_BYTES / longest / self.items(1).max(1)).clamp(1, self.tiles(0).max(1))
+    }
+
+    pub fn band(&self, first: usize, count: usize, stored: &StoredBox) -> Band {
+        let row = first * self.tile[0];
+        let rows = row..self.extents[0].min(row + count * self.tile[0]);
+        let axis = |axis: usize| {
+            let (extent, tile) = (self.extents[axis], self.tile[axis]);
+            let (start, tiles) = if axis == 0 {
+                // Positions are relative to the result's first row.
+                (0_usize.wrapping_sub(row), rows.len().div_ceil(tile))
+            } else {
+                (0, self.tiles(axis))
+            };
+            DomainAxis { start, extent, tiles, tile }
+        };
+        let axes = (0..self.tile.len()).map(axis).collect();
+        Band { axes, rows, stored: stored.clone() }
+    }
+}

@@ -1,0 +1,15 @@
+//! Ranges of views as sections of their stores.
+
+use std::ops::RangeBounds;
+
+use crate::base::error::Result;
+use crate::ops::view::{Linear, Section, Shape as _, View};
+
+/// A range of a view, as a section of its store.
+pub(super) fn section<'a, V>(view: V, bounds: impl RangeBounds<usize>) -> Result<Section<'a, V::Store>>
+where
+    V: View<'a, Shape = Linear>,
+{
+    let (store, shape) = view.parts();
+    Ok(Section::new(store, shape.cut(&shape.checked(bounds)?)))
+}

@@ -1,0 +1,34 @@
+//! Order of keys during a sort, and sizes on which its steps depend.
+
+use crate::base::progress::Steps;
+use crate::ops::sort::keys::{KeyBits, KeyOrder};
+
+/// Fewer rows are sorted by comparison.
+pub(super) const FEW: usize = 48;
+/// Maximum bytes of rows that are sorted in the caches of a core. The caches also hold a copy and the result.
+pub(super) const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
+
+/// The order of keys. Only floats are flipped by their sign.
+#[derive(Clone, Copy)]
+pub(super) struct Sorting<'a, const IS_FLOAT: bool> {
+    pub order: KeyOrder,
+    pub steps: &'a Steps,
+}
+
+impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
+    #[inline(always)]
+    pub fn key<K: KeyBits>(self, key: K) -> u64 {
+        let (wide, above) = (key.wide(), u64::BITS - 8 * K::BYTES as u32);
+        // All bits below a set sign bit. Shifts avoid a branch, which the compiler may make of the order's
+        // method.
+        let below = if IS_FLOAT { ((wide << above) as i64 >> 63) as u64 >> (above + 1) } else { 0 };
+        wide ^ self.order.flip ^ below
+    }
+
+    /// The same value as the key, in the width of the type.
+    #[inline(always)]
+    pub fn compared<K: KeyBits>(self, key: K) -> K {
+        let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };
+        key ^ K::narrow(self.order.flip) ^ below
+    }
+}

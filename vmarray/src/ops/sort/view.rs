@@ -1,0 +1,149 @@
+//! Sorting of views.
+
+use std::ops::RangeBounds;
+
+use super::keys::SortKey;
+use crate::base::error::{ErrorKind, Result, expect_len};
+use crate::ops::executor::Operand;
+use crate::ops::sealed::INTERNAL;
+use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
+
+/// Sorting of every [`ViewMut`] of a range of numbers, in the memory of the devices that store them.
+///
+/// ```
+/// use vmarray::prelude::*;
+/// use vmarray::views::{Linear, SortKey};
+///
+/// fn greatest<'a, T: SortKey>(
+///     view: impl ViewMut<'a, Element = T, Index = usize> + View<'a, Element = T, Shape = Linear>,
+/// ) -> vmarray::Result<T> {
+///     view.sort_descending(..)?;
+///     view.get(0)
+/// }
+/// let array = VirtualArray::<u16>::new(3)?;
+/// array.write(0, &[2, 7, 5])?;
+/// assert_eq!(greatest(array.section_mut(..2)?)?, 7);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Sort<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {
+    /// Sorts the elements of a range in ascending order. Floats are in the order of [`f64::total_cmp`]:
+    /// `-0.0` comes before `0.0`, and NaNs without a sign come last.
+    ///
+    /// GPUs sort elements in their own memory (with CUDA from compute capability 7.0 on, or with OpenCL).
+    /// This needs as much additional memory on each GPU as the elements have there. With several channels,
+    /// each sorts its own elements; the sorted parts are then merged if their GPUs can access each other's
+    /// memory. The same holds for memory that an OpenCL driver allocated in several pieces. Without that much
+    /// memory, the first GPU sorts in place, with 0.1 to 9.2 GiB of its memory as available. In all other
+    /// cases, all cores sort pieces of up to 1 GiB in RAM, and then merge them in place. This takes up to
+    /// twice as much RAM as a piece.
+    ///
+    /// A [`Source`](crate::Source) of at least 16 MiB can be sorted through its device memory. Its devices
+    /// must be such GPUs, and must have [imported](crate::source::SourceBuilder::import) the source's memory.
+    /// The elements pass through the devices in pieces, and cross the bus twice in each direction. The sort
+    /// needs additional RAM: a sixteenth of the elements, and at least 64 MiB. Up to 1 GiB of elements cross
+    /// the bus only once in each direction if one channel has device memory for twice the elements; the sort
+    /// then needs as much additional RAM as the elements. Cached pages give up their device memory for the
+    /// sort. No element is lost on any failure.
+    ///
+    /// A sort by a GPU holds the whole range: other threads wait for it. During a sort in RAM other
+    /// threads must not write to the range, or the result is unspecified.
+    /// [`with_progress`](crate::progress::with_progress) reports the progress and can stop the sort.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<i32>::new(5)?;
+    /// array.write(0, &[3, -1, 2, -7, 0])?;
+    /// array.sort(..4)?;
+    /// assert_eq!(array.to_vec(..)?, [-7, -1, 2, 3, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`section`](View::section); [`WouldDeadlock`](ErrorKind::WouldDeadlock) for a thread
+    /// that holds guards; [`NoMemory`](ErrorKind::NoMemory); errors of devices. After an error of a device
+    /// the range has its elements in some order; [`Interrupted`](ErrorKind::Interrupted) lists the
+    /// unspecified ones.
+    fn sort(self, bounds: impl RangeBounds<usize>) -> Result<()> {
+        sorted(self, bounds, None, false)
+    }
+
+    /// Sorts the elements of a range in descending order. See [`sort`](Self::sort).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<f64>::new(4)?;
+    /// array.write(0, &[1.5, f64::INFINITY, -2.0, 9.0])?;
+    /// array.sort_descending(..)?;
+    /// assert_eq!(array.to_vec(..)?, [f64::INFINITY, 9.0, 1.5, -2.0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`sort`](Self::sort).
+    fn sort_descending(self, bounds: impl RangeBounds<usize>) -> Result<()> {
+        sorted(self, bounds, None, true)
+    }
+
+    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort) does, and applies the
+    /// same permutation to `values`. The first value belongs to the first element of the range. The sort
+    /// is stable: equal elements keep their order, and so do their values.
+    ///
+    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes under these conditions:
+    ///
+    /// - Both arrays are on the same devices, with as much additional memory as elements and values.
+    /// - With several channels, both arrays have the same page length. The starts of both ranges differ by a
+    ///   multiple of the page length times the number of channels.
+    ///
+    /// Other values pass through RAM.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let ages = VirtualArray::<u8>::new(4)?;
+    /// let names = VirtualArray::<[u8; 3]>::new(4)?;
+    /// ages.write(0, &[51, 8, 51, 30])?;
+    /// names.write(0, &[*b"Eve", *b"Tim", *b"Ada", *b"Bob"])?;
+    /// ages.sort_with(.., &names)?;
+    /// assert_eq!(ages.to_vec(..)?, [8, 30, 51, 51]);
+    /// assert_eq!(names.to_vec(..)?, [*b"Tim", *b"Bob", *b"Eve", *b"Ada"]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`sort`](Self::sort), for the elements and for the values;
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there is a value for each element;
+    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if elements and values overlap.
+    fn sort_with<'v, V>(self, bounds: impl RangeBounds<usize>, values: V) -> Result<()>
+    where
+        V: ViewMut<'v> + View<'v, Shape = Linear>,
+    {
+        let (store, shape) = values.parts();
+        let target = store.as_target(INTERNAL);
+        sorted(self, bounds, Some((Operand::changed(target, shape.start), values.len())), false)
+    }
+}
+
+impl<'a, V> Sort<'a> for V where V: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {}
+
+fn sorted<'a, V>(
+    view: V,
+    bounds: impl RangeBounds<usize>,
+    values: Option<(Operand<'_>, usize)>,
+    is_descending: bool,
+) -> Result<()>
+where
+    V: Sort<'a>,
+{
+    let (store, shape) = view.parts();
+    let range = shape.places(bounds)?;
+    if let Some((values, len)) = values {
+        expect_len("the values", range.len(), len)?;
+        let is_same = std::ptr::addr_eq(values.store, store.as_operand(INTERNAL));
+        if is_same && values.start < range.end && range.start < values.start + len {
+            let (place, result, argument) = (String::new(), "the elements".into(), "the values".into());
+            return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), place, result, argument }.into());
+        }
+    }
+    let values = values.map(|(values, _)| values);
+    let sorted = super::sort(store, &range, values, is_descending);
+    sorted.map_err(|error| error.counted_from(shape.start))
+}

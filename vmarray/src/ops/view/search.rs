@@ -1,0 +1,109 @@
+//! Searches of regions of a store, in the order of the view.
+
+use std::ops::Range;
+
+use super::shape::Shape;
+use super::store::Store;
+use crate::base::error::Result;
+use crate::ops::find::{Found, Seek};
+use crate::ops::sealed::INTERNAL;
+
+impl Found {
+    /// Converts places of a view's store to indices of the view.
+    pub(crate) fn by_index<X: Shape>(self, shape: &X) -> Found<X::Index> {
+        Found { indices: shape.indices_at(self.indices), total: self.total }
+    }
+}
+
+/// The greatest number of elements between two runs of a region that are searched as one.
+const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
+/// The greatest length of a search that joins several runs.
+const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
+
+/// The number of matches listed in order to find the first ones, if the store has another order than the
+/// view.
+const ORDERED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
+
+/// Searches a region of a store for a value. If all are to be counted, the total is exact.
+pub(super) fn search_region<S: Store, X: Shape>(
+    store: &S,
+    shape: &X,
+    of: &Range<X::Index>,
+    seek: Seek<'_>,
+) -> Result<Found<X::Index>> {
+    let Seek { what, limit, count_all } = seek;
+    if limit == 0 || limit == usize::MAX {
+        return search_slab(store, shape, of, seek);
+    }
+    let mut all = Found { indices: Vec::new(), total: 0 };
+    for slab in shape.slabs(of) {
+        let more = limit - all.indices.len();
+        if more == 0 && !count_all {
+            break;
+        }
+        all.append(search_slab(store, shape, &slab, Seek { what, limit: more, count_all })?);
+    }
+    Ok(all)
+}
+
+/// Like [`search_region`], for a region whose indices are all less than the indices of later regions.
+fn search_slab<S: Store, X: Shape>(
+    store: &S,
+    shape: &X,
+    of: &Range<X::Index>,
+    seek: Seek<'_>,
+) -> Result<Found<X::Index>> {
+    let Seek { what, limit, count_all } = seek;
+    let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
+    if !is_in_order && (1..usize::MAX).contains(&limit) {
+        // The search must list all matches before it can determine the first ones. It therefore splits a
+        // region with too many matches.
+        let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
+        if total > ORDERED_MAX
+            && let Some([first, second]) = shape.halves(of)
+        {
+            let mut found = search_slab(store, shape, &first, seek)?;
+            if found.indices.len() < limit {
+                let limit = limit - found.indices.len();
+                found.append(search_slab(store, shape, &second, Seek { what, limit, count_all: false })?);
+            }
+            return Ok(Found { total, ..found });
+        }
+    }
+    let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
+        0 => true,
+        // Matches in gaps must be listed, so that they can be excluded.
+        gap => limit > 0 && gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
+    };
+    let mut all = Found { indices: Vec::new(), total: 0 };
+    let mut runs = shape.runs(of).peekable();
+    while let Some(mut range) = runs.next() {
+        let mut has_gaps = false;
+        while let Some(next) = runs.next_if(|next| joins(next, &range)) {
+            has_gaps |= next.start > range.end;
+            range.end = next.end;
+        }
+        // Matches in gaps must be excluded, and matches in another order must be sorted: all are listed.
+        let is_exact = !has_gaps && (is_in_order || limit == 0);
+        let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
+        let seek = Seek { what, limit: wanted, count_all: count_all || !is_exact };
+        let Found { indices, total } = store.ask(&[], &range, &seek, INTERNAL)?;
+        let mut places = indices;
+        if has_gaps {
+            places.retain(|place| region.index_at(*place).is_some());
+        }
+        let indices = shape.indices_at(places);
+        all.append(Found { total: if has_gaps { indices.len() } else { total }, indices });
+        if is_in_order {
+            all.indices.truncate(limit);
+            if !count_all && all.indices.len() == limit {
+                break;
+            }
+        }
+    }
+    if !is_in_order {
+        all.indices.sort_unstable();
+        all.indices.truncate(limit);
+    }
+    Ok(all)
+}
