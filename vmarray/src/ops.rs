@@ -1,5 +1,26 @@
 //! Operations on elements in place: queries and assignments by expressions, searches, gathers by lists of
 //! indices.
+//!
+//! A module uses only modules of rows above its own, and no files use each other in a circle;
+//! `cargo xtask tidy` checks both. A new operation is an extension trait in its own module, implemented for
+//! all views.
+//!
+//! | module | content |
+//! |---|---|
+//! | `sealed` | supertrait and token of the library's sealed traits |
+//! | [`expr`] | typed expressions |
+//! | [`executor`] | runs of elements on devices; questions about them, and changes |
+//! | [`find`] | searches |
+//! | [`view`] | stores, shapes, and the core traits: elements, ranges, lists of indices |
+//! | [`gather`] | gathers and scatters by lists of indices |
+//! | `array_store` | arrays as stores |
+//! | [`query`] | queries and assignments by expressions |
+//! | [`sort`] | sorting of numbers |
+//! | [`launch`] | kernels of the program |
+//! | [`scan`] | prefix sums and reductions along an axis |
+//! | [`join`] | combinations of several views, element by element |
+//! | [`order`] | sorting by keys, groups, joins by key |
+//! | [`explain`], [`paged`], [`saved`], `shift`, `convert` | predicted costs, pages in place, files, insertions, conversions |
 
 #[forbid(unsafe_code)]
 mod array_store;

@@ -60,10 +60,10 @@ pub use home::{Home, HomeMut};
 /// |---|---|
 /// | [`find`](crate::views::View::find), [`count`](crate::views::View::count), [`position`](crate::views::View::position), [`prefetch`](crate::views::View::prefetch) | to the devices, blocks of the range that the devices do not have |
 /// | [`count_where`](crate::views::Query::count_where), [`sum`](crate::views::Query::sum), [`min`](crate::views::Query::min) and other queries by [expressions](crate::expr) | the same |
-/// | [`select_where`](crate::views::View::select_where) | the same; and to the home, selected elements that are newer on a device |
+/// | [`select_where`](crate::views::Select::select_where) | the same; and to the home, selected elements that are newer on a device |
 /// | [`transform`](crate::views::QueryMut::transform), [`assign_where`](crate::views::QueryMut::assign_where) | the same, except for blocks that the operation overwrites completely |
-/// | these operations on [joined](crate::views::View::join) views | the same, and in each call the elements of the other views |
-/// | [`sort`](crate::views::ViewMut::sort) | to the home, all blocks that are newer on a device; afterwards no device copy is valid |
+/// | these operations on [joined](crate::views::Join::join) views | the same, and in each call the elements of the other views |
+/// | [`sort`](crate::views::Sort::sort) | to the home, all blocks that are newer on a device; afterwards no device copy is valid |
 /// | [`fill`](crate::views::ViewMut::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
 /// | [`get`](crate::views::View::get), [`read`](crate::views::View::read), [`slice`](Self::slice) | to the home, blocks of the range that are newer on a device |
 /// | [`set`](crate::views::ViewMut::set), [`write`](crate::views::ViewMut::write) | to the home, blocks that are newer on a device and only partly overwritten |

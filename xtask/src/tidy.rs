@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: checks small rules that no compiler checks.
 
+mod circles;
 mod language;
 mod prose;
+mod structure;
 
 use crate::Cli;
 use crate::project;
@@ -17,6 +19,23 @@ use xshell::{Shell, cmd};
 
 /// The folders of the library: each may use the folders before it.
 const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "sources", "index_sets", "shapes"];
+/// The modules of `ops`: each may use the modules of groups before its own. `ops.rs` documents them.
+const OPERATIONS: [&[&str]; 14] = [
+    &["sealed"],
+    &["expr"],
+    &["executor"],
+    &["find"],
+    &["view"],
+    &["gather"],
+    &["array_store"],
+    &["query"],
+    &["sort"],
+    &["launch"],
+    &["scan"],
+    &["join"],
+    &["order"],
+    &["explain", "saved", "shift", "convert", "paged"],
+];
 /// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is
 /// rustfmt's.
 const WIDTH_MAX: usize = 110;
@@ -44,7 +63,7 @@ patterns! {
     /// The definition of a type.
     TYPE = r"^\s*(?:pub\S* )?(?:unsafe )?(?:struct|enum|trait|union) ([A-Z]\w*)";
     /// A path within the library.
-    MODULE = r"crate::(\w+)";
+    MODULE = r"crate::(\w+)(?:::(\w+))?";
     /// A command of this program.
     COMMAND = r"cargo xtask ([a-zA-Z0-9][a-zA-Z0-9-]*)";
     /// A name in backticks that has a slash, no blank and no placeholder.
@@ -62,23 +81,31 @@ pub struct Args {
     /// for one file its lines.
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
     language: Option<Option<PathBuf>>,
-    /// Lowers the language budget to the present counts.
+    /// Lowers the budgets of language and structure to the present counts.
     #[arg(long)]
     tighten: bool,
+    /// Prints the circles of files.
+    #[arg(long)]
+    circles: bool,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let sh = project::shell()?;
-    if args.language.is_none() && !args.tighten {
+    if args.language.is_none() && !args.tighten && !args.circles {
         check(&sh)?.print();
         return Ok(());
     }
     let files = texts(&sh)?;
+    let (structure, circles) = structure::Budget::measured(pairs(&files));
+    if args.circles {
+        circles.iter().for_each(|circle| println!("{circle}"));
+    }
     let budget = language::Budget::read()?;
-    let counts = budget.count(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+    let counts = budget.count(pairs(&files))?;
     if args.tighten {
         budget.tighten(&counts)?;
+        structure::Budget::read()?.tighten(&structure)?;
     }
     if let Some(path) = &args.language {
         print!("{}", budget.report(&counts, path.as_deref()));
@@ -97,6 +124,11 @@ fn texts(sh: &Shell) -> Result<Vec<(String, String)>> {
     // Files that are not text, or deleted and not yet committed, are left out.
     let text = |name: &str| Some((name.replace('\\', "/"), std::fs::read_to_string(root.join(name)).ok()?));
     Ok(listed.lines().filter_map(text).collect())
+}
+
+/// Names and texts, borrowed.
+fn pairs(texts: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    texts.iter().map(|(name, text)| (name.as_str(), text.as_str()))
 }
 
 /// Runs the rules as a step.
@@ -147,12 +179,14 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     }
     faults.extend(crate::bench::page::faults()?);
     let budget = language::Budget::read()?;
-    let words = budget.count(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+    let words = budget.count(pairs(&texts))?;
     faults.extend(budget.faults(&words));
+    let (allowed, (structure, _)) = (structure::Budget::read()?, structure::Budget::measured(pairs(&texts)));
+    faults.extend(allowed.faults(&structure));
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }
-    let slack = budget.slack(&words);
+    let slack = budget.slack(&words) + &allowed.slack(&structure);
     Ok(Outcome::Passed(format!(
         "{count} files, {lines} lines of Rust, {of_library} of them in vmarray/src{slack}"
     )))
@@ -218,10 +252,15 @@ fn type_names(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Lines of a file of the library that name a folder which comes after its own in [`LAYERS`].
+/// Lines of a file of the library that name a folder which comes after its own in [`LAYERS`], or a module
+/// that comes after its own in [`OPERATIONS`].
 fn layer_faults(path: &str, text: &str) -> Vec<String> {
     let layer_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
-    let Some(own) = layer_of(path.split(['/', '.']).next().unwrap_or_default()) else { return Vec::new() };
+    let group_of = |name: &str| OPERATIONS.iter().position(|group| group.contains(&name));
+    let mut names = path.split(['/', '.']);
+    let (first, second) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
+    let Some(own) = layer_of(first) else { return Vec::new() };
+    let own_group = group_of(second).filter(|_| first == "ops");
     let mut faults = Vec::new();
     let mut before = "";
     for (number, line) in lines_without_tests(path, text) {
@@ -230,6 +269,12 @@ fn layer_faults(path: &str, text: &str) -> Vec<String> {
         for name in MODULE.captures_iter(line).filter(|_| !is_text) {
             if layer_of(&name[1]).is_some_and(|layer| layer > own) {
                 faults.push(format!(":{number}: {} must not use {}", LAYERS[own], &name[1]));
+            }
+            let module = name.get(2).map(|module| module.as_str()).filter(|_| &name[1] == "ops");
+            if let (Some(own_group), Some(module)) = (own_group, module)
+                && group_of(module).is_some_and(|group| group > own_group)
+            {
+                faults.push(format!(":{number}: ops/{second} must not use ops/{module}"));
             }
         }
     }
@@ -382,6 +427,8 @@ mod tests {
         assert_eq!(layer_faults("engine.rs", "use crate::array::range;\n").len(), 1);
         assert!(layer_faults("engine/pager.rs", "#[cfg(test)]\nuse crate::array::range;\n").is_empty());
         assert!(layer_faults("engine/pager/tests.rs", "use crate::array::range;\n").is_empty());
+        assert!(layer_faults("ops/sort.rs", "use crate::ops::view::View;\n").is_empty());
+        assert_eq!(layer_faults("ops/view/store.rs", "use crate::ops::sort::sort;\n").len(), 1);
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Drop for Before {
 
 /// Runs `work` on the calling thread, and reports the progress of each sort that `work` calls. The sort calls
 /// `progress` before its first step and after every few GiB or less: from any thread, but one call at a time.
-/// Sorts in RAM also report within a step. Sorts are [`sort`](crate::views::ViewMut::sort),
-/// [`sort_with`](crate::views::ViewMut::sort_with), and the sorting methods of
+/// Sorts in RAM also report within a step. Sorts are [`sort`](crate::views::Sort::sort),
+/// [`sort_with`](crate::views::Sort::sort_with), and the sorting methods of
 /// [`Order`](crate::prelude::Order) and [`OrderMut`](crate::prelude::OrderMut). If a call has several sorts,
 /// each counts from 0.
 ///

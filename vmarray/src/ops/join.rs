@@ -165,7 +165,7 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     }
 }
 
-/// A view that can be [joined](View::join) to another of the same shape: every [`View`], over devices of
+/// A view that can be [joined](Join::join) to another of the same shape: every [`View`], over devices of
 /// any kind, and a view [shifted](crate::boundary::BoundaryView::shifted) against it.
 ///
 /// ```
@@ -285,7 +285,7 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
     }
 }
 
-/// One or more columns that can be [joined](View::join) to a view: a tuple of one to seven
+/// One or more columns that can be [joined](Join::join) to a view: a tuple of one to seven
 /// [columns](Column), or a slice of [columns of any type](AnyColumn).
 ///
 /// ```

@@ -81,7 +81,7 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`section`](View::section), of expressions, of [`sort`](ViewMut::sort) and of
+    /// The errors of [`section`](View::section), of expressions, of [`sort`](crate::views::Sort::sort) and of
     /// [building arrays](crate::Builder::build).
     fn argsort(
         self,
@@ -328,8 +328,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
 impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 
-/// Sorting of elements by keys, for views of a range. [`ViewMut::sort`] sorts numbers without keys. `use
-/// vmarray::prelude::*` brings the trait into scope.
+/// Sorting of elements by keys, for views of a range. [`Sort::sort`](crate::views::Sort::sort) sorts numbers
+/// without keys. `use vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -1,6 +1,6 @@
 //! Scans and reductions along an axis.
 //!
-//! A prefix sum replaces each element: each element becomes the sum of all elements up to it, or of all before it.
+//! A prefix sum replaces each element by the sum of all elements up to it, or of all before it.
 //!
 //! Elements are added in blocks of [`BLOCK`], counted from the start of their store, and blocks in a binary
 //! [`tree`]. The order of additions therefore depends neither on devices nor on the division of the work.

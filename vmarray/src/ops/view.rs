@@ -500,8 +500,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// KiB or a page at a time.
     ///
     /// The call blocks until the whole copy is finished. Other threads may use both views meanwhile, as
-    /// during a [`transform`](QueryMut::transform) of joined arrays: an access to a page of the target
-    /// waits while the page is written. The copy sees every write to the source that returned before the
+    /// during a [`transform`](crate::views::QueryMut::transform) of joined arrays: an access to a page of the
+    /// target waits while the page is written. The copy sees every write to the source that returned before the
     /// call began, and may see concurrent writes.
     ///
     /// # Errors

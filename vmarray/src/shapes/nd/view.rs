@@ -344,8 +344,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// Replaces each element by the sum of all elements up to it along an axis. Integers wrap.
     ///
     /// Along the last axis of a whole array that is not tiled, this runs in place, each row in the order
-    /// and with the rules of [`prefix_sum`](ViewMut::prefix_sum). All others go through the host, some MiB
-    /// at a time, and at least all elements of one index along the first axis. Floats are then added one
+    /// and with the rules of [`prefix_sum`](crate::views::Scan::prefix_sum). All others go through the host,
+    /// some MiB at a time, and at least all elements of one index along the first axis. Floats are then added one
     /// after the other, in `f64` with compensation.
     ///
     /// ```
@@ -360,7 +360,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and the errors of [`prefix_sum`](ViewMut::prefix_sum).
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and the errors of
+    /// [`prefix_sum`](crate::views::Scan::prefix_sum).
     fn prefix_sum_axis(self, axis: usize) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
@@ -408,7 +409,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and the errors of [`sort`](ViewMut::sort).
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), and the errors of [`sort`](crate::views::Sort::sort).
     fn sort_axis(self, axis: usize) -> Result<()>
     where
         Self: View<'a, Element: SortKey>,

@@ -1,0 +1,224 @@
+//! Structure measure: files in circles, long functions, and functions with many arguments, against the budget
+//! in `structure-budget.toml`.
+//!
+//! Each number may fall and never rise; [`Budget::tightened`] lowers them to the present numbers.
+
+use super::circles::{self, Modules};
+use crate::project;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
+
+/// The file with the budget, seen from the root of the workspace.
+const FILE: &str = "xtask/structure-budget.toml";
+/// The folder whose functions are measured.
+const MEASURED: &str = "vmarray/src/";
+/// The most lines of a function.
+const LINES_MAX: usize = 70;
+/// The most arguments of a function.
+const ARGUMENTS_MAX: usize = 6;
+
+/// The numbers that are allowed, or the present ones.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Files in circles, by folder.
+    circles: BTreeMap<String, usize>,
+    /// Lines of long functions, by file and name.
+    lines: BTreeMap<String, usize>,
+    /// Arguments of functions with many, by file and name.
+    arguments: BTreeMap<String, usize>,
+}
+
+impl Budget {
+    /// Reads the budget of this workspace.
+    pub fn read() -> Result<Self> {
+        let text = std::fs::read_to_string(project::root().join(FILE)).context(FILE)?;
+        toml::from_str(&text).context(FILE)
+    }
+
+    /// Measures files, given by name and text.
+    pub fn measured<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> (Self, Vec<String>) {
+        let (mut present, mut crates) = (Self::default(), BTreeMap::<&str, Vec<(&str, &str)>>::new());
+        for (name, text) in files.filter(|(name, _)| name.ends_with(".rs") && !is_test(name)) {
+            let Some((of, path)) = name.split_once("/src/") else { continue };
+            crates.entry(of).or_default().push((path, text));
+            if name.starts_with(MEASURED) {
+                present.measure_functions(name, text);
+            }
+        }
+        let mut all = Vec::new();
+        for (of, files) in crates {
+            let modules = Modules::of(files.into_iter());
+            for circle in modules.circles() {
+                all.push(format!("{of}/src: {} files: {}", circle.len(), circle.join(", ")));
+                for file in circle {
+                    *present.circles.entry(folder(of, file)).or_default() += 1;
+                }
+            }
+        }
+        (present, all)
+    }
+
+    fn measure_functions(&mut self, name: &str, text: &str) {
+        let Ok(file) = syn::parse_file(text) else { return };
+        let mut functions = Functions::default();
+        functions.visit_file(&file);
+        for (function, lines, arguments) in functions.0 {
+            let key = format!("{name} {function}");
+            let numbers =
+                [(&mut self.lines, lines, LINES_MAX), (&mut self.arguments, arguments, ARGUMENTS_MAX)];
+            for (of, number, _) in numbers.into_iter().filter(|(_, number, most)| number > most) {
+                let longest = of.entry(key.clone()).or_default();
+                *longest = number.max(*longest);
+            }
+        }
+    }
+
+    /// The three tables, with the sentence for a number above its budget.
+    fn tables(&self) -> [(&'static str, &BTreeMap<String, usize>); 3] {
+        [
+            ("files in circles", &self.circles),
+            ("lines (70 are allowed)", &self.lines),
+            ("arguments (6 are allowed)", &self.arguments),
+        ]
+    }
+
+    /// Numbers that exceed the budget, each as one sentence.
+    pub fn faults(&self, present: &Self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for ((what, allowed), (_, present)) in self.tables().into_iter().zip(present.tables()) {
+            for (key, number) in present {
+                let most = allowed.get(key).copied().unwrap_or_default();
+                if *number > most {
+                    faults.push(format!("structure: {key}: {number} {what}; {FILE} allows {most}"));
+                }
+            }
+        }
+        faults
+    }
+
+    /// A note on numbers that could be lower; empty if there is none.
+    pub fn slack(&self, present: &Self) -> String {
+        let below =
+            self.tables().into_iter().zip(present.tables()).flat_map(|((_, allowed), (_, present))| {
+                allowed.iter().filter(|(key, most)| present.get(*key).is_none_or(|number| number < *most))
+            });
+        match below.count() {
+            0 => String::new(),
+            count => format!("; `cargo xtask tidy --tighten` lowers {count} numbers of {FILE}"),
+        }
+    }
+
+    /// Lowers the budget to the present numbers, in its file.
+    pub fn tighten(&self, present: &Self) -> Result<()> {
+        let path = project::root().join(FILE);
+        let text = std::fs::read_to_string(&path)?;
+        Ok(std::fs::write(path, present.tightened(&text))?)
+    }
+
+    /// The text of the file with these numbers at most; entries without a number are left out.
+    fn tightened(&self, text: &str) -> String {
+        let (mut table, mut lowered) = (None, String::new());
+        for line in text.lines() {
+            table = match line {
+                "[circles]" => Some(&self.circles),
+                "[lines]" => Some(&self.lines),
+                "[arguments]" => Some(&self.arguments),
+                _ => table,
+            };
+            let entry = line.strip_prefix('"').and_then(|entry| entry.split_once("\" = "));
+            let entry = entry.and_then(|(key, most)| Some((key, most.parse::<usize>().ok()?)));
+            match (entry, table) {
+                (Some((key, most)), Some(table)) => {
+                    if let Some(number) = table.get(key) {
+                        lowered += &format!("\"{key}\" = {}\n", most.min(*number));
+                    }
+                }
+                _ => lowered = lowered + line + "\n",
+            }
+        }
+        lowered
+    }
+}
+
+/// Returns true for files of tests and of models for tests.
+fn is_test(name: &str) -> bool {
+    name.contains("tests") || name.contains("model")
+}
+
+/// The folder of a crate that counts a file: one of the top level for the array, else all sources.
+fn folder(of: &str, file: &str) -> String {
+    match file.split(['/', '.']).next().filter(|_| of == "vmarray") {
+        Some(first) => format!("{of}/src/{first}"),
+        None => format!("{of}/src"),
+    }
+}
+
+/// The functions of a file outside tests: name, lines from the signature to the end, and arguments.
+#[derive(Default)]
+struct Functions(Vec<(String, usize, usize)>);
+
+impl Functions {
+    fn add(&mut self, signature: &Signature, block: &Block) {
+        let lines = block.span().end().line + 1 - signature.span().start().line;
+        self.0.push((signature.ident.to_string(), lines, signature.inputs.len()));
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !circles::is_for_tests(circles::attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &'ast ItemFn) {
+        self.add(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        self.add(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'ast TraitItemFn) {
+        if let Some(block) = &function.default {
+            self.add(&function.sig, block);
+        }
+        visit::visit_trait_item_fn(self, function);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fall_and_do_not_rise() {
+        let long = format!("fn long(a: u8) {{\n{}}}\n", "    ();\n".repeat(LINES_MAX));
+        let many = "impl A {\n    fn many(&self, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8) {}\n}\n";
+        let text = format!("{long}{many}#[cfg(test)]\nmod tests {{\n{long}}}\n");
+        let (present, circles) = Budget::measured([("vmarray/src/a.rs", text.as_str())].into_iter());
+        assert!(circles.is_empty());
+        assert_eq!(present.lines, [("vmarray/src/a.rs long".to_string(), LINES_MAX + 2)].into());
+        assert_eq!(present.arguments, [("vmarray/src/a.rs many".to_string(), 7)].into());
+        let file =
+            "# A comment.\n[circles]\n\"x/src\" = 2\n[lines]\n\"vmarray/src/a.rs long\" = 90\n[arguments]\n";
+        let budget: Budget = toml::from_str(file).expect("the text is well-formed");
+        let faults = budget.faults(&present);
+        assert!(faults.len() == 1 && faults[0].contains("many: 7 arguments"), "{faults:?}");
+        assert!(budget.slack(&present).contains("lowers 2 numbers"));
+        let lowered = present.tightened(file);
+        assert_eq!(lowered, file.replace("= 90", "= 72").replace("\"x/src\" = 2\n", ""));
+    }
+
+    #[test]
+    fn the_budget_of_the_workspace_is_well_formed() {
+        Budget::read().expect("the budget is well-formed");
+    }
+}
