@@ -501,8 +501,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     ///
     /// The call blocks until the whole copy is finished. Other threads may use both views meanwhile, as
     /// during a [`transform`](crate::views::QueryMut::transform) of joined arrays: an access to a page of the
-    /// target waits while the page is written. The copy sees every write to the source that returned before the
-    /// call began, and may see concurrent writes.
+    /// target waits while the page is written. The copy sees every write to the source that returned before
+    /// the call began, and may see concurrent writes.
     ///
     /// # Errors
     /// The errors of [`read`](View::read) and [`write`](Self::write). After an error of devices that copy

@@ -340,7 +340,8 @@ impl Change for Launching<'_> {
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
         let Some(report) = report else { return };
         let prepare = |run: Run<'_>, returned: &[Elements<'_>]| {
-            let _ = self.with(device, run, report, returned, |launch| device.prepare(&[Request::Launch(launch)]));
+            let _ =
+                self.with(device, run, report, returned, |launch| device.prepare(&[Request::Launch(launch)]));
         };
         match self.reduction {
             Some(reduction) => reduction.prepare(device, run, report, prepare),

@@ -94,8 +94,9 @@ where
     }
 
     /// Returns the view shifted by a distance: the value at a position is the element `by` further along each
-    /// axis. [Join](crate::views::Join::join) it to a view of the same shape to use it in expressions. The host
-    /// then reads the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours in place.
+    /// axis. [Join](crate::views::Join::join) it to a view of the same shape to use it in expressions. The
+    /// host then reads the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours
+    /// in place.
     ///
     /// ```
     /// use vmarray::boundary::Mirror;

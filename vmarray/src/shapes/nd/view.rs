@@ -345,8 +345,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// Along the last axis of a whole array that is not tiled, this runs in place, each row in the order
     /// and with the rules of [`prefix_sum`](crate::views::Scan::prefix_sum). All others go through the host,
-    /// some MiB at a time, and at least all elements of one index along the first axis. Floats are then added one
-    /// after the other, in `f64` with compensation.
+    /// some MiB at a time, and at least all elements of one index along the first axis. Floats are then
+    /// added one after the other, in `f64` with compensation.
     ///
     /// ```
     /// use vmarray::prelude::*;
