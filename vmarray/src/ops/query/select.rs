@@ -44,7 +44,7 @@ pub trait Select<'a>: View<'a> {
     /// element meanwhile, the iterator may return the new value.
     ///
     /// # Errors
-    /// The errors of [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong).
+    /// The errors of [`section`](View::section); [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong).
     /// After an error of a device, the iterator returns it once and ends.
     ///
     /// ```
