@@ -898,7 +898,7 @@ impl<'r> Maker<'r> {
     }
 
     fn store(&mut self, code: &mut Vec<Op>) {
-        // Views with an even number are those that the kernel writes.
+        // The kernel writes the views with an even number.
         let view = self.rng.index(self.plain) & !1;
         let Access::Write { tile } = self.body.views[view].access else { return };
         let at = self.index(code, tile.into());
