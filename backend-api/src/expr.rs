@@ -14,19 +14,19 @@
 //! | operation | integers | floating point |
 //! |---|---|---|
 //! | `Add`, `Sub`, `Mul`, `Neg` | wrap | rounded to nearest even; never fused |
-//! | `Abs` | wraps: the least number stays | clears the sign |
+//! | `Abs` | wraps: of the least number the result is the number itself | clears the sign |
 //! | `Div` | towards zero; `a / 0` is 0; the least number divided by -1 is itself | IEEE 754, rounded to nearest even |
-//! | `Rem` | sign of the dividend; `a % 0` is `a`; the least number modulo -1 is 0 | refused |
+//! | `Rem` | sign of the dividend; `a % 0` is `a`; the least number modulo -1 is 0 | invalid |
 //! | `Min`, `Max` | as expected | the number if the other is a NaN; of two zeros the second |
-//! | `And`, `Or`, `Xor`, `Not` | bit by bit; of bools, logical | refused |
-//! | `Shl`, `Shr` | by the second operand modulo the width; `Shr` keeps the sign of signed numbers | refused |
+//! | `And`, `Or`, `Xor`, `Not` | bit by bit; of bools, logical | invalid |
+//! | `Shl`, `Shr` | by the second operand modulo the width; `Shr` keeps the sign of signed numbers | invalid |
 //! | comparisons | as expected | IEEE 754: with a NaN only `Ne` holds |
 //! | casts | as Rust's `as`: integers wrap, floats saturate to integers and NaN becomes 0 | rounded to nearest even |
-//! | `Sqrt`, `Fma` | refused | IEEE 754, rounded once to nearest even |
-//! | `Floor`, `Ceil`, `Trunc`, `RoundEven` | refused | exact |
-//! | `FromF16`, `FromBf16` | of the bits, `U16`: exact | refused |
-//! | `ToF16`, `ToBf16` | refused | of `F32`: the bits, rounded to nearest even, to infinity if too large |
-//! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | the middle two return the width for 0 | refused |
+//! | `Sqrt`, `Fma` | invalid | IEEE 754, rounded once to nearest even |
+//! | `Floor`, `Ceil`, `Trunc`, `RoundEven` | invalid | exact |
+//! | `FromF16`, `FromBf16` | the operand is the bits as `U16`; exact | invalid |
+//! | `ToF16`, `ToBf16` | invalid | of `F32`: the bits, rounded to nearest even, to infinity if too large |
+//! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | the middle two return the width for 0 | invalid |
 //!
 //! A program can [call](Instruction::Call) [functions](crate::kernel::Function), which follow the table of
 //! [kernels](crate::kernel#arithmetic). A function's access outside of its arrays and tables reads 0 or

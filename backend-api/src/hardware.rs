@@ -1,4 +1,4 @@
-//! Names of hardware. All backends use the same name for one GPU.
+//! Names of hardware. All backends use the same text for the same GPU.
 
 /// Formats a UUID in the form of [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
 #[doc(hidden)]

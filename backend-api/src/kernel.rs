@@ -22,15 +22,15 @@
 //! | `MulHigh` | the upper half of the product, signed of signed numbers |
 //! | `Cast`, `Bits` | `as` of Rust; the same bits as another type of the same length |
 //! | [`Memory::F16`] | loads are exact; stores round to nearest even, to infinity if too large |
-//! | arrays | zero when the item starts, or the first item of its group; allocations of a private heap too |
-//! | `Shuffle` | the value of the lane of this number modulo 32 |
+//! | arrays | zero when the item (of a group: its first item) starts; so are allocations of a private heap |
+//! | `Shuffle` | the value of the lane whose number is the operand modulo 32 |
 //! | `Reduce` | for distances 16, 8, 4, 2, 1: combines both lanes' values, the lower lane's first |
 //! | `Scan` | inclusive; for distances 1, 2, 4, 8, 16: the lower lane's value first, if it exists, then the own |
 //! | atomics | relaxed; of floats only `Add`, in an unspecified order |
 //! | items past the last in its group | run with `Live` false: load 0, store nothing, never fail, join barriers |
 //! | budget | counted at the back edges of loops; one edge too many is a failure and ends the item |
 //! | budget where items [meet](Body::meets) | such an edge leaves the loop; [common loops](Body::common_loops) count apart |
-//! | registers | zero before the first write, which code behind a loop that a budget ended may read |
+//! | registers | zero before the first write; code after a loop that the budget ended may read this zero |
 //!
 //! # Failures
 //!

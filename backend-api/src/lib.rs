@@ -30,8 +30,8 @@
 //! [`submit`](Device::submit) is a safe function: copies and kernels access only the memory that the request
 //! names. Arithmetic on arguments never overflows silently.
 //!
-//! **Requests.** A queue takes [requests](Request) of seven kinds. Every device knows copies and fills. The
-//! other kinds compute, and are optional: a device refuses them by [`ErrorKind::Unsupported`].
+//! **Requests.** A queue takes [requests](Request) of seven kinds. Every device supports copies and fills.
+//! The other kinds compute, and are optional: a device refuses them by [`ErrorKind::Unsupported`].
 //!
 //! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the
 //! calls before it. Work in different queues may run at the same time and in any order, unless

@@ -1,4 +1,4 @@
-//! Requests of any kind.
+//! [`Request`]: any request that a program can submit to a queue.
 
 use crate::{
     Compute, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, Launch, Result, Route, Scatter, Search,

@@ -1,4 +1,5 @@
-//! Parts of devices that wrap other devices: [forwarding](crate::forward) of methods, and failures to inject.
+//! Building blocks for devices that wrap other devices: [forwarding](crate::forward) of methods, and fault
+//! injection.
 //!
 //! `vmarray-conformance` has wrappers for tests, `vmarray-redundancy` has wrappers that detect corruption or
 //! store data redundantly.

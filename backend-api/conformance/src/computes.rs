@@ -1,4 +1,4 @@
-//! Checks of computations against a naive evaluation of the same program.
+//! Checks of compute requests, compared with a naive evaluation of the same program.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The context of a check: a device, limits, and short forms of the device's calls.
+//! The context that each check receives: a device, limits, and shorthands for the device's calls.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Checks of kernels with foreign code: PTX, OpenCL C, or a function of the program instead of a compiled
-//! body.
+//! Checks of kernels with foreign code: the device runs given PTX, given OpenCL C or a Rust function instead
+//! of the kernel's compiled body.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,10 @@
 //! Conformance tests for backends: they check the rules that every [`Device`] must
 //! follow.
 //!
-//! Also devices for tests: a [reference device](reference::ReferenceDevice), and [wrappers](wrap) that count
-//! calls or inject failures.
+//! The crate also has devices for tests: a [reference device](reference::ReferenceDevice), and
+//! [wrappers](wrap) that count calls or inject failures.
 //!
-//! The backend's crate depends on this one for development, and runs the suite in its own tests:
+//! A backend lists this crate as a dev-dependency, and runs the suite in its own tests:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Checks of queues and memory that the program releases while work in flight uses them.
+//! Checks that the program can release queues and memory while submitted work uses them.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;

@@ -1,4 +1,4 @@
-//! Checks of the information about a device, of its memory, and of its errors when memory is short.
+//! Checks of a device's facts, of its memory, and of its errors when memory is short.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

@@ -1,4 +1,5 @@
-//! Naive implementations of a device's operations, and [`ReferenceDevice`], which executes its work by them.
+//! Naive implementations of a device's operations, and [`ReferenceDevice`], which executes requests with
+//! them.
 //!
 //! The functions work on slices, and are simple rather than fast. A backend can compare its own kernels with
 //! them.

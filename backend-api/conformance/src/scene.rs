@@ -1,4 +1,4 @@
-//! [`Scene`]: sends each request to a device and to a naive model, and compares every byte.
+//! [`Scene`], which sends each request to a device and to a naive model, and compares every byte.
 
 use backend_api::expr::{Action, Geometry, Partial, Program};
 use backend_api::{

@@ -7,7 +7,7 @@
 //! | wrapper | purpose |
 //! |---|---|
 //! | [`Counting`] | counts a program's calls, copies, bytes and kernels, for assertions |
-//! | [`Faulty`] | tests a program against refusals, deferred failures, and the loss of the device |
+//! | [`Faulty`] | injects failures: refused calls, failures of submitted work, and the loss of the device |
 
 mod counting;
 mod faulty;

@@ -1,4 +1,4 @@
-//! A device that verifies data by checksums when it is read.
+//! A device that stores checksums of its data, and verifies data that it copies to the host.
 
 mod checks;
 mod table;

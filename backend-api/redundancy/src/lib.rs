@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Checksummed`] | detects bits that flip on a device, or on the bus |
 //! | [`Mirrored`] | stores all data on each of several devices, so that one may be lost |
-//! | [`ParityMember`] | like `Mirrored`, but stores parity: one `n`th of the memory of `n` devices |
+//! | [`ParityMember`] | stores parity instead of copies, which takes one `n`th of the memory of `n` devices |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

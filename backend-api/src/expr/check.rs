@@ -1,4 +1,4 @@
-//! The check of a request, except for the bounds of its memory.
+//! Validation of compute requests, except for the bounds of their memory.
 
 use super::{Action, Compute, Type, Value};
 use crate::kernel::Op;

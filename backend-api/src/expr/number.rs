@@ -1,4 +1,4 @@
-//! The arithmetic of [expressions](super) as Rust code, the same as on all devices.
+//! The arithmetic of [expressions](super) in Rust, with the same results as on all devices.
 
 use super::Type;
 

@@ -8,11 +8,12 @@
 //! | source `n` | view `n`, with [`Access::Read`] and the fields that the program reads |
 //! | `Field` | `Load` of the element of this item: the last register holds the item's number |
 //! | `Index` | `Builtin::Index` |
-//! | `Call` | `Call`, which only programs have |
+//! | `Call` | `Call`, which bodies of kernels must not contain |
 //! | any other instruction | the operation of the same name |
 //!
-//! The first operation writes the item's number; operation `n` of the rest writes value `n`. The body stores
-//! nothing: the [`Action`](super::Action) of a request is its epilogue, which takes each item's registers.
+//! The first operation writes the item's number; after it, one operation writes each value, in order. The
+//! body stores nothing in memory: the [`Action`](super::Action) of the request then uses the values in each
+//! item's registers.
 
 use super::{Geometry, Type};
 use crate::kernel::{

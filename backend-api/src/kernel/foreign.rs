@@ -1,5 +1,4 @@
-//! Foreign code of kernels: PTX, OpenCL C, or a function of the program, which devices use instead of
-//! compiling a body.
+//! Foreign code of kernels: PTX, OpenCL C or a Rust function, which devices run instead of the compiled body.
 
 use std::ffi::c_void;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Limits of the time that an item runs.
+//! Limits on the running time of an item.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

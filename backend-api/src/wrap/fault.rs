@@ -1,4 +1,4 @@
-//! Rules of fault injection: the calls of a device that fail, and their errors.
+//! Rules of fault injection, which select the calls of a device that fail, and their errors.
 
 use crate::{ErrorKind, QueueId};
 

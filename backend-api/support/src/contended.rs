@@ -1,4 +1,4 @@
-//! Locks under heavy contention, for owners that hold them for microseconds.
+//! Locking under heavy contention, for locks that threads hold for microseconds.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,7 +1,8 @@
-//! A device that stores pages, and nothing else: a template for a backend.
+//! A device that only stores pages: a template for a backend.
 //!
-//! It keeps its memory in vectors, and does the work of a call before the call returns, so no ticket is ever
-//! pending. A backend replaces the vectors by its own memory, and the loops of `submit` by work of a queue.
+//! The device stores its data in vectors, and finishes the work of each call before the call returns, so no
+//! ticket is ever pending. A real backend stores the data in its device's memory, and its `submit` starts
+//! commands on the device's queue.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! A new backend in one file of at most 200 lines, and the conformance suite on it: `cargo run -p
+//! Runs the conformance suite on a minimal backend of at most 200 lines (`device.rs`): `cargo run -p
 //! vmarray-conformance --example own_device`.
 //!
-//! The suite skips the checks of requests that the device does not know.
+//! The suite skips the checks of requests that the device does not support.
 
 mod device;
 

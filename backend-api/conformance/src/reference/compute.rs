@@ -1,5 +1,5 @@
-//! The reference for [`Compute`]: the interpreter evaluates the program, one element after the other, and the
-//! action combines its values.
+//! Reference implementation of [`Compute`]: the interpreter evaluates the program for one element after the
+//! other, and the request's action combines the values.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! A simple device that knows all requests, for comparisons.
+//! A simple device that supports all requests. Tests compare other devices with it.
 //!
 //! The device keeps its memory in vectors, and executes all work of a call before the call returns. So no
 //! work is ever in flight and no ticket is ever pending. The rest of the file is necessary in every backend:

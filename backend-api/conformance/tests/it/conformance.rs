@@ -1,5 +1,5 @@
-//! Tests of the suite: correct devices pass it, here a synchronous device, and in `vmarray-backend-host`
-//! devices with asynchronous work. Incorrect devices fail.
+//! Tests of the conformance suite itself: a correct synchronous device passes it, and devices with a flaw
+//! fail. `vmarray-backend-host` tests correct asynchronous devices.
 
 /// Defines an enum of flaws, each with the checks that find it.
 macro_rules! flaws {

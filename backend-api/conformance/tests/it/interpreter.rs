@@ -1,4 +1,4 @@
-//! Tests of the interpreter of kernels by random kernels.
+//! Tests of the kernel interpreter with random kernels.
 
 use backend_api::kernel::{Interpreter, Slices};
 use vmarray_conformance::random::Case;

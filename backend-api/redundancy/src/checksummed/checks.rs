@@ -1,4 +1,4 @@
-//! Pending verifications of submitted work.
+//! Verifications of checksums that wait for the end of submitted work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

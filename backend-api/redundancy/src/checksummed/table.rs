@@ -1,4 +1,4 @@
-//! Checksums of the units of device memory.
+//! The checksums of device memory: one for each unit, a part of a buffer of fixed length.
 
 use std::collections::HashMap;
 use std::ops::Range;

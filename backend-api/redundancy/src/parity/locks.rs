@@ -1,4 +1,4 @@
-//! Locks on ranges of parity stripes.
+//! Locks on ranges of parity stripes. A stripe is bytes on several devices and their parity.
 
 use parking_lot::{Condvar, Mutex};
 

@@ -1,4 +1,4 @@
-//! Changes of device memory together with its parities.
+//! Writes to device memory that also update the parity on the other devices.
 
 use super::Core;
 use super::copies::{If, PIECE_BYTES, both_lost};

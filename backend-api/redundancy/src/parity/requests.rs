@@ -1,4 +1,5 @@
-//! Execution of requests by the thread of their member, with or without the device.
+//! Execution of requests by a member's thread: on the member's device, or after its loss on reconstructed
+//! data.
 
 use super::Core;
 use super::copies::{If, PIECE_BYTES};

@@ -1,5 +1,5 @@
-//! Interpretation of groups, operation by operation: each is decoded once for all items that reach it at
-//! once.
+//! Interpretation of groups. The interpreter decodes each operation once, and then executes it for all items
+//! that have reached it.
 //!
 //! Items that take another path wait at the point at which both paths join. This is the end of an `If`,
 //! the end of the block or loop that they leave, or the next iteration of their loop. All items of a group

@@ -1,4 +1,4 @@
-//! Merging of adjacent copies, so that one driver call carries them.
+//! Merging of adjacent copies: one driver call then copies all of them.
 
 use backend_api::Transfer;
 

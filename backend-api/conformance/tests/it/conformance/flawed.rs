@@ -1,4 +1,4 @@
-//! The reference device with one flaw.
+//! The reference device with one deliberate flaw, which the suite must find.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;

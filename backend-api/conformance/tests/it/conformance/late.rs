@@ -1,4 +1,4 @@
-//! The simulated device with one flaw that has an effect only while work is in flight.
+//! The simulated device with one deliberate flaw, which has an effect only while work is in flight.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Flaws that the checks of two devices find.
+//! Devices with a deliberate flaw in the access to another device's memory. The checks with two devices must
+//! find it.
 
 use std::sync::Arc;
 use std::time::Duration;

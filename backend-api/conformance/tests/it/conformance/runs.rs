@@ -1,4 +1,4 @@
-//! Runs of the suite, and their reports.
+//! Tests of runs of the whole suite, and of their reports.
 
 use std::sync::Arc;
 
