@@ -1,4 +1,4 @@
-//! Measures the speed of the backend, next to the driver called directly in the same process.
+//! Compares the speed of the backend with direct calls of the driver in the same process.
 //!
 //!     cargo run --release -p vmarray-backend-cuda --example cuda_limits -- [WORDS]
 //!

@@ -3,9 +3,9 @@
 //! The constants come from `cudarc`. The functions are looked up by name, and declared with a plain integer
 //! as result. `cudarc` declares an enum there. If a newer driver returned a code that this enum lacks, that
 //! would be undefined behaviour before any check. A missing function makes the driver count as too old at
-//! once, instead of a panic at its first use. `cudarc` does not search for the library either, not even for
-//! the reason why it is missing. It would try many names, and on Windows load a file of such a name from the
-//! program's folder or its current folder.
+//! once, instead of a panic at its first use. This module also loads the library itself, and reports why it
+//! cannot. `cudarc` would try many names, and on Windows could load a file of such a name from the program's
+//! folder or its current folder.
 
 pub(crate) mod objects;
 

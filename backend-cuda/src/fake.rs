@@ -1,6 +1,6 @@
 //! Fake CUDA driver without a GPU, for tests of tickets, waiting, wakers and loss.
 //!
-//! Device memory is host memory, and copies happen at submission. So do kernels of the program; all other
+//! Device memory is host memory. Copies, and kernels of the program, run at submission; the backend's own
 //! kernels do nothing. The test decides when events are reached.
 
 mod emulator;

@@ -1,4 +1,4 @@
-//! Tables of a device, which map the ids of its memory to the allocations.
+//! Tables of a device, which map the ids of its memory to allocations.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

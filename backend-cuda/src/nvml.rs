@@ -1,8 +1,8 @@
 //! NVML, the driver's library behind `nvidia-smi`: a GPU's report about errors in its memory.
 //!
 //! The first query loads NVML from the folder of the driver's own library; it is never unloaded. It can be
-//! missing, refuse to start (as the stub of a toolkit does) or lack a function. The facts in question are
-//! then unknown. GPUs work without it.
+//! missing, refuse to start (as the stub of a toolkit does) or lack a function. The facts that need it are
+//! then unknown. GPUs work without NVML.
 
 use std::ffi::{CString, c_char, c_uint, c_void};
 use std::ptr::null_mut;

@@ -5,9 +5,9 @@
 //! A kernel costs one launch, and some 3 µs more until it is done. It then moves pieces of any size at the
 //! speed of the bus, in both directions at once.
 //!
-//! A table that a program [measured](backend_api::Device::set_routing) on the GPU itself has priority. The
-//! bounds for its empty classes were measured on one H200 (PCIe Gen5, driver 580). Each value is one call
-//! and the wait for it, in GB/s:
+//! If a program has [measured](backend_api::Device::set_routing) the GPU, its table selects the route. For
+//! classes that this table lacks, the bounds here apply. They were measured on one H200 (PCIe Gen5, driver
+//! 580). Each value is one call and the wait for it, in GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
 //! |---|---|---|---|

@@ -1,7 +1,7 @@
 //! Interpreter for the PTX that `kernel::launch` generates, which checks every address.
 //!
-//! The instructions are implemented from the PTX ISA, independently of the code that emits them; floats of
-//! the processor follow IEEE 754 as well. Unknown instructions panic.
+//! The interpreter follows the PTX ISA, and shares no code with the generator of the PTX. The processor and
+//! PTX both compute floats by IEEE 754. Unknown instructions panic.
 
 use std::collections::HashMap;
 

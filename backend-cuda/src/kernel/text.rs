@@ -1,10 +1,10 @@
 //! Arithmetic, loads and stores as PTX text.
 //!
 //! Integers of up to 32 bits are in 32-bit registers, extended by their sign or by zeroes; bools are in
-//! predicates. No operations are fused: `.rn` states so.
+//! predicates. The suffix `.rn` prevents the assembler from fusing operations.
 //!
-//! An instruction's result is not among its operands: an operation may need several instructions, and
-//! the first one may already write the result.
+//! The register of a result must not be an operand of the same operation: an operation may need several PTX
+//! instructions, and the first one may already write the result.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Tests of the driver calls that copies become.
+//! Tests that compare the driver calls of copies with the expected calls.
 
 use backend_api::{Device, Request, Route, Routing, Ticket, Transfer};
 

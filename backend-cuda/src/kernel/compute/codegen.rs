@@ -1,5 +1,5 @@
-//! Translation of programs to PTX. The code computes several elements at once; it replaces marked comments in
-//! the text of the kernels.
+//! Translation of programs to PTX. The generated code computes several elements at once. It replaces marked
+//! comments in the kernels' PTX text.
 //!
 //! Short contiguous elements are loaded and stored several at a time: see [`vectors`].
 //!

@@ -1,5 +1,4 @@
-//! Tests of generated texts without a GPU. If `VMARRAY_PTXAS` names NVIDIA's assembler, it must accept the
-//! texts.
+//! Tests of generated PTX without a GPU. If `VMARRAY_PTXAS` names NVIDIA's assembler, it must accept the PTX.
 
 use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
 use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};

@@ -1,6 +1,6 @@
 //! Translation of kernels to PTX.
 //!
-//! Each thread runs items at a constant stride. Registers of the representation are registers of PTX.
+//! Each thread runs items at a constant stride. Each register of the kernel's body becomes a PTX register.
 //! Accesses are predicated instead of branched around, so that many loads can be in flight. An index out of
 //! bounds reads nothing, and is recorded if it is the item's first failure. Accesses that are provably in
 //! bounds are not checked. A kernel with groups has blocks of the group length; each block runs several

@@ -1,4 +1,4 @@
-//! Kernels with foreign code: texts of PTX, and work that the program submits itself.
+//! Kernels with foreign code: PTX text, or functions of the program that submit the work themselves.
 
 use std::sync::Arc;
 

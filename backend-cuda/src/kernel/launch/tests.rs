@@ -1,5 +1,5 @@
-//! Tests of kernels without a GPU: the fake driver runs the texts, and the interpreter gives the expected
-//! results. With `VMARRAY_PTXAS` set to NVIDIA's assembler, it must accept the texts.
+//! Tests of kernels without a GPU: the fake driver runs the generated PTX, and the tests compare the results
+//! with the interpreter's. If `VMARRAY_PTXAS` names NVIDIA's assembler, it must accept the PTX.
 
 use std::sync::atomic::Ordering;
 

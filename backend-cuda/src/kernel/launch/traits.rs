@@ -1,4 +1,4 @@
-//! Properties of a kernel for its launches, computed once.
+//! Properties of a kernel that its launches use, computed once.
 
 use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 

@@ -7,8 +7,8 @@
 //! rows of up to 16 bytes, one instruction each, and adjacent threads have adjacent rows.
 //!
 //! Reductions and searches over 4-byte elements alone reach the bandwidth without rows. Kernels whose own
-//! code determines the elements of a thread (the extremes) keep their distribution. At the end, fewer
-//! elements than a thread's rows are loaded singly.
+//! code determines the elements of a thread (the extremes) keep their distribution. A remainder that is
+//! shorter than the rows of a thread is loaded element by element.
 
 use std::fmt::Write;
 

@@ -1,6 +1,7 @@
-//! Several items a thread: a thread processes consecutive items. It loads the elements of all items at once,
-//! in pieces as long as the alignment permits. It computes one item after the other in registers, and then
-//! stores their results. Items before the first whole piece and after the last one run singly.
+//! Code for threads that each process several consecutive items. A thread loads the elements of all its items
+//! at once, in the longest pieces that the alignment permits. It computes one item after the other in
+//! registers, and then stores their results. Items before the first whole piece and after the last one run
+//! singly.
 
 use std::rc::Rc;
 

@@ -1,8 +1,9 @@
 //! Code of kernels whose items read neighbouring elements: each thread executes several items.
 //!
-//! A warp processes consecutive items, one for each lane of its threads. It tests its first and last item. If
-//! all items are far enough from edges, a thread loads all elements of its lanes once, in aligned pieces,
-//! without checks. Other warps process their items one by one, as if each thread had one.
+//! Each thread of a warp has a fixed number of *lanes*, and processes one item for each lane. The items of a
+//! warp are consecutive. The warp tests its first and last item. If all items are far enough from edges, each
+//! thread loads all elements that its lanes need once, in aligned pieces, without checks. In other warps each
+//! thread processes its items one by one, with checks.
 
 use backend_api::kernel::{Memory, Op, Reg, Type};
 
