@@ -1,4 +1,4 @@
-//! Device over pages that the program reads and writes itself.
+//! A device whose pages the program stores: the program implements the functions that read and write a page.
 
 use std::fmt;
 use std::io;

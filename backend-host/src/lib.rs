@@ -5,8 +5,8 @@
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
 //! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
 //! | [`StoreDevice`] | a file that keeps its contents | arrays that outlive the program |
-//! | [`BackedDevice`] | pages that the program reads and writes itself | compressed files, servers, data bases |
-//! | [`SimulatedDevice`] | a seeded adversary in virtual time | tests of failures and orders |
+//! | [`BackedDevice`] | pages that the program stores | compressed files, servers, databases |
+//! | [`SimulatedDevice`] | host RAM; seeded delays and failures in virtual time | tests of failures and orders |
 //!
 //! All implement the contract in [`backend_api`] and pass its conformance suite.
 //!
@@ -20,7 +20,7 @@
 //! submission wakes them.
 //!
 //! **Races.** Submission is safe code, so two queues that race on device memory must not cause undefined
-//! behaviour. A [`HostDevice`] therefore accesses its memory by [racing copies](backend_api::racy) alone. A
+//! behaviour. A [`HostDevice`] therefore accesses its memory only by [racing copies](backend_api::racy). A
 //! search copies blocks of a few KiB into private memory, and compares the copies with vector instructions.
 //! It reaches nine tenths of the speed of the same loop over a `Vec`.
 //!

@@ -1,4 +1,4 @@
-//! Device memory of two kinds: the device's own, and scratch memory in RAM.
+//! Device memory of two kinds: the device's own memory, and temporary memory in RAM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

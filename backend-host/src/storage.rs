@@ -1,4 +1,4 @@
-//! The trait of device memory that copies and kernels use.
+//! The trait of device memory, which copies and kernels use for all types of memory.
 
 use std::fmt::Debug;
 

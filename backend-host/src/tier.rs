@@ -1,4 +1,4 @@
-//! A cache in the memory of GPUs, between a file and RAM.
+//! A cache of file pages in the memory of GPUs, between the file and RAM.
 
 mod card;
 #[forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! The disk of a store: a trait with positioned reads, writes and a flush, and its implementation for files.
+//! The disk of a store: a trait with reads and writes at an offset and a flush, and its implementation for
+//! files.
 
 use std::fmt::Debug;
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! The layout of a store on its disk, and the claims that its parts prove. All numbers are little-endian.
+//! The layout of a store on its disk, and the guarantees of its parts. All numbers are little-endian.
 //!
 //! ```text
 //! 0       superblock of odd generations   } equal, but while one is replaced: then the newer one counts
@@ -6,45 +6,46 @@
 //! 8192    places, each as long as a page, rounded up: pages, checksums of blocks, the map, the log
 //! ```
 //!
-//! The map has for each page 16 bytes: its place plus one, or 0 for a page of zeroes, and its checksum. The
-//! log has a record for each commit since the map was written: the pages that changed, the number of pages
-//! and the note of the store's user. Records begin at multiples of 4096 bytes.
+//! The map has 16 bytes for each page: the number of its place plus one (0 for a page of zeroes), and its
+//! checksum. The log has a record for each commit since the map was written. A record lists the changed
+//! pages, the number of pages, and [three numbers](CommitMetadata) of the store's user. Records begin at
+//! multiples of 4096 bytes.
 //!
-//! # Proofs
+//! # Guarantees
 //!
-//! - **A superblock** proves which map and which log count: it has the checksum of the whole map, and the
-//!   *epoch* of the log, which is a random number that no other log has. Both copies are stored before `sync`
-//!   returns, and before the log is written over. So damage of one copy is no loss, and damage of both is an
-//!   error.
+//! - **A superblock** identifies the valid map and log. It has the checksum of the whole map, and the *epoch*
+//!   of the log: a random number that no other log has. Both copies are stored before `sync` returns, and
+//!   before the log is overwritten. So the store survives damage to one copy; damage to both is an error.
 //! - **The closing mark** is a flag of both superblocks, with number and checksum of the last record and the
-//!   length of the file. It proves the end of the log: a log that ends before it is damaged. A store that is
-//!   opened to write has both marks removed before anything is written.
-//! - **A record** proves that all records before it were stored, in all files of the group: it is written
-//!   after the flush of the one before, and has its checksum. Its own checksum is seeded with store and
-//!   epoch, so that no record of an earlier log can be taken for one of this log.
-//! - **A confirmation** is a record without changes, written when the one before it was stored in all files
-//!   of the group. The next record takes its place.
+//!   length of the file. It shows the end of the log: a log that ends earlier is damaged. Opening a store for
+//!   writing removes both marks before any other write.
+//! - **A record** shows that all earlier records were stored in all files of the group: it is written after
+//!   the flush of the previous record, and has the previous record's checksum. The store and the epoch seed
+//!   its own checksum, so a reader cannot mistake a record of an earlier log for one of this log.
+//! - **A confirmation** is a record without changes, written after the previous record was stored in all
+//!   files of the group. The next record overwrites it.
 //! - **The commit of a group** of files has one [number and one random token](CommitId), in a record or a
-//!   superblock of each file. Files whose last commits differ are of different moments. The last record of a
-//!   file can be dropped if no confirmation and no later record follows, and a superblock with an empty log
-//!   if the other copy is the one before. The group opens at the last commit that all files have, or not at
-//!   all.
-//! - **The head of a record** has its own checksum, so that a record of several blocks proves the one before
-//!   also if its other blocks are not stored.
-//! - **The end of a log without a closing mark** is the first record that is not whole. If the head of a
-//!   record of the same epoch with a higher number lies behind it, the store is damaged. Otherwise the writer
-//!   ended before the record was stored, or the record was damaged, which is indistinguishable: the commit
-//!   before it counts. The last record counts if it is confirmed, if the beginning of the next one follows
-//!   it, if its pages were stored before it, or if they have the checksums that it names.
-//! - **Going on** after such an end writes the map and begins a log of a new epoch. Nothing that lies behind
-//!   the old end can become part of it.
-//! - **The checksum of a page** proves its contents, the store and the number of the page. It is the checksum
-//!   of the checksums of the page's blocks of 4096 bytes, which lie [elsewhere](BlockSums) on the disk: with
-//!   them a thread checks a block without the rest of its page. If they are damaged, the page is read as a
-//!   whole. A page of up to one block has one checksum.
+//!   superblock of each file. The group opens at the last commit that all files have; without such a commit,
+//!   opening fails. To reach it, a reader may drop the last record of a file if no confirmation and no later
+//!   record follows. It may also drop a superblock with an empty log if the other copy is the previous
+//!   superblock.
+//! - **The head of a record** has its own checksum. So a record of several blocks confirms the previous
+//!   record even if its other blocks are not stored.
+//! - **The end of a log without a closing mark** is the first incomplete record. If the head of a record of
+//!   the same epoch with a higher number follows it, the store is damaged. Otherwise the writer ended before
+//!   the record was stored, or the record was damaged later. A reader cannot distinguish the two, and uses
+//!   the commit before this record. The last complete record is valid in four cases: it is confirmed; the
+//!   beginning of the next record follows it; its pages were stored before it; or its pages have the
+//!   checksums that it lists.
+//! - **The first write** after such an end writes the map and begins a log with a new epoch. So no bytes
+//!   after the old end can become part of the new log.
+//! - **The checksum of a page** covers its contents, the store and the number of the page. It is the checksum
+//!   of the checksums of the page's blocks of 4096 bytes. These are stored [elsewhere](BlockSums) on the
+//!   disk, so a thread can check one block without the rest of its page. If they are damaged, the thread
+//!   reads the whole page. A page of up to one block has one checksum.
 //!
 //! Version 2 has no epochs, no closing mark, no checksums of blocks, no numbers of commits, and records
-//! without the checksum of the one before. Its stores are read and not written.
+//! without the checksum of the one before. Stores of this version can be read, but not written.
 
 use std::ops::Range;
 

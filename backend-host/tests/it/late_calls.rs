@@ -1,4 +1,4 @@
-//! Tests of functions that do not end, in RAM and without native code.
+//! Tests of expressions that call a function that never returns, on a device in RAM.
 
 use std::sync::Arc;
 use std::time::Duration;

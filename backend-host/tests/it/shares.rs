@@ -1,4 +1,4 @@
-//! Stores with extensible buffers that persist in the file.
+//! Tests of stores that are divided into growing buffers. The file keeps the buffers' lengths and contents.
 
 use std::sync::Arc;
 

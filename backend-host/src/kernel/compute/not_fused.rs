@@ -1,4 +1,5 @@
-//! Version of `fused` without vector registers: it handles no computation.
+//! Replacement for `fused` on processors without its vector registers. It supports no computation, so all of
+//! them use `machine`.
 
 use backend_api::kernel::Reg;
 use backend_api::{Compute, Result};
