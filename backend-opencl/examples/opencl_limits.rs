@@ -1,4 +1,4 @@
-//! Lists the OpenCL devices, and measures the backend next to the driver called directly.
+//! Lists the OpenCL devices, and compares the speed of the backend with direct calls of the driver.
 //!
 //!     cargo run --release -p vmarray-backend-opencl --example opencl_limits -- [DEVICE]
 //!

@@ -13,7 +13,7 @@
 //! accesses up to eight pieces at once, and finds a byte's piece by a shift. A searched field that spans
 //! two pieces is assembled first.
 //!
-//! **An account.** OpenCL does not report the free memory (AMD's driver does), and drivers spill or
+//! **Memory accounting.** OpenCL does not report the free memory (AMD's driver does), and drivers spill or
 //! overcommit instead of refusing. So the device counts its allocations, and
 //! [`Commit::Proven`](backend_api::Commit::Proven) writes to all of their bytes.
 //!

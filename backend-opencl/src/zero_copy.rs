@@ -1,4 +1,4 @@
-//! A test whether kernels access the same pinned memory as the program.
+//! A test that finds out if kernels access the same pinned memory as the program.
 //!
 //! The standard leaves open which contents of a mapped buffer a kernel sees, and drivers differ. NVIDIA's
 //! keeps a copy of its own on the GPU for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension

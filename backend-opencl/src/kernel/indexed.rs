@@ -1,5 +1,5 @@
-//! Gather and scatter: indices and values go through scratch memory of the device, one round at a time; or
-//! kernels use them in place if the device can.
+//! Gather and scatter. If kernels can access the host memory, they use indices and values in place. Otherwise
+//! both are copied through scratch memory of the device, one part at a time.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The answer of a search: kernels count matches chunk by chunk, sum the counts up, and list the matches.
+//! The result of a search: kernels count the matches of each chunk, compute prefix sums of the counts, and
+//! list the matches.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Kernels with foreign code: texts of OpenCL C, and work that the program submits itself.
+//! Kernels with foreign code: OpenCL C text, or functions of the program that submit the work themselves.
 
 use std::sync::Arc;
 
