@@ -1,4 +1,4 @@
-//! Pieces of a shape, and threads that copy them.
+//! Division of a shape into pieces, and the threads that copy them.
 
 use std::ops::Range;
 use std::path::Path;

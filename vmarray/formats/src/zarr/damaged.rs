@@ -1,4 +1,4 @@
-//! Errors of chunks that were read: damage, or a failure of the storage.
+//! Classification of errors of chunk reads: a damaged chunk, or a failure of the storage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Stores as homes of arrays: chunks are read on demand, and written back after changes.
+//! Zarr stores as the storage of arrays: the array reads chunks on demand, and writes changed chunks back.
 
 use std::fmt;
 use std::io;

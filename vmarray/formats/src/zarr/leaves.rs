@@ -1,4 +1,5 @@
-//! The numbers in an element; each has its own array in a store.
+//! The leaves of an element type: its numbers, also in nested structs. Each leaf has its own array in a
+//! store.
 
 use std::path::Path;
 

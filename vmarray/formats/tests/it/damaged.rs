@@ -1,4 +1,4 @@
-//! Damaged and hostile `.npy` files end in typed errors.
+//! Damaged and malicious `.npy` files cause typed errors.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `.npy` files, against vectors.
+//! Tests of `.npy` files, compared with vectors.
 
 use std::fmt::Debug;
 use std::fs;

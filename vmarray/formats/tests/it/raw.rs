@@ -1,4 +1,4 @@
-//! Raw files, against vectors.
+//! Tests of raw files, compared with vectors.
 
 use std::fs;
 use std::ops::Range;

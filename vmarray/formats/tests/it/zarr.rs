@@ -1,4 +1,4 @@
-//! Zarr stores, compared with vectors.
+//! Tests of Zarr stores, compared with vectors.
 
 use std::fmt::Debug;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Damaged and hostile stores end in typed errors.
+//! Damaged and malicious stores cause typed errors.
 
 use std::fs;
 use std::io::Write as _;

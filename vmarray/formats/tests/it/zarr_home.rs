@@ -1,4 +1,4 @@
-//! Zarr stores as homes of arrays, in folders and in objects.
+//! Tests of arrays that are stored in Zarr stores, in folders and in objects.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Requests that fail permanently.
+//! Tests with requests that fail permanently.
 
 use vmarray::{NdArray, VirtualArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};

@@ -1,4 +1,4 @@
-//! Kinds of stores, and the remains of interrupted writes.
+//! Tests of all kinds of stores on servers, and of the objects that interrupted writes leave behind.
 
 use std::ops::ControlFlow;
 

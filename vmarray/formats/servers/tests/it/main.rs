@@ -1,4 +1,4 @@
-//! Stores on servers that speak S3.
+//! Tests of Zarr stores on servers that speak S3.
 
 mod common;
 mod failing;

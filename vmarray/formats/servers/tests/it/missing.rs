@@ -1,4 +1,4 @@
-//! Missing buckets, unknown keys, removed stores.
+//! Tests with missing buckets, unknown keys and removed stores.
 
 use vmarray::{NdArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};

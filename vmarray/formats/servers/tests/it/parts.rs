@@ -1,4 +1,4 @@
-//! Multipart uploads.
+//! Tests of multipart uploads.
 
 use vmarray::{VirtualArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
