@@ -1,4 +1,4 @@
-//! Types of values in kernels, as lowering sees them.
+//! The types of values during lowering, the translation of kernels for devices.
 
 use backend_api::expr::Type;
 

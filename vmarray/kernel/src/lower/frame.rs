@@ -1,4 +1,4 @@
-//! The state of lowering for a function that is being inlined.
+//! The state of lowering for the function that is being inlined.
 
 use super::value::Value;
 use crate::inferred_types::Definition;

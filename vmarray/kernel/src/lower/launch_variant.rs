@@ -1,5 +1,5 @@
-//! Properties of a launch, such as extents and boundary modes: scalars that the launch passes, and the
-//! variant of the kernel that they need.
+//! Properties of a launch, such as extents and boundary modes. The launch passes the numbers as scalars; the
+//! other properties select the variant of the lowered kernel.
 
 use super::Lowered;
 use crate::layout::{Layout, LayoutField};

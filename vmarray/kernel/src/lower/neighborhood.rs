@@ -1,7 +1,7 @@
-//! Lowering of the places of items, and of reads by places.
+//! Lowering of the positions of items, and of reads at positions.
 //!
-//! For reads at constant distances from the item, one branch in front computes the boundary values; items far
-//! from the edges skip it. So the loads follow one another without branches between them.
+//! Reads at constant distances from the item have one common branch before the loads. It computes the
+//! boundary values, and items far from the edges skip it. So there are no branches between the loads.
 
 use super::launch_variant::{OUTSIDE, PLACE, SHORT_MAX};
 use super::value::{Check, Index, Node, Operand, Value};

@@ -1,4 +1,5 @@
-//! Simplification of a lowered body.
+//! Simplification of a lowered body: turns arrays with constant indices into registers, and removes unused
+//! results.
 
 use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};

@@ -1,4 +1,4 @@
-//! Results of lowering.
+//! Tests of lowered kernels: their operations and their results.
 
 use backend_api::kernel::{Body, Op};
 use vmarray_kernel::{Anywhere, At, Own, kernel, lower};
