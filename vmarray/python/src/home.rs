@@ -1,4 +1,4 @@
-//! Homes of arrays in Python: pages that functions read and write, and memory of NumPy arrays.
+//! Pages of arrays that Python stores: functions that read and write a page, or memory of NumPy arrays.
 
 use std::fmt;
 use std::io;

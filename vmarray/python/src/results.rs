@@ -3,12 +3,12 @@
 //! items.
 //!
 //! The pool has a bound. The next call that takes or returns a piece frees all pieces that were unused for a
-//! minute. Linux may take their pages earlier when memory is short (`MADV_FREE`). A piece into which lists of
-//! items are gathered repeatedly is registered with the GPUs, which then write there directly.
+//! minute. Linux may reclaim their memory earlier when memory is short (`MADV_FREE`). A piece into which
+//! lists of items are gathered repeatedly is registered with the GPUs, which then write there directly.
 //!
 //! A forked process inherits registered pieces and shares their pages with its parent until either writes to
-//! them. The GPUs may then go on with the pages of the other process. Therefore a process never reuses a
-//! piece that was registered before a fork.
+//! them. The GPUs may then continue to access the pages of the other process. Therefore a process never
+//! reuses a piece that was registered before a fork.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};

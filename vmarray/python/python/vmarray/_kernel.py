@@ -1,6 +1,6 @@
 """Kernels: Python functions of numbers, read from their syntax trees and computed for all items at once.
 
-The tree runs on expressions in the place of numbers: both branches of a condition are computed, and a select picks
+The tree is evaluated with expressions instead of numbers. Both branches of a condition are computed, and a select picks
 one value; loops with known limits are unrolled. The result is lowered as any other expression.
 """
 
