@@ -1,7 +1,7 @@
-//! The overhead of operations by expressions. Arrays and sources have as many pages as 8 GiB, but are so
-//! short that devices have almost no work.
+//! The overhead that operations on expressions have for each page. The arrays have 131 072 pages, as an array
+//! of 8 GiB has, but only two elements in a page, so devices have almost no work.
 //!
-//! "device" is the same computation, submitted directly to the device.
+//! The benchmark "device" submits the same computation directly to the device.
 
 use std::hint::black_box;
 use std::sync::Arc;

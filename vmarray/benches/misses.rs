@@ -1,5 +1,5 @@
 //! The cost of a miss through `AnyDevice`, which determines the kind of its device at each call, compared
-//! with an array of a static device type. It uses host RAM, whose own cost is least.
+//! with an array of a static device type. The device is host RAM, which has the lowest cost of a miss.
 //!
 //! `cargo xtask bench --host` runs this and prints the ratios.
 

@@ -4,9 +4,10 @@
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench peers [-- ROW ...]
 //!
-//! `PYTHON` names an interpreter, `ROUNDS` the number of measurements of each. Prints the least time of
-//! each and, in brackets, the median ratio of ours to it in the same round. On Linux it also prints,
-//! behind a slash, the same ratio of processor time, which counts on a machine with other work.
+//! `PYTHON` names an interpreter, `ROUNDS` the number of measurements of each. Prints the least time of each
+//! and, in brackets, the median ratio of vmarray's time to this time in the same round. On Linux it also
+//! prints, after a slash, the same ratio of processor times, which is meaningful on a machine with other work
+//! too.
 
 mod in_turns;
 

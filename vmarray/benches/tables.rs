@@ -1,6 +1,6 @@
-//! Joins of index sets, groups, distinct elements and sorts on the host, compared with fast libraries:
-//! rayon and rdst on a `Vec` and, if Python has them, DuckDB and Polars. All peers process the same
-//! numbers, in turns, until their results are in memory. All results must be equal.
+//! Joins of index sets, groups, distinct elements and sorts on the host, compared with fast libraries: rayon
+//! and rdst on a `Vec` and, if Python has them, DuckDB and Polars. All peers process the same numbers, in
+//! turns; the time ends when a result is in memory. All results must be equal.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench tables [-- ROW ...]
 //!

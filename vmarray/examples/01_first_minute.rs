@@ -1,4 +1,5 @@
-//! A million squares on all GPUs of the machine, or in RAM without one: written, read, found.
+//! Writes, reads and searches an array of a million squares, on all GPUs of the machine, or in RAM if there
+//! is no GPU.
 //!
 //!     cargo run -p vmarray --example 01_first_minute
 

@@ -1,4 +1,5 @@
-//! Four threads share an array without a lock: they count into the same elements, and distribute work.
+//! Four threads share an array without a lock: they increment the same elements, and take blocks of work from
+//! a shared counter.
 //!
 //!     cargo run -p vmarray --example 03_threads
 

@@ -1,4 +1,4 @@
-//! Devices work on a `Vec` of the program in place: search, update, and use by the program again. An array
+//! Devices search and update a `Vec` of the program in place; then the program uses the `Vec` again. An array
 //! lives on devices and is cached in RAM; a `Source` lives in RAM and is cached on devices.
 //!
 //!     cargo run -p vmarray --example 06_own_memory

@@ -1,8 +1,8 @@
-//! A join of two index sets of 2^22 tuples: in memory, into an array with little RAM, with inputs in arrays
-//! too, and on the devices of these arrays if one is a GPU.
+//! Joins two index sets of 2^22 tuples in four ways: in memory; with the result in an array, and little RAM;
+//! with the inputs in arrays too; and on the devices of these arrays, if one is a GPU.
 //!
-//! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million
-//! tuples come out.
+//! Both sets have four columns of values from 0 to 1000, and two dimensions in common. The result has about
+//! 17.5 million tuples.
 //!
 //!     cargo run --release -p vmarray --example 11_index_sets [-- TUPLES_LOG2 [THREADS...]]
 //!

@@ -1,5 +1,5 @@
-//! The measured profile of each device, the time of the measurement, and every route of copies compared with
-//! the choice of the backend and of the profile.
+//! Prints the measured profile of each device, and the time of the measurement. A table then compares the
+//! speed of each copy route with the choice of the backend and the choice of the profile.
 //!
 //!     cargo run --release -p vmarray --example 12_profile [-- DEVICES [SECONDS]]
 //!

@@ -1,5 +1,5 @@
-//! The engine, which works on pages of bytes: their frames in RAM, their home slots on devices, and the
-//! protocol of accesses.
+//! The engine, which works on pages of bytes. It manages their frames in RAM (the cache) and their home slots
+//! on devices, and implements the protocol of concurrent accesses.
 
 #[cfg(not(loom))]
 pub(crate) mod channel;

@@ -1,15 +1,15 @@
 //! Operations on elements in place: queries and assignments by expressions, searches, gathers by lists of
 //! indices.
 //!
-//! A module uses only modules of rows above its own, and no files use each other in a circle;
-//! `cargo xtask tidy` checks both. A new operation is an extension trait in its own module, implemented for
-//! all views.
+//! A module uses only modules above it in this table, and no files depend on each other in a cycle; `cargo
+//! xtask tidy` checks both. A new operation is an extension trait in its own module, implemented for all
+//! views.
 //!
 //! | module | content |
 //! |---|---|
 //! | `sealed` | supertrait and token of the library's sealed traits |
 //! | [`expr`] | typed expressions |
-//! | [`executor`] | runs of elements on devices; questions about them, and changes |
+//! | [`executor`] | reductions, searches and writes that devices execute on their elements |
 //! | [`find`] | searches |
 //! | [`view`] | stores, shapes, and the core traits: elements, ranges, lists of indices |
 //! | [`gather`] | gathers and scatters by lists of indices |

@@ -1,5 +1,6 @@
-//! Well-known programs as kernels, each a module that can be read alone. A program named on the command line
-//! prints its result; then each program is compared with its native form, on data of random sizes.
+//! Well-known programs as kernels. Each program is one module that can be read alone. If the command line
+//! names a program, it prints its result. Then each program's results are compared with a plain Rust
+//! implementation, on data of random sizes.
 //!
 //!     cargo run -p vmarray --example programs                         # all, on the devices of the machine
 //!     cargo run -p vmarray --example programs -- --on cuda --rounds 1000 n_body

@@ -1,5 +1,6 @@
-//! Two overlapping views of one vector. Kernels change them in turns on the devices that hold the parts, and
-//! the program reads in between. Each sees the changes of the others, and only outdated parts are copied.
+//! Two overlapping views of one vector. Kernels change the views in turns, on the devices that store the
+//! elements, and the program reads them in between. Kernels and program see all earlier changes; only
+//! outdated parts are copied.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;

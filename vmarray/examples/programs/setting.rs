@@ -1,4 +1,4 @@
-//! Devices and arrays of a program, and random numbers for its data.
+//! Helpers of the example programs: devices, arrays, and random numbers as data.
 
 use std::sync::Arc;
 use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};

@@ -1,4 +1,4 @@
-//! Arrays over storage of the program, which reads and writes pages itself.
+//! Arrays whose pages the program stores: it implements the functions that read and write a page.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Arrays on the devices of another array: for results, and for the program.
+//! New arrays on the devices of an existing array, for results of operations and for the program.
 
 use std::sync::Arc;
 

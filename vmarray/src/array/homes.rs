@@ -1,4 +1,4 @@
-//! Home devices of pages, losses, rebuilding, and migration.
+//! The devices that store each page: reports of losses, rebuilding, and migration.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Page guards: slices in the frame of a page.
+//! Page guards: slices of a page's elements, in the page's cache frame.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -2,9 +2,9 @@
 //!
 //! A thread of rayon that waits within a closure runs other jobs meanwhile, also jobs of other calls. Such a
 //! job must not wait for a guard: the thread that holds the guard may wait for the job below it on the same
-//! stack. So only the calling thread, the *leader*, waits for guards. All others are *helpers*. A helper that
-//! would have to wait puts its pages back and ends, and a thread that holds guards is no helper. The leader
-//! can do all pages alone, so the loop ends with any number of threads and frames.
+//! stack. So only the calling thread, the *leader*, waits for guards. All other threads are *helpers*. A
+//! helper that would have to wait puts its pages back and ends, and a thread that holds guards is no helper.
+//! The leader can do all pages alone, so the loop ends with any number of threads and frames.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,9 @@
 //!
 //! Holding a page takes two locked instructions, which the processor completes before it starts later ones:
 //! each read of a short row would wait for memory instead of overlapping with the next rows. So a short range
-//! is read like an element, under a hazard slot. The read is consistent if no thread wrote to the page
-//! meanwhile, [latched or lock-free](Entry::read_undisturbed); otherwise the page is held.
+//! is read like an element: a hazard slot (hazard pointer) protects the read, without a locked instruction.
+//! The read is consistent if no thread wrote to the page meanwhile, [latched or
+//! lock-free](Entry::read_undisturbed); otherwise the page is held.
 
 use std::cell::Cell;
 

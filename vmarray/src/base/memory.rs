@@ -1,5 +1,5 @@
-//! Allocations that fail with an error, since ranges of an array may be longer than RAM; and prefetch
-//! hints.
+//! Allocations that return an error instead of aborting the process, because ranges of an array may be longer
+//! than RAM. Also prefetch hints.
 
 use bytemuck::Zeroable;
 

@@ -1,11 +1,11 @@
-//! Scoped threads for one call: idle ones from earlier calls, or new ones.
+//! Scoped threads for one call: idle threads of earlier calls, or new threads.
 //!
 //! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has
 //! finished its share waits some seconds for the next call.
 //!
 //! A thread that other threads may wait for, such as one that holds guards, works alone: a helper could not
-//! know that it must not wait for these guards, and the thread waits for its helpers. [`works_alone`] is the
-//! only place of that rule; the engine [sets](set_rule) it.
+//! know that it must not wait for these guards, and the thread waits for its helpers. [`works_alone`] checks
+//! this rule, which the engine [sets](set_rule).
 //!
 //! This is no thread pool: no work is queued for a thread. Work goes to threads that are idle at that
 //! moment, and to new ones if there are too few. So a call never waits for another call's work, and a

@@ -1,4 +1,4 @@
-//! Counters that are always on.
+//! Counters of an array's work, which are always enabled.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,8 +1,8 @@
 //! Statistics for other processes of the user: each process that publishes keeps a file of them up to
 //! date, in a private folder in memory.
 //!
-//! A thread of its own queries the arrays' counters twice a second; accesses do no extra work. Files are
-//! replaced as a whole, and read with a limit, so that a reader never sees half of one.
+//! A separate thread reads the arrays' counters twice a second; accesses do no extra work. Files are replaced
+//! as a whole, and read with a limit, so that a reader never sees half of one.
 
 mod text;
 

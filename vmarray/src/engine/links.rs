@@ -1,4 +1,4 @@
-//! Access of a device to the memory of another device.
+//! Access of a device to the memory of another device, tested at its first use.
 
 use std::sync::Arc;
 

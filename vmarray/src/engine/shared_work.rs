@@ -1,4 +1,4 @@
-//! Division of a list of work among scoped threads.
+//! Division of a list of work items among scoped threads.
 
 use parking_lot::Mutex;
 

@@ -1,4 +1,4 @@
-//! Output of the results of a join, from any result on.
+//! Output of the results of a join, from any given result on.
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::Block;

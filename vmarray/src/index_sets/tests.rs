@@ -1,4 +1,4 @@
-//! Joins compared with nested loops, with hashes that collide, in pieces of all lengths.
+//! Tests of joins, compared with nested loops: colliding hashes, and pieces of all lengths.
 
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
-//! Processes that were forked from one that uses the library. The child has neither the threads nor the
-//! contexts of its parent, and a lock that another thread held during the fork stays locked in it. So the
-//! library refuses work there, before it takes a lock.
+//! Detection of processes that were forked from a process that uses the library. The child has neither the
+//! threads nor the GPU contexts of its parent. A lock that another thread held during the fork stays locked
+//! in the child. So the library returns an error in the child before it takes a lock.
 
 use std::ptr::NonNull;
 use std::sync::LazyLock;

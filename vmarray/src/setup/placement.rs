@@ -1,4 +1,4 @@
-//! Shares of devices in an array.
+//! The share of an array's pages that each device stores.
 
 mod shares;
 mod stripe_pattern;

@@ -1,4 +1,4 @@
-//! Loss of devices: exactly their pages are lost, or none with mirrors or parity.
+//! Tests of the loss of devices: exactly their pages are lost, or none with mirrors or parity.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

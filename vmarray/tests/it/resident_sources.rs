@@ -1,4 +1,4 @@
-//! Kernels use the copies of a source on devices, and leave copies there, as queries do.
+//! Tests that kernels use the copies of a source on devices, and leave copies there, as queries do.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Wiping: released memory contains no elements.
+//! Tests of wiping: memory that was released contains no elements.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

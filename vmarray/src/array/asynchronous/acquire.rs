@@ -1,7 +1,8 @@
 //! Non-blocking acquisition of a page or its bytes by a task: the common steps of all futures.
 //!
-//! Each poll tries a cached page. For an absent one the task leaves a [request](Request), whose answer has
-//! the requested data, because the page itself may leave the cache again.
+//! Each poll first looks for the page in the cache. If the page is absent, the task enqueues a
+//! [request](Request). The answer contains the requested data, because the page may be evicted before the
+//! next poll.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

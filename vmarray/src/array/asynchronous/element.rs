@@ -1,4 +1,4 @@
-//! Single elements for tasks.
+//! Accesses of tasks to single elements.
 
 use std::future::Future;
 use std::pin::Pin;

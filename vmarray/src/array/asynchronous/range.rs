@@ -1,4 +1,4 @@
-//! Ranges for tasks: reading, fetching ahead, writing back.
+//! Operations on ranges for tasks: reads, prefetches, write-backs.
 
 use std::collections::VecDeque;
 use std::future::Future;

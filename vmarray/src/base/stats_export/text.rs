@@ -1,8 +1,7 @@
 //! The text format of published statistics: a line for the program, one for each array, one for each
 //! channel.
 //!
-//! A reader skips a whole file with any error. Counters that it does not know belong to a later version,
-//! and are ignored.
+//! A reader ignores a file with any error. It also ignores unknown counters, which a later version may write.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Waits of tasks that are not requests: waits for transfers of other threads, and for guards.
+//! Waits of tasks without a request: for transfers of other threads, and for guards.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};

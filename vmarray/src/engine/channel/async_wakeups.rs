@@ -1,4 +1,4 @@
-//! The waker that a device calls after work for tasks: it advances their channel.
+//! The waker that a device calls when work for tasks is done. The waker advances the channel of these tasks.
 //!
 //! So progress requires no poll of a task, and no thread of this library: the device's completion thread
 //! finishes the submission's pages and submits the next one.

@@ -1,4 +1,5 @@
-//! Copies between slots and frames, in which adjacent copies are merged.
+//! Copies between home slots (pages on the device) and frames (pages in RAM), in which adjacent copies are
+//! merged.
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 

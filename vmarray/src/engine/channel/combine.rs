@@ -1,12 +1,12 @@
 //! Loads and reads of many threads in one submission.
 //!
-//! A driver call costs microseconds, and calls into one context alternate, so threads that miss at the same
-//! time share calls. A load is queued under the lock of the shard. If no thread is submitting, this thread
-//! becomes the combiner: it submits all queued loads as one batch, and later ones as the next batch. With a
-//! single thread, each load is its own batch at once: no load waits for others.
+//! A driver call costs microseconds, and a driver runs calls into one context one by one, so threads that
+//! miss at the same time share calls. A load is queued under the lock of the shard. If no thread is
+//! submitting, this thread becomes the combiner: it submits all queued loads as one batch, and later ones as
+//! the next batch. With a single thread, each load is its own batch at once: no load waits for others.
 //!
 //! A thread monitors its queued load until it is submitted, so another thread can always take over: the
-//! combiner continues only while no other thread could.
+//! combiner continues only while no other thread can.
 //!
 //! A device queue takes some microseconds for each submission, and many short ones would pile up there. Hence
 //! only a few are in flight while a thread waits for one of them; it submits the queued loads afterwards.

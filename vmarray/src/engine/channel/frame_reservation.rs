@@ -1,9 +1,9 @@
 //! Frames reserved for guards and long reads of tasks.
 //!
 //! The page requested by a guard's future may arrive before the next poll of its task. Its frame is then
-//! reserved: other threads can use, write or hold the page, but it keeps its frame. The future counts as a
-//! guard meanwhile, so that frames remain for others: a thread that wants a guard or a frame waits for it, or
-//! is refused, as for a guard.
+//! reserved: other threads can use, write or hold the page, but it keeps its frame. Meanwhile the future
+//! counts as a guard, so the limit on guards applies, and other threads still find frames. A thread that
+//! needs a guard or a frame waits for the future or gets an error, as it would for a guard.
 //!
 //! A long read reserves a frame only while less than a quarter of the frames is reserved, and no thread waits
 //! for a frame. Otherwise it is [served](Channel::serve_long_reads) at once.

@@ -1,4 +1,4 @@
-//! Limit of a channel's frames held by guards of the program.
+//! Limit on the number of a channel's frames that guards of the program hold.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 

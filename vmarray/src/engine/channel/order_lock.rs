@@ -1,4 +1,4 @@
-//! A lock for submissions to devices.
+//! A lock for submissions to devices. The holder defers wake-ups until it releases the lock.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,5 @@
-//! Order between a channel's queues on the same home slots.
+//! Order between submissions to different queues of a channel that access the same home slots, the pages'
+//! places on the device.
 //!
 //! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
 //! |---|---|---|---|---|

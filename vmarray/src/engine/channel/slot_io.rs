@@ -1,4 +1,4 @@
-//! Work on home slots: fills, kernels, and copies of single elements.
+//! Work on home slots, the pages' places on the device: fills, kernels, and copies of single elements.
 
 use backend_api::{Fill, Transfer as Copy};
 

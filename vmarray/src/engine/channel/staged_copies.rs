@@ -1,4 +1,5 @@
-//! Combined copies of several threads between stages and home slots.
+//! Combined copies of several threads between stages (pinned staging buffers) and home slots (pages on
+//! devices).
 //!
 //! A submission costs a driver some microseconds, more if each comes from another core, and the bus idles
 //! between submissions. Therefore few submissions are in flight. Copies that threads request meanwhile wait,
@@ -7,7 +8,7 @@
 //!
 //! One thread waits in the driver for a submission; the others sleep until theirs completes. Threads wait for
 //! their copies in the order of their requests, and copies are submitted in that order too. So the oldest
-//! awaited copy is never behind one whose owner waits for another.
+//! awaited copy is never queued behind a copy whose thread waits for a third copy.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

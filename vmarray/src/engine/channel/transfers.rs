@@ -1,7 +1,8 @@
 //! Transfers in flight between frames and slots: threads wait for them and finish them.
 //!
-//! One thread waits for a ticket in the driver; other threads that need one of its pages sleep at the page,
-//! because calls into a driver alternate. The thread that finishes the ticket wakes them.
+//! One thread waits for a ticket in the driver; other threads that need one of its pages sleep until the page
+//! is released, because the driver would serialise their calls. The thread that finishes the ticket wakes
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

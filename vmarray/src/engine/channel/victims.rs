@@ -1,4 +1,4 @@
-//! Selection and eviction of victims.
+//! Selection of victims, the frames to evict, and their eviction.
 
 use std::mem;
 use std::ops::RangeInclusive;

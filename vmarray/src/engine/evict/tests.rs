@@ -1,4 +1,4 @@
-//! Every policy against a naive model, and small hit-rate tests.
+//! Tests of every policy against a naive model, and small hit-rate tests.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};

@@ -1,9 +1,10 @@
 //! Asymmetric barrier with a cheap and an expensive side.
 //!
-//! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: of two
-//! threads that each store, then pass their barrier, then load what the other stored, at least one sees the
-//! other's store. `light` is only a fence for the compiler; `heavy` has the kernel run a full fence on every
-//! core that runs a thread of this process (Linux `membarrier`, private expedited: some microseconds).
+//! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: if two
+//! threads each store to a variable, pass their barrier, and load the other thread's variable, at least one
+//! of them sees the other's store. `light` is only a fence for the compiler; `heavy` has the kernel run a
+//! full fence on every core that runs a thread of this process (Linux `membarrier`, private expedited: some
+//! microseconds).
 //!
 //! Without that system call both are full fences; [`asymmetric`] is then false, and accesses use a slower
 //! path to hazard slots, which issues the fence.

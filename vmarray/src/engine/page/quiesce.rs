@@ -1,4 +1,4 @@
-//! Quiescing a page: shut the gates, issue a barrier, wait for running accesses.
+//! Quiescing a page: shut its gates, issue a barrier, wait for running lock-free accesses.
 
 use super::entry::Entry;
 use super::hazard::Access;

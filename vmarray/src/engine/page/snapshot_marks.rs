@@ -2,16 +2,16 @@
 //!
 //! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread takes one of them to change it, unless the
 //! thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards, so it
-//! *passes*: it takes the mark of its page away, and the snapshot marks that page again. Once all pages are
+//! *passes*: it removes the mark of its page, and the snapshot marks that page again. Once all pages are
 //! marked and none is held exclusively the *instant* has come. From then on one thread *takes* each page,
 //! saves it, and removes its mark.
 //!
 //! Snapshots of an array follow one another, and all use the same bit of a page. So a mark alone does not say
-//! which snapshot has set it. A thread therefore waits for the [`SnapshotMarks`] that it has looked up, and
-//! for no longer than these last: [`await_unmarked`](SnapshotMarks::await_unmarked) also ends with the
-//! snapshot, though a later one may have marked the page again. Otherwise a thread with guards, which the
-//! earlier snapshot did not let pass, could sleep on a mark of the later one, which waits for its guards.
-//! loom checks that (`snapshot_model`).
+//! which snapshot has set it. A thread therefore waits for one snapshot, whose [`SnapshotMarks`] it has
+//! looked up: [`await_unmarked`](SnapshotMarks::await_unmarked) returns at the latest when this snapshot
+//! ends, even if a later one has marked the page again. Otherwise a thread with guards could deadlock: it
+//! would sleep on a mark of the later snapshot, and that snapshot would wait for its guards. loom checks this
+//! (`snapshot_model`).
 
 use std::ops::Range;
 

@@ -17,13 +17,13 @@
 //! | 21..31 | guards | holders of the program. With `EXCLUSIVE`, the one holder is a guard |
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
 //! | 32 | `UNSAVED` | a snapshot has yet to save the page: no thread takes it to change it |
-//! | 33..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^31 of them not to |
+//! | 33..64 | version | changes with each exclusive release, so that a reader detects a concurrent write. It misses the write only after exactly 2^31 releases |
 //!
 //! A thread that holds a pin or a guard without `EXCLUSIVE` shares the page: the page stays resident without
 //! latched writes. `EXCLUSIVE` excludes all other holders; with pins it can be taken only for loading an
 //! absent page, whose pins are then readers of the home slot.
 //!
-//! A thread sets `READERS` and `WRITERS` *before* it opens a gate, and only a holder clears them that has
+//! A thread sets `READERS` and `WRITERS` *before* it opens a gate. Only a holder clears them, after it has
 //! shut the gate, issued a barrier and checked all hazard slots. So a thread that finds one of them clear
 //! need not wait for such accesses.
 

@@ -1,6 +1,6 @@
 //! Short holds of pages: access to the bytes, and release on drop.
 //!
-//! | hold | the page is | others meanwhile |
+//! | hold | the page is | other threads |
 //! |---|---|---|
 //! | [`SharedHold`] | resident | read it |
 //! | [`ExclusiveHold`] | resident | wait |

@@ -1,8 +1,8 @@
-//! Cached knowledge of home slots, which saves a check of each page.
+//! A cache of the pages whose home slots are initialized, which saves a check of each page.
 //!
-//! Before a device works on a range, each of its home slots needs contents or zeroes. For 8 GiB, checking the
-//! states of all pages takes a tenth of the time in which a GPU reads them. So the tracker remembers the
-//! checked pages, and forgets them when any page of the array loses the contents of its slot.
+//! Before a device works on a range, each home slot of the range needs contents or zeroes. For 8 GiB,
+//! checking the states of all pages takes a tenth of the time in which a GPU reads them. So the tracker
+//! remembers the checked pages, and forgets them when any page of the array loses the contents of its slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

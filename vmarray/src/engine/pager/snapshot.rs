@@ -3,10 +3,11 @@
 //!
 //! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then it
 //! waits for threads that hold pages, for lock-free writers by one barrier, and for scatters that have
-//! checked pages. After that there is a moment between the last change in the snapshot and the first one
-//! after it: the instant. From then on each page is saved once, by the thread that *takes* it. That is one of
-//! the snapshot's threads, in order, or a thread that wants to change the page. Only then is the mark
-//! removed. The protocol is in [`snapshot_marks`](crate::engine::page::SnapshotMarks).
+//! checked pages. Then there is a moment after the last change that the snapshot contains, and before the
+//! first change that it does not contain: the instant. From then on each page is saved once, by the thread
+//! that *takes* it. That is one of the snapshot's threads, in order, or a thread that wants to change the
+//! page. Only then is the mark removed. The protocol is in
+//! [`snapshot_marks`](crate::engine::page::SnapshotMarks).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Waits and queues of threads for held pages.
+//! Tests of threads that wait and queue for held pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,9 +2,9 @@
 //!
 //! While a device works on pages, the operation holds them exclusively, absent from the cache. Accesses to
 //! these pages wait, and accesses to all others proceed. The operation takes pages in runs of neighbouring
-//! slots. Two runs of each channel are in flight, so that devices need not wait for pages. To take and
-//! release pages takes about as long as a GPU's work on them. A long range therefore gets a thread for
-//! each channel; for a short range, one thread serves all channels in turn.
+//! slots. Two runs of each channel are in flight, so that devices need not wait for pages. Taking and
+//! releasing pages takes about as long as a GPU's work on them. A long range therefore gets a thread for each
+//! channel; for a short range, one thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;

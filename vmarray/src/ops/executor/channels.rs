@@ -1,4 +1,4 @@
-//! Distribution of elements among channels and their devices.
+//! The elements of a range that each channel stores, and the devices of channels.
 
 use std::ops::Range;
 use std::sync::Arc;

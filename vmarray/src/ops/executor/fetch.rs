@@ -1,4 +1,4 @@
-//! Direct copies of elements to other device memory and back, without the host.
+//! Direct copies of elements between a store and other device memory, without the host.
 
 use std::ops::Range;
 use std::sync::Arc;

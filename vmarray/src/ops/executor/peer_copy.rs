@@ -1,4 +1,4 @@
-//! Copies of runs to memory of another device.
+//! Copies of runs (contiguous elements on a device) to memory of another device.
 
 use backend_api::{Device, DeviceSpan, Queue, Ticket, Transfer};
 

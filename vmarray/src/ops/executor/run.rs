@@ -1,4 +1,4 @@
-//! Runs: contiguous elements on a device, and the lanes that they are on.
+//! Runs: contiguous elements on a device. A *lane* is the place of runs: a channel, or a device with copies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Exclusive work on the elements of all channels, in the memory of their devices.
+//! Exclusive work on all elements of channels, such as a sort, in the memory of their devices.
 
 use backend_api::Elements;
 

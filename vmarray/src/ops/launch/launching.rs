@@ -1,4 +1,4 @@
-//! Launches of a kernel over runs of elements, and their outcome.
+//! Launches of a kernel over runs (contiguous elements on a device), and their outcome.
 
 use std::ops::Range;
 

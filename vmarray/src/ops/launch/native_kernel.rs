@@ -1,4 +1,4 @@
-//! Kernels with foreign code.
+//! Kernels with foreign code: PTX, OpenCL C or a Rust function that submits the work.
 
 use std::marker::PhantomData;
 

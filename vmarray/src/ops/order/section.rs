@@ -1,4 +1,4 @@
-//! Ranges of views as sections of their stores.
+//! Conversion of a range of a view to a section of the view's store.
 
 use std::ops::RangeBounds;
 

@@ -1,4 +1,4 @@
-//! Elements in host memory as an operand.
+//! An operand whose elements are in a slice of host memory.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! carry into a right half is the carry into the whole plus the left half. G. Blelloch, "Prefix Sums and
 //! Their Applications", 1990.
 //!
-//! Results do not depend on the place where a node is computed: devices and the host agree to the bit.
+//! Devices and the host compute the same bits, so it does not matter which of them computes a node.
 
 use super::number::PrefixSummed;
 

@@ -1,4 +1,4 @@
-//! Positions of a view's elements in its store.
+//! The location of a view's elements in its store, along each axis.
 
 use std::ops::Range;
 

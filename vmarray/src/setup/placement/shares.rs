@@ -1,4 +1,4 @@
-//! Shares by bandwidth within the available memory.
+//! Distribution of channels to devices by bandwidth, within the capacity of each device.
 
 use super::by_capacity;
 

@@ -1,4 +1,4 @@
-//! Sequence of the channels of several devices.
+//! The striping pattern: the order in which the devices of consecutive channels occur.
 
 /// The devices of the channels in sequence: a device with twice the channels occurs twice as often, at even
 /// distances.

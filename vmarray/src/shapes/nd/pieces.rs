@@ -1,4 +1,4 @@
-//! Intersections of boxes and pages, page by page.
+//! The intersections of a box with each page.
 
 use std::ops::Range;
 

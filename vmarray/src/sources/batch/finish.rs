@@ -1,4 +1,4 @@
-//! The end of a batch: waits for its work, and records the new states of its pages.
+//! Completion of a batch: waits for its work, and records the new states of its pages.
 
 use std::ops::{ControlFlow, Range};
 
