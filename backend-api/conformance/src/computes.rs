@@ -77,7 +77,7 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
     let common = [0.0, -0.0, 1.0, -1.5, 127.5, 255.0, -128.9, 65535.6, 0.1, 3.0];
     let extreme = [-9.3e18, 1.9e19, 1e-40, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-    // Limits of integers, and of the mantissas of short floats.
+    // 2^31 and 2^32 are limits of integers. 2^24 + 1 is the first integer that `f32` cannot represent.
     let ends = [31, 32, 24].map(|bits| (1_u64 << bits) as f64 + f64::from(u8::from(bits == 24)));
     let floats = [&common[..], &extreme, &ends].concat();
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
@@ -165,7 +165,7 @@ fn looping(of: Type) -> Function {
     let width = of.bytes() as usize;
     let table = (0..5 * width as u8).map(|byte| if of.is_float() { byte % 0x60 } else { 0x55 ^ byte });
     let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
-    // Loops with and without a limit are different code.
+    // A device may generate different code for loops with a limit and loops without one.
     let limit = width.is_multiple_of(4).then_some(Duration::from_secs(600));
     Function::new(body, table).expect("a sound function").with_time_limit(limit)
 }
@@ -316,7 +316,8 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
     let answer_bytes = Compute::partials_bytes() as usize;
     let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
-    // Few random programs, because their translation may take long; another seed generates other programs.
+    // Run few random programs, because their translation may take long. Another seed generates other
+    // programs.
     for round in 0..18 {
         let strides = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 12, 20, 44, 7, 13]));
         let types = if round % 3 == 0 { &Type::NUMBERS[..8] } else { &Type::NUMBERS[..] };
@@ -449,7 +450,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let mut run_at = |geometry, action: Action<'_>, what: &str| {
             scene.compute(&program, &sources, geometry, action, &format!("{what} of many {of}"));
         };
-        // Ranges that cross 2^32, or 2^64, where indices wrap around.
+        // Ranges of indices that cross 2^32, or wrap around at 2^64.
         for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
             let geometry = Geometry { first, page_len: 1000, channel: 1, channels: 3 };
             run_at(geometry, Action::Sum { value: index, filter: None, answer }, "sum of large indices");

@@ -77,7 +77,7 @@ fn kernel() -> Kernel {
 
 pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    // SAFETY: the texts have the effects of the body.
+    // SAFETY: both texts do the same as the kernel's body.
     let code = unsafe { Code::new("scale") }.ptx(PTX).opencl_c(OPENCL_C);
     let kernel = kernel().with_code(code);
     let elements = scene.elements(16, 1000, 8);
@@ -119,7 +119,7 @@ pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'
         params: &[1, 0],
         ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
     });
-    // Devices without a driver's queue run the body, which changes nothing either.
+    // A device without native queues runs the kernel's body, which also changes nothing.
     if asked.load(Ordering::Relaxed) {
         assert_eq!(launched.expect_err("it was refused").detail(), "by itself");
     } else if let Some(ticket) = accepted(cx, "code from elsewhere", launched) {

@@ -207,7 +207,7 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
-    // An operation whose operand is equal in all items. A field of its own takes the result.
+    // The operand of this operation is equal in all items. The result has its own field.
     registers.push(Type::U64);
     let same = Reg(registers.len() as u32 - 1);
     offset = offset.next_multiple_of(8);

@@ -74,7 +74,7 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     if !is_held {
         return Outcome::Skipped("wakers run in the calling thread".into());
     }
-    // The thread that runs the waker must then process further work.
+    // After this waker, the same thread must process further work.
     for queue in &queues {
         device.wake(submit(queue), other.clone());
     }

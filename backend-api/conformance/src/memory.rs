@@ -207,8 +207,8 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
     assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "an extension of memory of fixed length");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
     assert_refused("a greatest length below the length", shorter, ErrorKind::InvalidArgument);
-    // Some devices accept a greatest length that exceeds their memory. Extend beyond the device's memory
-    // there.
+    // Some devices accept a maximum length that exceeds their memory. On these devices, extend beyond the
+    // memory.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
         let error =

@@ -343,7 +343,7 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.expected.len()];
-        // Overwrite the buffer, so that the comparison cannot take its old contents for those of the device.
+        // Overwrite the buffer, so that a failed copy cannot pass the comparison with old contents.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };

@@ -103,7 +103,7 @@ pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D
     let elements = scene.elements(3, COUNT, 12);
     for limit in [0, 1, 2, 3, 63, 64, 65, 249, 250, 251, 999, 1000, 1001, u64::MAX] {
         for count_all in [true, false] {
-            // Overwrite the previous answer, so that the comparison cannot take it for the new one.
+            // Overwrite the previous answer, so that it cannot pass for the new one.
             scene.write_host(0, &vec![0xEE; 32 + 8 * COUNT]);
             scene.search(elements, 2, &value, limit, count_all, 8);
             scene.assert_as_expected(&format!("a search with limit {limit}"));

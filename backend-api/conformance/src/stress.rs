@@ -61,7 +61,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64, knows_kern
                 scene.search(elements, 0, &value, wanted as u64, below(2) == 0, 8 * below(1000));
                 return;
             }
-            // This writes host memory, so no work that uses it may be in flight.
+            // Wait for all work, because the code below writes host memory that work may use.
             scene.finish();
             let mut order: Vec<u64> = (0..count as u64).collect();
             for i in 0..wanted {

@@ -246,10 +246,10 @@ impl<D: Device + ?Sized> Checksummed<D> {
     }
 }
 
-// SAFETY: every call is forwarded to the inner device. In addition, this device reads host memory by
-// `racy`. It reads it while a request that names it is submitted. It reads bytes that work has written,
-// before it reports that work as over, and before it releases the memory. The caller of `new` promises
-// that no other way to observe the end exists.
+// SAFETY: every call is forwarded to the inner device. In addition, this device reads host memory by `racy`:
+// when a request that names the memory is submitted, and after work has written it. The second read comes
+// before the work is reported as over, and before the memory is released. The caller of `new` promises that
+// programs observe the end of work through this device only.
 unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
     forward! { self => self.inner;
         info memory create_queue routes set_routing routing wipe_on_release sync prepare
@@ -326,7 +326,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         let id = host.id();
         let is_there = |part: &Part| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
         self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
-        // Independent of the outcome of the work, no check reads this memory any more.
+        // From here on no check reads this memory, even if the work failed.
         self.checks.supersede(&Ranges::all_of(id));
         self.hosts.write().remove(&id);
         self.inner.release_host(host);

@@ -320,7 +320,7 @@ impl Core {
                 return state.outcome(ticket);
             };
             drop(state);
-            // Ignore the outcome here, because the poll above returns it.
+            // Ignore the outcome here, because the next iteration returns it.
             let _ = part.device.wait(part.ticket);
         }
     }

@@ -284,7 +284,7 @@ impl Drop for ParityMember {
         let mut state = member_queue.lock();
         state.is_closed = true;
         state.work.notify_one();
-        // A waker that the thread runs may hold the last reference, or wait for a lock of the caller.
+        // Do not wait for a running waker: it may hold the last reference, or wait for a lock of the caller.
         while !state.is_waking && !state.has_ended {
             member_queue.done.wait(&mut state);
         }
@@ -311,7 +311,7 @@ unsafe impl Device for ParityMember {
         let core = &self.worker.core;
         let own = self.worker.at;
         let mut refusal = None;
-        // A lost device is reported with the free memory of another device.
+        // For a lost device, report the free memory of another device.
         for at in (0..core.member_queues.len()).map(|next| (own + next) % core.member_queues.len()) {
             let (id, device, is_there) = {
                 let state = core.member_queues[at].lock();

@@ -39,7 +39,6 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
     /// Returns the smaller number.
     #[inline(always)]
     fn least(self, other: Self) -> Self {
-        // Only a NaN differs from itself.
         if self < other || other.is_nan() { self } else { other }
     }
 

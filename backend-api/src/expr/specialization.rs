@@ -106,7 +106,7 @@ impl Specialization {
         let mut ops = program.ops().to_vec();
         for at in 0..needed.len() {
             if !needed[at] {
-                // An operation that is not needed must not change the key.
+                // Replace operations that are not needed, so that they do not change the key.
                 ops[at] = Op::Builtin { to: Reg(at as u32), what: Builtin::Index };
             } else if let Op::Literal { bits, .. } = &mut ops[at]
                 && values.len() < literals_max
@@ -198,7 +198,7 @@ impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
         let mut entries = self.0.lock();
         let Entries { programs, clock } = &mut *entries;
         *clock += 1;
-        // The kernels of the other thread's program may run already.
+        // If another thread has added a program with this key, keep it: its kernels may run already.
         let (used, kept) = programs.entry(key).or_insert_with(|| (0, Arc::new(made)));
         *used = *clock;
         let kept = Arc::clone(kept);

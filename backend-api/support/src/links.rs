@@ -50,7 +50,8 @@ pub fn reach(
     let key = [from.info().identity.clone(), to.info().identity.clone()];
     let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
     let is_sound = known.unwrap_or_else(|| {
-        // The test runs without the lock, as wakers may run meanwhile: two threads may both test.
+        // Do not hold the lock during the test, because wakers may run meanwhile. Two threads may test the
+        // same link.
         match copies_arrive_whole(from, to) {
             Ok(is_sound) => {
                 let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();
@@ -74,7 +75,7 @@ fn copies_arrive_whole(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<b
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
     let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;
-    // The test writes each part once: a device with checksums may not know of another device's writes.
+    // Write each part only once: a device with checksums may not notice writes by another device.
     let other = DeviceBuffer::new(to, 2 * bytes, Commit::Lazy)?;
     let host = HostBuffer::new(from, PATTERN_BYTES, HostMemory::Pageable)?;
     let their_host = HostBuffer::new(to, PATTERN_BYTES, HostMemory::Pageable)?;

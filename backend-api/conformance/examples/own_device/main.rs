@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vmarray_conformance::{Limits, run_all};
 
 fn main() {
-    // The suite fills up a device that has no more memory than the limits allow it to use.
+    // The memory is within the limits, so the suite also tests the device when its memory is full.
     let device = Arc::new(device::PageDevice::new(Limits::default().bytes));
     let report = run_all(&device, &Limits::default());
     println!("{report}");

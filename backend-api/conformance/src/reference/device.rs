@@ -273,8 +273,8 @@ impl ReferenceDevice {
             error.with_detail("an index is outside").with_advice("correct the list of indices")
         };
         let outcome = self.on(memory.run(request).ok_or_else(outside));
-        // The ticket is issued now that its work is over. No caller can have registered a waker for it,
-        // which would run here, under the lock.
+        // The work is over before the ticket is issued, so no caller can have registered a waker. A waker
+        // would run here, under the lock.
         let ticket = timeline.begin()?;
         timeline.complete(ticket.value, outcome);
         Ok(ticket)
@@ -384,7 +384,7 @@ unsafe impl Device for ReferenceDevice {
 
     unsafe fn import_host(&self, at: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.check_kind("import_host", bytes, kind)?;
-        // SAFETY: the caller promises it until `release_host`, which removes the memory from the table.
+        // SAFETY: the caller keeps the memory valid until `release_host`, which removes it from the table.
         let handle = unsafe { HostAllocation::new(at, bytes, kind) };
         self.memory.lock().hosts.insert(handle.id(), Host { start: at, bytes, _pages: Vec::new() });
         Ok(handle)
@@ -409,13 +409,13 @@ unsafe impl Device for ReferenceDevice {
     }
 
     fn wake(&self, _ticket: Ticket, waker: Waker) {
-        // Every issued ticket is done, and for an unknown one the waker is woken at once, too.
+        // Issued tickets are done, and unknown tickets never end: in both cases, wake at once.
         waker.wake();
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         self.on(self.queues.get("order_after", queue.id()))?;
-        // Later work finds the ticket done already, or failed.
+        // All issued tickets have ended, so only an unknown ticket is an error.
         let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
         unknown.map_or(Ok(()), Err)
     }

@@ -88,7 +88,7 @@ impl Core {
     pub(super) fn release_queue(&self, queue: &QueueHandle) {
         let (_call, id) = (Call::begin(), queue.id());
         let Some(newest) = self.lock().queues.get(&id).map(|log| log.newest) else { return };
-        // The wait's error is dropped: failures end with the queue.
+        // Ignore an error: the failures of a queue are forgotten when the queue is released.
         let _ = self.wait(backend_api::Ticket { queue: id, value: newest });
         let _setup = self.setup.lock();
         let mut state = self.lock();
@@ -134,8 +134,7 @@ impl Core {
             Some(buffer) => member.device.extend(buffer, bytes, commit),
             None => Err(self.unknown(OPERATION, "unknown device memory")),
         })?;
-        // A device that is being rebuilt lacks nothing of it: the contents are unspecified on the other
-        // devices, too.
+        // A rebuild need not copy the new bytes, because their contents are unspecified on all devices.
         self.lock().buffers.insert(id, Length { bytes, most });
         Ok(())
     }

@@ -228,7 +228,8 @@ impl Core {
             let Some(lost) = lost else {
                 return Err(self.refused("the device is not a lost device of the mirror"));
             };
-            // All of its work must be over, and another device must have taken over the unfinished part.
+            // All work of the lost device must be over, and other devices must have taken over its unfinished
+            // work.
             let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
             let Some(part) = part else { break Some(lost) };
             drop(state);
@@ -315,7 +316,8 @@ impl Core {
         let Some(to) = there(&state, target).filter(|at| state.members[*at].links.contains(&source)) else {
             return Ok(false);
         };
-        // The copy waits on the other device's queue, which is not ordered after this device's work.
+        // The copy runs in a queue of the source device, which is not ordered after work of the target. So
+        // wait for that work here.
         let (before, device) = (state.newest_parts(target), Arc::clone(&state.members[to].device));
         drop(state);
         before.into_iter().try_for_each(|ticket| device.wait(ticket))?;
@@ -336,8 +338,7 @@ impl Core {
             .submit(queue, &Request::Copies(&[Transfer::Internal { from: start, to: end, bytes }], None))?;
         drop(state);
         device.wait(ticket)?;
-        // A lost device may still let other devices write to its memory, so it must prove itself that it
-        // works.
+        // A lost device may still accept writes by other devices. So request a proof from the device itself.
         let proof = {
             let state = self.lock();
             let Some(to) = there(&state, target) else { return Ok(false) };

@@ -196,7 +196,7 @@ impl State {
         }
         let log = self.queues.get_mut(&queue)?;
         while let Some(Entry { value: of, outcome: Some(outcome), .. }) = entries.front() {
-            // A later entry may still fail, by its copies to other devices.
+            // Keep later entries, because their copies to other devices may still fail.
             if *of > value {
                 break;
             }
@@ -231,7 +231,7 @@ impl State {
             if !entry.parts.is_empty() {
                 return;
             }
-            // Otherwise another device executes the entry now, and may be done already.
+            // If this returns `None`, another device executes the entry now.
             if let Some(outcome) = self.ask_another(queue, entry) {
                 self.end_entry(entry, outcome);
             }
@@ -249,7 +249,7 @@ impl State {
                 self.lose(part.member, &error);
                 entry.lost = Some(error);
             }
-            // After a failure the devices may have different contents there, which are unspecified.
+            // After a failure the contents are unspecified, and may differ between devices.
             Err(error) => entry.failure = Some(error),
         }
     }

@@ -152,7 +152,7 @@ impl Core {
             let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
             let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
             if !downloads.is_empty() {
-                // SAFETY: as above; the other parts exclude these.
+                // SAFETY: as above.
                 entry.kept = Some(unsafe { OwnedRequest::new(&Request::Copies(&downloads, route)) });
             }
         }
@@ -276,13 +276,13 @@ fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) 
             .with_detail("the queue is released, or belongs to another device")
     };
     let entries = state.queues.get(&ticket.queue).map(|log| &log.entries);
-    // The submission of the ticket is behind the order of the same number.
+    // Search from the end: an order with the same number precedes the submission of the ticket.
     let entry = entries.and_then(|entries| entries.iter().rev().find(|entry| entry.value == ticket.value));
     let own = entry.and_then(|entry| entry.parts.iter().find(|part| part.member == member.id));
     let before = match own {
         Some(part) => part.ticket,
-        // Another device has that work. This device's earlier work in the queue, and the orders of the
-        // queue, count nevertheless.
+        // Another device has that work. Nevertheless wait for this device's earlier work in the queue, and
+        // for the orders of the queue.
         None => {
             let queue = member.queues.get(&ticket.queue).ok_or_else(unknown)?;
             member.device.submit(queue, &Request::Copies(&[], None))?

@@ -107,7 +107,7 @@ impl Core {
         }
         let free = self.rows.lock().with_free(position, bytes);
         if let Some((row, slot)) = free {
-            // The parities cover the contents of this memory already.
+            // The current contents of the free memory are part of the parity already.
             let _locked = self.locks.lock_row(row, devices);
             let mut state = self.member_queues[position].lock();
             if let Some(buffer) = state.member.buffers.remove(&slot.buffer) {
@@ -280,7 +280,7 @@ impl MemberWorker {
         drop(state);
         host.into_iter().for_each(|host| device.release_host(host));
         drop(setup);
-        // After this call only the lost device still has the memory.
+        // After this call, only the lost device still refers to the memory.
         drop(kept);
         if let Some(block) = block
             && self.core.scratches.wipes.load(Ordering::Acquire)

@@ -63,7 +63,7 @@ impl Core {
         };
         let position = (0..self.member_queues.len()).find(is_lost);
         let position = position.ok_or_else(|| refused("the device is not a lost device of the group"))?;
-        // All of its work must be over; its pending requests will run without it.
+        // All work of the lost device must be over. Pending requests will run without this device.
         workers[position].wait_for_direct();
         if self.scratches.wipes.load(Ordering::Acquire) {
             spare.wipe_on_release()?;

@@ -56,8 +56,8 @@ impl MemberWorker {
             let begun = if is_read && !follows {
                 state.member.start(id, request, Adapted::default()).map(Stand::Direct)
             } else {
-                // Preparation refuses requests that the device cannot execute.
-                // The device checks a request that another thread will submit.
+                // The thread of the member submits this request later. Check now that the device can execute
+                // it.
                 state.member.prepare(request).map(|()| Stand::Job)
             };
             match begun {
@@ -163,7 +163,7 @@ impl MemberWorker {
                     drop(state);
                     let _ = device.wait(part);
                 }
-                // The thread has the rest of its queue, and waits for the device first.
+                // The thread of the member still has jobs of this queue, and waits for the device itself.
                 Some((_, Pending::Job)) => self.pause(state, Pending::Job),
                 None => return,
             }
@@ -289,7 +289,7 @@ impl MemberWorker {
     /// Wakes the waiters of finished work. The caller holds no lock, and is inside of no call.
     fn wake_due(self: &Arc<Self>) {
         loop {
-            // A waker may give the thread more work.
+            // A waker may submit more work to this thread.
             let due = std::mem::take(&mut self.core.member_queues[self.at].lock().due);
             if due.is_empty() {
                 return;

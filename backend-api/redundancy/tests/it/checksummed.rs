@@ -204,7 +204,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     assert_eq!(scene.wrong(), []);
     scene.flip(0);
     assert_eq!(scene.wrong(), [0]);
-    // A write by a kernel to the place counts as well.
+    // A kernel that writes to this host memory has the same effect.
     scene.host.write(UNIT, &0_u64.to_ne_bytes());
     let elements = Elements { start: scene.at(5), count: 1, stride: bytes };
     let (values, indices) = (scene.host.at(0), scene.host.at(bytes));

@@ -337,7 +337,8 @@ fn contents_forgotten_by_a_device_are_detected() {
                 assert!(upload > 1);
                 break;
             }
-            // Dropped data is missed immediately, dropped parity after the loss of the data.
+            // The test detects lost writes of data at once, and lost writes of parity after the loss of the
+            // data.
             let is_missed =
                 |rig: &Rig<_>| catch_unwind(AssertUnwindSafe(|| rig.assert_contents(&"forgotten"))).is_err();
             let at_once = is_missed(&rig);
@@ -490,7 +491,7 @@ fn wakers_outlive_a_loss_and_may_wait() {
         if number == 2 {
             cards[0].lose();
         }
-        // The wakers wait for the last ticket, in any thread.
+        // Each waker waits for the last ticket, in the thread that runs the waker.
         let count = Arc::new(Count(AtomicUsize::new(0), Arc::clone(member), tickets[3]));
         tickets.iter().for_each(|ticket| member.wake(*ticket, Arc::clone(&count).into()));
         tickets.iter().for_each(|ticket| member.wait(*ticket).unwrap());

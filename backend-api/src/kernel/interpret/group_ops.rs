@@ -174,7 +174,7 @@ impl<V: Views> Together<'_, V> {
             if items.is_empty() {
                 break;
             }
-            // Straight-line operations run for 32 items at a time, whose values are in the cache then.
+            // Run straight-line operations for 32 items at a time, so that their values stay in the cache.
             let steps = left.iter().take_while(|node| node.is_step).count();
             if steps > 0 {
                 for word in (0..self.words).filter(|word| items.0[*word] != 0) {

@@ -632,7 +632,7 @@ unsafe impl Device for Flawed {
                 answer
             }
             (_, Flaw::FailuresStick) => {
-                // All earlier tickets may have failed, too, so all are polled.
+                // Earlier tickets may have failed, too, so poll all of them.
                 for value in 1..ticket.value {
                     self.inner.poll(Ticket { value, ..ticket })?;
                 }

@@ -86,8 +86,8 @@ impl Late {
     }
 }
 
-// SAFETY: the simulation owns the memory, and keeps it while work touches it. Memory that a flaw does not
-// wait for is kept as long as the device, and never reported as free.
+// SAFETY: the simulation owns the memory, and keeps it while work touches it. If a flaw omits the wait for
+// work, the memory stays allocated as long as the device exists.
 unsafe impl Device for Late {
     backend_api::forward! { self => self.inner;
         info memory allocate_host import_host wipe_on_release prepare
@@ -159,7 +159,7 @@ unsafe impl Device for Late {
                 let own = unsafe { search.answer.detach() };
                 let last = self.state.lock().last_answer.replace(own);
                 if let Some(answer) = last.filter(|last| last.host() == own.host()) {
-                    // This search's answer also goes to the previous search's place.
+                    // The flaw: also write this search's answer to the place of the previous answer.
                     self.start_unordered(queue, &Request::Search(&Search { answer, ..*search }))?;
                 }
                 self.inner.submit(queue, request)
