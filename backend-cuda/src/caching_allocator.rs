@@ -69,7 +69,7 @@ impl CachingAllocator {
 
     /// Caches memory of a context that no work in flight uses, or frees it.
     pub(crate) fn keep(context: &Arc<Context>, address: u64, bytes: u64) -> Outcome {
-        // A context of the program may end as soon as the device is dropped.
+        // A context of the program may end as soon as the device is dropped, so cache nothing for it.
         let leaves_room = || context.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
         if bytes < KEPT_BYTES_MIN || !context.is_primary() || !leaves_room() {
             return free(context, address);
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(freed(), 0, "it is kept");
         // The simulated driver always reports the same amount.
         assert_eq!(device.memory().unwrap().free_bytes, before + BYTES);
-        // A slightly shorter allocation takes it, a much shorter one does not.
+        // A slightly shorter allocation reuses the cached memory, and a much shorter one does not.
         let (shorter, other) = (memory(BYTES - 100).unwrap(), memory(BYTES / 2).unwrap());
         drop(shorter);
         assert_eq!(freed(), 0);
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(memory(2 * BYTES).unwrap_err().kind(), ErrorKind::OutOfMemory);
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES / 2 + BYTES);
-        // Another device object of the same GPU can also have cached it.
+        // Another device object of the same GPU counts and frees the cached memory, too.
         let second = crate::fake::again(&device);
         drop(memory(BYTES).unwrap());
         assert_eq!(second.memory().unwrap().free_bytes, before + BYTES);
@@ -183,7 +183,7 @@ mod tests {
         assert!(DeviceBuffer::new(&second, BYTES, Commit::Lazy).is_err());
         driven(|driven| driven.no_bytes_above = None);
         assert_eq!(freed(), BYTES);
-        // A nearly full GPU caches nothing.
+        // On a nearly full GPU, the device caches nothing.
         let last = memory(BYTES).unwrap();
         driven(|driven| (driven.freed, driven.is_full) = ((0, 0), true));
         drop(last);

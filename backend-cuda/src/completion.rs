@@ -44,7 +44,7 @@ impl Events {
             && !state.pending.is_empty()
             && state.pending.len().is_multiple_of(LOOK_AFTER)
         {
-            // A program may submit without polling: this reuses the events that were reached meanwhile.
+            // A program may submit without polling, so reuse the events here that the GPU has reached.
             self.advance(&mut state, u64::MAX)?;
         }
         let event = match state.idle.pop() {

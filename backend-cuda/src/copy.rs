@@ -336,8 +336,8 @@ fn by_kernel(
         }
         let address = loan.mapped;
         let mut arguments = [argument(&address), argument(&count)];
-        // SAFETY: the parameters are (u64, u32); the list is borrowed until the submission is done, and
-        // not written again before its launch is; the rest as above.
+        // SAFETY: the parameters are (u64, u32). The list is borrowed until the submission is done, and is
+        // not overwritten before its launch is done. The rest as above.
         unsafe { work.stream().launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
         lists.launched(work)?;
         room = (room * GROWTH).min(LIST);

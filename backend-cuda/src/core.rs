@@ -224,7 +224,7 @@ impl Core {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        // The drop of this comes before the lock is released and the context is restored, also if code of the
+        // Rust drops this value before it releases the lock and restores the context, even if code of the
         // program panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = Submission { core: self, queue: &queue, order: &mut order, value };
@@ -245,7 +245,7 @@ struct Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // Code of the program that panicked may have left another context.
+        // If code of the program panicked, another context may be current.
         let drained = self.core.context.enter_again().and_then(|()| self.queue.drain_for_sure());
         if let Err(code) = drained {
             self.core.lose(code);
@@ -290,7 +290,7 @@ impl Submission<'_> {
                     }
                 }
                 Lent::After(_) => {
-                    // This submission itself has borrowed all of the staging memory.
+                    // The staging memory is full, and this submission has borrowed all of it.
                     self.queue.drain()?;
                     self.queue.staging.lock().settle(self.value, &self.queue.attention);
                 }

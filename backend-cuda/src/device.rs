@@ -432,7 +432,7 @@ unsafe impl Device for CudaDevice {
         let queue =
             Queue::new(handle.id(), &self.core.context).map_err(|code| self.core.error(OPERATION, code))?;
         self.core.queues.add(handle.id(), Arc::new(queue));
-        // The device was lost meanwhile, and the loss did not see this queue.
+        // If the device was lost meanwhile, the loss was handled without this queue.
         self.core.check_lost(OPERATION).inspect_err(|_| self.core.queues.remove(handle.id()))?;
         Ok(handle)
     }
@@ -831,7 +831,7 @@ mod tests {
             let (device, queue, calls) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&calls));
             move || {
                 calls.fetch_add(1, Ordering::SeqCst);
-                // The submission takes the lock under which the loss may have been noticed.
+                // Submit here, because a waker that ran under the lock of submissions would deadlock.
                 sender.send((device.poll(ticket), queue.submit(&[]))).unwrap();
             }
         });

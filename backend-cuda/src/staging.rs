@@ -116,7 +116,7 @@ impl Staging {
             if let Some(position) = failed
                 && !self.failures.contains_key(&lease.value)
             {
-                // The failure below takes over the report's entry in `attention`.
+                // Do not decrement `attention` here: the new failure counts in place of the report.
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))
@@ -132,8 +132,8 @@ impl Staging {
     fn read(&self, start: u64) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let offset = (start % STAGING_BYTES as u64) as usize;
-        // SAFETY: a lease of at least 16 bytes at a multiple of 16 is there, and the GPU does not use it
-        // any more.
+        // SAFETY: at this offset is a lease of at least 16 bytes, aligned to 16 bytes. The GPU does not use
+        // the lease any more.
         let (failed, position) = unsafe {
             let at = memory.address.as_ptr().add(offset).cast::<AtomicU64>();
             ((*at).load(Ordering::Acquire), (*at.add(1)).load(Ordering::Acquire))

@@ -133,7 +133,7 @@ impl Kernel {
             let thread = |number| Thread {
                 number,
                 at: 0,
-                // Not zeroes: what is read before it is written shows.
+                // Not zero, so that reads before the first write change the result.
                 registers: vec![0xA5A5_A5A5_A5A5_A5A5; self.registers.len()],
                 local: vec![0xA5; self.local_bytes],
             };
@@ -187,7 +187,7 @@ fn across(instruction: &Instruction, warp: &mut [Thread]) {
                 values[match mode {
                     "idx" => by,
                     "bfly" => lane ^ by,
-                    // The own value where there is none.
+                    // A lane without a partner gets its own value.
                     "up" => lane.checked_sub(by).unwrap_or(lane),
                     _ => panic!("no shuffle {mode}"),
                 }]
@@ -450,7 +450,7 @@ impl<M: Memory> Run<'_, M> {
         assert!(address.is_multiple_of((registers.len() * width) as u64), "a misaligned vector");
         for (part, register) in registers.into_iter().enumerate() {
             let value = self.read(space, address + (part * width) as u64, width);
-            // Registers of 32 bits get the number, with its sign.
+            // Extend the number by its sign to the 32 bits of the register.
             let extended = if width < 4 { integer(kind, value) as u64 & mask(32) } else { value };
             self.thread.registers[register] = extended;
         }
@@ -579,7 +579,7 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         ["sub", _] => a - b,
         ["mul", "lo", _] => a.wrapping_mul(b),
         ["mul", "hi", _] => {
-            // Two of 64 bits without a sign leave `i128`, but not its bits.
+            // The product of two unsigned 64-bit numbers may exceed `i128`, but its bits are right.
             let product = a.wrapping_mul(b);
             if kind.starts_with('s') { product >> bits } else { (product as u128 >> bits) as i128 }
         }

@@ -67,8 +67,8 @@ impl Programs {
         let functions = names.iter().map(|name| module.function(name)).collect::<Outcome<Vec<_>>>()?;
         let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
         let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
-        // The kernels of the evicted program may still run: they are leaked rather than unloaded
-        // meanwhile.
+        // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
+        // them.
         if let Some(forgotten) = forgotten
             && let Err(code) = context.synchronize()
         {

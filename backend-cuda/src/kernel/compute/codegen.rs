@@ -129,7 +129,7 @@ impl<'a> Code<'a> {
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
-        // The last two operands are inputs, for extremes the last three: with the index of the first element.
+        // The last two operands are inputs. For `extremes`, the index of the first element is a third input.
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };

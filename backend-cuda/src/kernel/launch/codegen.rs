@@ -143,7 +143,7 @@ impl Shape {
         let body = self.kernel.body();
         let mut writer = Writer::new(self, called, capability);
         if writer.leaves_loops() {
-            // Code after such a loop may read registers that it has not written.
+            // After a loop that a budget has ended, code may read registers that it has not written.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::Bounds::unknown(body.registers.len());
             // The initial zero counts as one more write.

@@ -53,7 +53,7 @@ pub(super) fn run(
         work.context().enter_again()?;
         if let Err(error) = submitted {
             *foreign_error = Some(error);
-            // The caller waits for all submitted work.
+            // On any error code, the caller waits for all submitted work.
             return Err(Code::INVALID_VALUE);
         }
     } else {

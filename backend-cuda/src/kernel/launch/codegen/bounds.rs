@@ -65,7 +65,8 @@ impl<'a> Finder<'a> {
                 && let Some((counter, first, last)) = self.counter(body)
             {
                 self.bounds[counter.at()] = last;
-                // Otherwise the loop may run again with the last value of the counter.
+                // Only if earlier code initialises the counter: otherwise, when the loop runs again, the
+                // counter still has its last value.
                 if code[..number].iter().any(|op| op.written() == Some(counter)) {
                     self.counts.insert(counter, (first, last));
                 }
@@ -157,7 +158,7 @@ impl<'a> Finder<'a> {
     /// Returns the initial literal of a counter, if it is at most `last`, and no other operation writes the
     /// counter.
     fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
-        // Equal operations elsewhere would also match, so accept at most two.
+        // Compare addresses, because an operation that equals `step` may be elsewhere in the code.
         let others: Vec<_> =
             self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
         let first = match others[..] {

@@ -160,7 +160,7 @@ impl Writer<'_> {
             let [other, both] = [kind; 2].map(|kind| self.text.temporary(kind));
             self.shuffle(of, &other, &own, "bfly", &apart.to_string());
             if of.is_float() && matches!(op, Binary::Min | Binary::Max) {
-                // For zeroes and NaNs the order matters.
+                // For zeroes of different sign and for NaNs, the order of the operands matters.
                 let (lane, is_low) = (self.text.temporary("b32"), self.text.temporary("pred"));
                 let [low, high] = [kind; 2].map(|kind| self.text.temporary(kind));
                 emit!(self.text, "and.b32 {lane}, thread, {apart}");

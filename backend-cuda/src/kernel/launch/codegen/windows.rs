@@ -119,7 +119,8 @@ impl Writer<'_> {
         // The first element that any lane loads, and the number of elements to the last.
         let all = end - begin + others / i64::from(self.shape.lanes) * i64::from(self.shape.lanes);
         emit!(self.text, "sub.u64 {low}, low{number}, {}", run.low.0 - begin);
-        // The largest number of earlier elements, if the view is long enough.
+        // The greatest start at which `all` elements fit. If the view is too short, the subtraction wraps
+        // around, and the result exceeds `count`.
         let view = self.shape.view_at(run.view);
         emit!(self.text, "ld.param.u64 {count}, [{}]", self.place(view));
         emit!(self.text, "sub.u64 {high}, {count}, {all}");
