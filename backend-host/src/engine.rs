@@ -102,7 +102,7 @@ impl<M: Storage> Engine<M> {
     pub fn release_queue(&self, queue: QueueHandle) {
         if let Ok(lane) = self.registry.queue("release_queue", &queue) {
             lane.end();
-            // The owners of the tickets receive the errors.
+            // Ignore errors here: the owners of the tickets receive them.
             let _ = lane.wait(lane.timeline().newest().value);
             self.registry.end_queue(queue.id(), &lane);
         }
@@ -166,7 +166,7 @@ impl<M: Storage> Engine<M> {
     /// Waits for all work of other devices on buffers whose names are already removed.
     fn have_others_leave(&self, buffers: &[Arc<M>]) {
         let Some(peers) = self.peers.filter(|_| self.registry.is_visited()) else { return };
-        // The list of members is not locked during the wait.
+        // Collect the queues first, so that the list of members is not locked during the wait.
         let lanes: Vec<_> = peers.members().iter().flat_map(|(other, _)| other.live_queues()).collect();
         buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
@@ -186,7 +186,7 @@ impl<M: Storage> Engine<M> {
         drop(own);
         let members = peers.members();
         let all = members.memory();
-        // This device is a member until its drop.
+        // The result is never `None`, because this device is a member until its drop.
         let known = Known::among(&self.registry, &all);
         let started =
             known.map_or_else(|| Err(Queues::<Queue<M>>::unknown(operation)), |known| start(&known));
@@ -277,7 +277,7 @@ fn is_used<M>(memory: &mut Arc<M>) -> bool {
 fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
         if let Some(value) = lane.last_touching(memory) {
-            // The owners of the tickets receive the errors.
+            // Ignore errors here: the owners of the tickets receive them.
             let _ = lane.wait(value);
         }
     }

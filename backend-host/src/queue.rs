@@ -182,7 +182,7 @@ impl<J: Job> Lane<J> {
             return;
         }
         state.wakers.push((value, waker));
-        // A task does not help, so wake a worker.
+        // Unlike a waiting thread, a task does not execute queued work, so wake a worker.
         if state.phase == Phase::Ready {
             self.hurry(state);
         }

@@ -71,7 +71,7 @@ impl Ram {
     /// Allocates `bytes` bytes and reserves addresses for `most`.
     pub fn extensible(capacity: &Capacity, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
         check_extensible(bytes, most)?;
-        // The device's size limits the addresses. The first share fits it, so the map is long enough.
+        // Reserve at most as many addresses as the device has bytes, because no buffer can be longer.
         let addresses = usize::try_from(most.min(capacity.total_bytes)).unwrap_or(usize::MAX);
         Self::made(capacity, bytes, most, commit, |_| Map::reserved(addresses))
     }

@@ -178,7 +178,7 @@ impl SimulatedDevice {
         let Some(fabric) = self.fabric.as_ref().filter(|_| self.registry.is_visited()) else { return };
         let schedules: Vec<_> =
             fabric.members.members().iter().map(|(_, schedule)| Arc::clone(schedule)).collect();
-        // The list is not locked while wakers run.
+        // Collect the schedules first, so that the list is not locked while wakers run.
         for schedule in schedules {
             for buffer in buffers {
                 pass(&schedule, |schedule| schedule.leave(Arc::as_ptr(buffer).cast()));
@@ -258,7 +258,7 @@ impl SimulatedDevice {
                 let all = members.memory();
                 let both: Vec<_> = members.iter().map(|(_, schedule)| &**schedule).zip(&all).collect();
                 let copies = if let Request::Copies(copies, _) = request { *copies } else { &[] };
-                // This device is a member until its drop.
+                // The result is never `None`, because this device is a member until its drop.
                 let known = Known::among(&self.registry, &all);
                 let known = known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation));
                 known.and_then(|known| start(&known, self.passage(fabric, &both, copies)?))

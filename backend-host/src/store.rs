@@ -285,7 +285,7 @@ impl StoreDevice {
         let disk = FileDisk::open(from, true).map_err(|cause| refused(OPERATION, from, &cause))?;
         let source = Volume::open(Box::new(disk), true).map_err(|error| named(error, from))?;
         let pages = (source.page_bytes(), source.pages());
-        // The files of an array have the same commit before and after.
+        // Keep the commit identity, which must be the same for all files of an array.
         let commit = source.commit_id();
         let target = Self::make(OPERATION, to, pages, source.metadata(), source.note())?;
         let copied = source.copy_to(OPERATION, &target).map_err(|error| named(error, from));

@@ -274,8 +274,8 @@ impl Positioned {
     unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
         use std::os::fd::AsRawFd;
         let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the descriptor is open, and the caller guarantees the memory. For the language, accesses of
-        // the kernel are accesses of a device.
+        // SAFETY: the descriptor is open, and the caller guarantees the memory. In Rust's memory model,
+        // accesses by the operating system count like accesses by a device.
         let count = unsafe { libc::pread(self.0.as_raw_fd(), to.cast(), bytes, offset) };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }

@@ -124,7 +124,7 @@ impl Chance {
             }
             Work::Search(search) => self.litter_host(&search.answer, search.answer_bytes()),
             Work::Indexed(indexed) => {
-                // An index out of bounds ends it early, which is allowed here.
+                // Ignore an error: an index out of bounds may end the work early.
                 let _ = indexed.run_first(self.below(indexed.count + 1));
                 if indexed.is_gather() {
                     let bytes = self.below(indexed.bytes() + 1);

@@ -532,7 +532,7 @@ fn a_torn_record_proves_the_one_before_it() {
     let torn = commit_pages(&volume, 1, 2).start;
     commit_pages(&volume, 1, 3);
     let mut image = disk.0.lock().clone();
-    // The checksum of the record, and all bytes behind it.
+    // Clear the checksum of the record, and all bytes behind it.
     image[torn + 88..torn + 8192].fill(0);
     assert_eq!(note_of(image.clone()), Ok(2));
     let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();

@@ -93,8 +93,8 @@ impl FileDisk {
         // Opening a named pipe must not block.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
-        // A file that cannot be opened is no open store, or a store of another user.
-        // NFS grants exclusive locks on writable descriptors only.
+        // Skip a file that cannot be opened: it is no open store, or belongs to another user. Open it for
+        // writing if possible, because NFS grants exclusive locks on writable descriptors only.
         let file = options.clone().write(true).open(path).or_else(|_| options.open(path));
         let Ok(file) = file else { return Ok(None) };
         if !file.metadata()?.is_file() {
@@ -105,7 +105,7 @@ impl FileDisk {
     }
 
     fn new(file: File, path: &Path) -> Self {
-        // The current folder can change later.
+        // Store an absolute path, because the current folder can change later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { file, path, process: std::process::id() }
     }

@@ -176,7 +176,7 @@ impl History {
             volumes.iter().for_each(|volume| volume.set_note(note).unwrap());
             sync(&volumes).unwrap();
             if random.index(4) == 0 && commit < commits {
-                // Now and then it ends without closing.
+                // Sometimes drop the volumes without marking them as closed.
                 if random.index(2) == 0 {
                     volumes.iter().for_each(|volume| volume.mark_closed().unwrap());
                 }
@@ -294,7 +294,7 @@ fn the_error_names_the_file_that_differs() {
                 });
                 let (file, error) = open(&images.collect::<Vec<_>>(), false).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corrupted);
-                // Of two files, the older one.
+                // With two files, the error names the older one.
                 let expected = if count == 2 && of_odd > of_others { 1 - odd } else { odd };
                 assert_eq!(file, expected, "{error}");
                 assert!(error.to_string().contains("commit"), "{error}");

@@ -250,7 +250,7 @@ impl Volume {
     /// Calls `work` for the pieces of a range of bytes, in order.
     fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
         let length = self.page_bytes as u64;
-        // Process single pages of a short range, so that a page is not read as a whole.
+        // Process the pages of a short range one by one, so that partial pages are not read as a whole.
         let is_short = bytes < self.page_bytes && self.sums.blocks.is_some();
         let most = if is_short { 1 } else { (BUFFER_BYTES / self.page_bytes).max(1) as u64 };
         let mut done = 0;
@@ -376,7 +376,7 @@ impl Volume {
         if end - page < 2 || run(page) == end {
             return;
         }
-        // The place of a page may change meanwhile; then the readahead was useless.
+        // If the place of a page changes meanwhile, the read-ahead is useless, but harmless.
         while page < end {
             let next = run(page);
             if let Some(here) = place(page).checked_sub(1) {

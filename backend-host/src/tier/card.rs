@@ -244,7 +244,7 @@ impl Card {
 
     /// Zeroes the contents of free slots.
     pub fn wipe_free(&self) -> Result<()> {
-        // The lock excludes other takers meanwhile.
+        // Hold the lock, so that no other thread takes a free slot meanwhile.
         let clock = self.clock.lock();
         let lane = self.lane()?;
         let mut last = None;

@@ -68,7 +68,8 @@ impl Entry {
     /// misses.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
-        // The count wraps; a slightly later one is of the same batch, or of a concurrent one.
+        // The counter wraps around. A miss with a slightly later number is of the same batch, or of a
+        // concurrent batch.
         let ago = before.map(|missed| start.wrapping_sub(missed));
         let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
         if ago.is_none_or(|ago| ago >= apart) {
@@ -125,7 +126,7 @@ impl Entry {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // An earlier write that continues would have taken the slot.
+                // An earlier write that is still running would have taken the slot.
                 debug_assert_eq!(
                     (self.writers, self.state),
                     (0, State::Nowhere),

@@ -394,7 +394,7 @@ unsafe fn hand_over_checked<M: Storage>(
         let slot = Slot { card: reading.card.number(), at: reading.at };
         above.map.with(part.page, |entry| {
             if entry.leave(slot) {
-                // This thread is still a reader, so the last reader releases the slot.
+                // This thread still counts as a reader of the slot, and its last reader releases the slot.
                 let taken = reading.card.take_left(slot.at);
                 debug_assert!(taken.is_none());
             }
@@ -482,7 +482,8 @@ impl Above {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
         for (number, &part) in parts.iter().enumerate() {
-            // A page with a growing end is never cached, because its slot does not know the end.
+            // Never cache a page that contains the end of growing memory, because its slot does not record
+            // the end.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
             let found = self.map.with(part.page, |entry| {
                 if let Some(slot) = entry.slot() {

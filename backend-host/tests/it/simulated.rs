@@ -133,7 +133,7 @@ fn effects_come_when_the_time_has_come_and_all_at_once() {
     assert_eq!(rig.page(0), [7; PAGE as usize]);
     assert_eq!(rig.device.poll(ticket).unwrap(), Progress::Done);
     assert_eq!(rig.device.now() - started, 2 * MICROSECOND);
-    // The copy reads its source only at the end of its work.
+    // The simulated copy reads its source when the copy ends.
     rig.host.write(0, &[1; PAGE as usize]);
     rig.queues[0].submit(&[rig.upload(0)]).unwrap();
     rig.host.write(0, &[2; PAGE as usize]);

@@ -94,7 +94,8 @@ impl Volume {
     pub(super) fn expect_superblock(&self, commit: &Commit) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
-        // A damaged copy is no loss, and after a failed write neither copy is known.
+        // Only a readable copy with other contents proves a replacement. After a failed write the contents
+        // are unknown.
         let is_known = !commit.needs_map && self.disk.read_at(own, &mut block).is_ok();
         if is_known && Superblock::decode(&block).is_ok_and(|found| found != commit.stored) {
             let detail = "another program has replaced the contents of the file while it was open";
@@ -120,7 +121,7 @@ impl Volume {
     /// sets the closing mark.
     pub fn close_at(&self, id: CommitId) -> Result<()> {
         let commit = &mut *self.commit.lock();
-        // A superblock has the identity, also if no page is stored.
+        // Write a superblock even if no page is stored, because the superblock holds the commit identity.
         commit.needs_map = true;
         let outcome = super::together::commit_together(&[self], &mut [&mut *commit], Some(id));
         outcome.map_err(|(_, error)| error)?;
@@ -210,7 +211,8 @@ impl Volume {
             Prepared::Map { superblock, map, longer } => {
                 let log_before = (commit.stored.log_place, commit.stored.log_bytes);
                 self.complete_superblock(commit, *superblock);
-                // Before the log is overwritten, because the other superblock would find an empty log.
+                // Flush before the log is overwritten: otherwise the other superblock would refer to an empty
+                // log.
                 let _ = self.flush(commit);
                 let before = std::mem::replace(&mut commit.map, map);
                 if before.is_empty() || commit.spare.is_some() {
@@ -236,7 +238,7 @@ impl Volume {
     /// Withdraws a commit that another volume of the group could not store. The next commit takes its place.
     pub(super) fn withdraw(commit: &mut Commit, prepared: Prepared) {
         if let Prepared::Map { map, longer, .. } = prepared {
-            // Opening may find the superblock, so its map and its log must stay.
+            // Recovery may find the withdrawn superblock, so keep its map and its log.
             commit.left.push(map);
             commit.left.extend(longer.map(|(places, _)| places));
         }
@@ -281,8 +283,8 @@ impl Volume {
                 word.store(place.end, Ordering::Relaxed);
                 left.push(change.word - 1..change.word);
             } else {
-                // A write meanwhile has given up the former place. This place is needed until the next
-                // commit.
+                // A concurrent write has moved the page and freed its former place. The place of this commit
+                // is needed until the next commit.
                 group.pages().left.push(place.start);
             }
             change.word = place.end;
@@ -294,7 +296,7 @@ impl Volume {
 
     fn flush(&self, commit: &mut Commit) -> Result<()> {
         self.disk.sync().map_err(|cause| {
-            // The system may have dropped the failed writes, and reports that once.
+            // The system may have dropped the failed writes, and reports such a loss only once.
             commit.is_suspect = true;
             failed("sync", &cause)
         })
@@ -420,7 +422,7 @@ impl Volume {
     /// Makes a stored superblock the valid one, and writes the second copy, which the next flush stores.
     fn complete_superblock(&self, commit: &mut Commit, superblock: Superblock) {
         let [_, other] = superblock.offsets();
-        // Two equal copies, so that damage of one is no loss.
+        // Write two equal copies, so that damage of one copy loses nothing.
         let _ = self.disk.write_at(other, &superblock.encode());
         commit.needs_map = false;
         commit.stored = superblock;

@@ -114,7 +114,8 @@ impl OpenedVolume {
             Some(older) => found.again(&*disk, older.clone(), true),
             None => return Ok(Self { disk, found, older: None }),
         };
-        // A damaged one cannot be opened, which matters only if another volume of the group needs it.
+        // Ignore damage of the older state, which matters only if another volume of the group needs this
+        // state.
         match older {
             Err(error) if error.kind() != ErrorKind::Corrupted => Err(error),
             older => Ok(Self { disk, found, older: older.ok() }),
@@ -252,7 +253,7 @@ impl Volume {
         };
         let table = Table::new(OPERATION, plan.pages)?;
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
-        // The log follows the first checksums of blocks.
+        // Place the log behind the first checksums of blocks.
         let kept = BlockSums::of(&stored, place_bytes).map_or(0..0, |sums| sums.area(0));
         stored.log_place = kept.end;
         let end = kept.end + log_bytes / place_bytes;

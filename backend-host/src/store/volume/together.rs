@@ -29,7 +29,7 @@ pub(crate) fn sync_together<V: Deref<Target = Volume> + Sync>(volumes: &[V]) -> 
     if volumes.iter().any(|volume| volume.is_read_only) {
         return Ok(());
     }
-    // In the order of the group, which is the same for all threads.
+    // Lock in the order of the group, so that two threads cannot deadlock.
     let mut commits: Vec<_> = volumes.iter().map(|volume| volume.commit.lock()).collect();
     for (file, (volume, commit)) in volumes.iter().zip(&commits).enumerate() {
         volume.expect_superblock(commit).map_err(|error| (file, error))?;
@@ -44,7 +44,7 @@ pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     id: Option<CommitId>,
 ) -> Result<(), FileError> {
     let Some(first) = volumes.first() else { return Ok(()) };
-    // First, so that all writes before the note are collected.
+    // Read the note first, so that all writes before the note are collected.
     let note = first.note();
     for (file, (volume, commit)) in volumes.iter().zip(commits.iter_mut()).enumerate() {
         volume.collect(commit, note).map_err(|error| (file, error))?;
@@ -55,7 +55,7 @@ pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     each(volumes, |volume| volume.expect_not_closed("sync"))?;
     let last = commits.iter().map(|commit| commit.id).max().unwrap_or_default();
     let id = id.unwrap_or_else(|| last.next());
-    // All at the same time, because drives work in parallel.
+    // Prepare all volumes at the same time, because drives work in parallel.
     let prepared = std::thread::scope(|scope| {
         let mut works: Vec<_> = volumes
             .iter()
@@ -137,7 +137,7 @@ fn common(commits: &[Vec<CommitId>]) -> Result<CommitId, (usize, String)> {
     if let Some(id) = first.iter().find(is_common) {
         return Ok(*id);
     }
-    // The file that agrees with the fewest others; of two files, the older one.
+    // Report the file that agrees with the fewest other files. Of two files, report the older one.
     let agrees = |one: usize, other: usize| commits[one].iter().any(|id| commits[other].contains(id));
     let friends = |file: usize| (0..commits.len()).filter(|other| agrees(file, *other)).count();
     let number = |file: usize| commits[file].first().map_or(0, |id| id.number);
