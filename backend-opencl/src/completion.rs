@@ -122,8 +122,8 @@ impl Mark {
                 }
                 status
             }
-            // A failed query may be a shortage: the commands continue. But the mark must not look pending
-            // for ever.
+            // The query may have failed for lack of resources while the commands continue. But the mark must
+            // not stay pending for ever.
             Err(refusal) if severity(refusal) != Severity::Lost && !self.is_out_of_patience() => PENDING,
             Err(refusal) => {
                 self.settle(refusal.min(-1), false);
@@ -334,7 +334,7 @@ impl Track {
             if self.timeline.poll(value)? == Progress::Done {
                 return Ok(());
             }
-            // This driver reports an earlier command later than a later one.
+            // The driver has reported a later command before an earlier one. Wait for the earliest command.
             let front = self.pending.lock().front().cloned();
             match front {
                 Some(mark) => mark.wait(),

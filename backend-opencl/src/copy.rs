@@ -186,8 +186,8 @@ impl<'a> Run<'a> {
 
     fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
         let start = self.first.at;
-        // In place, offsets count from the start of the kernel's argument; in scratch memory from that of
-        // the run.
+        // If the kernel accesses host memory in place, offsets count from the start of its argument. In
+        // scratch memory, offsets count from the start of the run.
         let in_place = self.host.for_kernels();
         let place = |at: u64| match in_place {
             Some((_, from)) => from + at,
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
             _ => 1,
         };
         let group = submission.core.kernels.group as u64;
-        // Eight words an item, so that a long copy occupies more than one group.
+        // Each work-item copies eight words, so that a long copy occupies more than one group.
         let split = (longest / (group * width * 8)).clamp(1, 64);
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 

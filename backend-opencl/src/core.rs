@@ -76,7 +76,7 @@ impl Core {
         let kernels = Kernels::new(&context, found, options).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
         traits.shares_fine_grained &= options.zero_copy;
-        // Kernels can access shared memory anyway.
+        // With shared memory, kernels can access host memory without this extension.
         let host_buffers_nv = options.zero_copy
             && traits.has_host_buffers_nv
             && !traits.shares_fine_grained
@@ -174,7 +174,7 @@ impl Core {
             Severity::Doubtful if self.is_lost() => false,
             Severity::Doubtful => match insist(DOUBT, || self.probe()) {
                 Ok(()) => return error,
-                // Both may have been a shortage, which proves nothing about earlier work.
+                // Both errors may be a lack of resources, which proves nothing about earlier work.
                 Err(again) => error::severity(again) == Severity::Lost,
             },
         };
@@ -223,7 +223,7 @@ impl Core {
         if self.completion_thread.is_this_thread() {
             return;
         }
-        // A lost device may never make its callbacks.
+        // The driver of a lost device may never call the registered callbacks.
         const TURNS: u32 = 100_000;
         let mut turns = 0;
         while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {

@@ -340,7 +340,7 @@ fn memory_of_a_queue_that_cannot_be_drained_is_not_freed() {
         rig.device.submit(&rig.queue, &Request::Copies(&[upload], None)).unwrap_err().kind(),
         ErrorKind::Lost
     );
-    // The ticket of another queue is known to run.
+    // The state of the ticket in the other queue is still known.
     assert_eq!(rig.device.poll(running), Ok(Progress::Pending));
     let before = kept();
     rig.device.release_host(rig.host.take().unwrap());

@@ -220,7 +220,7 @@ impl HostPiece {
             let memory = core.context.host_buffer_nv(core.handles.platform, CL_MEM_READ_WRITE, padded);
             memory.and_then(map).ok()
         };
-        // Memory that only copies can access is better than none.
+        // If the driver refuses this memory, use memory that only copies can access.
         let (memory, start, for_kernels) = match core.host_buffers_nv.then(in_place).flatten() {
             Some((memory, start)) => (memory, start, true),
             None => {

@@ -139,7 +139,7 @@ impl Kernels {
     /// # Errors
     /// `KernelFailed` with the compiler's output.
     pub fn build_more(&self, core: &Core, text: &str) -> Result<Program> {
-        // Functions have unused variables and labels, here and below.
+        // `-w` suppresses warnings about unused variables and labels of generated functions.
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [COMMON, self.division.text(), self.division.root(), LAUNCH, CHUNKS, text, COMPUTE];
         self.translations.fetch_add(1, Ordering::Relaxed);

@@ -92,7 +92,8 @@ impl Drop for ClockUse {
         if let Some(at) = running.clocks.iter().position(|(known, _)| Arc::ptr_eq(known, &self.0)) {
             running.clocks[at].1 -= 1;
             if running.clocks[at].1 == 0 {
-                // Memory is released after the lock: `self` still has the clock.
+                // Only remove the list's reference here. `self` still owns the clock, whose memory is
+                // released without the lock.
                 running.clocks.swap_remove(at);
             }
         }

@@ -167,7 +167,7 @@ impl Queue {
     /// Blocks until a recorded submission is done, or has failed to start. Returns false if the device is
     /// lost and the end of the work is unknown.
     pub fn wait_for_noted(&self, value: u64) -> bool {
-        // The thread that recorded the value holds the lock until it is a ticket or has failed.
+        // The submitting thread holds the lock until the recorded submission has a ticket or has failed.
         let newest = self.submit.lock().newest;
         self.wait_quietly(value.min(newest));
         !self.core.is_lost() || self.track.is_over(value)

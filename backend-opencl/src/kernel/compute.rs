@@ -342,7 +342,7 @@ fn reduce(
         unsafe { work.launch(submission, kernel, groups(segment), segment, &more)? };
         before += groups(segment);
     }
-    // SAFETY: the answer was checked to have room for the greatest number of them.
+    // SAFETY: the answer was checked to have room for the greatest number of partial results.
     unsafe { submission.read(&partials, 0, host.at(at), bytes, true)? };
     Ok(())
 }

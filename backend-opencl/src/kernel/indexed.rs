@@ -63,8 +63,8 @@ pub(crate) fn indexed(
         }
     }
     let in_place = indices.0.shared && values.0.shared;
-    // Words as wide as the place and the size of all elements allow, and also the place of the values if
-    // they are used in place. Pieces, host memory and scratch memory begin at multiples of all widths.
+    // Use the widest words that divide the elements' offset and stride and, in place, the offset of the
+    // values. Pieces, host memory and scratch memory begin at multiples of all widths.
     let packed_at = if in_place { values.1 } else { 0 };
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
@@ -179,7 +179,7 @@ impl Round<'_> {
                 unsafe { submission.launch(&kernel, groups, &arguments) }
             };
         if count == 0 {
-            // The kernel accesses none of it, so any memory will do.
+            // The kernel accesses no element, so pass any memory as the pieces.
             let none = std::array::from_fn(|i| match i {
                 PIECES => Argument::U32(ONE_PIECE),
                 _ => self.failure,

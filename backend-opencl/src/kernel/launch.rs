@@ -176,7 +176,7 @@ impl Launches {
             text.push_str(&kernel);
             kept.push(kept_bytes);
         }
-        // Work with other programs continues meanwhile.
+        // Build without a lock, so that work with other programs continues meanwhile.
         let program = core.kernels.build_kernels(core, &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
             if needs_doubles && !core.kernels.has_doubles(core) {

@@ -243,7 +243,7 @@ fn a_search_that_may_stop_early_lists_the_first_matches() {
     for found in chosen() {
         let device = open(&found, &Options::new());
         let queue = Queue::new(&device).unwrap();
-        // A GPU starts with some thousand places at once: an early stop shows only in a longer search.
+        // A GPU starts with thousands of elements at once, so an early stop shows only in a longer search.
         let card =
             device.info().kind == DeviceKind::DiscreteGpu && device.memory().unwrap().usable_bytes > 4 << 30;
         let count: u64 = if card { 512 << 20 } else { 4 << 20 };

@@ -46,7 +46,7 @@ fn worker(
             .collect();
         let there = first.submit(&up)?;
         second.order_after(there)?;
-        // An exclusive piece of memory, released while work uses it.
+        // Memory of this thread alone, which is released while work uses it.
         let scratch = DeviceBuffer::new(device, PAGE * PAGES, Commit::Lazy)?;
         let aside = Transfer::Internal { from: shared.at(mine), to: scratch.at(0), bytes: PAGE * PAGES };
         second.submit(&[aside])?;

@@ -124,7 +124,7 @@ impl Shape {
         let kept = filter.map_or("1".into(), |filter| format!("v{}", filter.0));
         if let Some(stores) = stores {
             if !self.limited().is_empty() {
-                // Calls have returned early, so elements keep their old values.
+                // If a call exceeded its limit, store nothing, so that the element keeps its old value.
                 line("    if (late[2] >> 31) return;".into());
             }
             line(format!("    if (!{kept}) return;"));

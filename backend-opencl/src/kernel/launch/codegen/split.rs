@@ -307,7 +307,7 @@ impl Keeper<'_> {
         }
         if let Op::Break { out } | Op::Continue { out } = *op {
             let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
-            // At the end of its own code no operation is left to skip.
+            // A jump at the end of its own code skips no operation.
             if code_depth.is_some_and(|code_depth| code_depth != depth) {
                 self.skipped.insert(label);
             }
@@ -617,7 +617,7 @@ impl Writer<'_> {
             SubgroupOp::Reduce(_) | SubgroupOp::Scan(_) => "lanes[lane]".into(),
         };
         lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
-        // A uniform result is computed once, from its place of the operands.
+        // Compute a uniform result for one warp only.
         let end = if split.registers[to.at()] == Home::Group { 32 } else { split.len };
         self.line(&format!("for (uint warp = 0u; warp < {end}u; warp += 32u) {{"));
         for line in lines {
