@@ -107,7 +107,7 @@ impl DataType {
                     parts.push((field.name.to_owned(), of));
                 }
                 let native = |number| Some(Self::Number(number, ByteOrder::NATIVE));
-                // Numbers of other crates are structs to kernels.
+                // Number types of other crates, such as `f16`, are structs to kernels.
                 let known = match (*name, &parts[..]) {
                     ("f16", [(_, Self::Number(Number::U16, _))]) => native(Number::F16),
                     ("bf16", [(_, Self::Number(Number::U16, _))]) => native(Number::Bf16),

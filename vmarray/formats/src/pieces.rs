@@ -144,7 +144,7 @@ fn on_threads<B>(
     let run = |sender: mpsc::Sender<Result<u64>>| {
         let mut buffer = match buffer() {
             Ok(buffer) => buffer,
-            // A receiver that is gone already has an error.
+            // If the receiver is gone, its owner has an error already.
             Err(error) => return drop(sender.send(Err(error))),
         };
         while !ended.load(Ordering::Relaxed) {

@@ -142,7 +142,7 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
 
     fn steps(self) -> Vec<usize> {
         self.tile_extents().unwrap_or_else(|| {
-            // This many indices along an axis are at least a page.
+            // For each axis: the fewest indices that contain at least a page of elements.
             let rows = |axis: usize| element_count(&self.shape()[axis + 1..]).max(1);
             (0..N).map(|axis| self.elements().page_len().div_ceil(rows(axis))).collect()
         })

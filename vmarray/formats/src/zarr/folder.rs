@@ -53,7 +53,7 @@ impl ReadableStorageTraits for Folder {
     ) -> Result<MaybeBytesIterator<'a>, StorageError> {
         let Some(bytes) = self.0.size_key(key)? else { return Ok(None) };
         let ranges: Vec<ByteRange> = ranges.collect();
-        // The allocation precedes the check of the file's length.
+        // Check here, because later code allocates memory for a range before it checks the file's length.
         for range in &ranges {
             if !is_within(range, bytes) {
                 return Err(InvalidByteRangeError::new(*range, bytes).into());

@@ -40,7 +40,7 @@ fn runtime() -> io::Result<&'static Runtime> {
     }
     let runtime =
         Builder::new_multi_thread().worker_threads(2).thread_name("vmarray-objects").enable_all().build()?;
-    // If another thread was first, its runtime counts; this one ends, with nothing to wait for.
+    // If another thread was first, its runtime is used. The new runtime has no work and is dropped.
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 

@@ -113,7 +113,7 @@ proptest! {
         store.read(&to, options(how)).unwrap();
         prop_assert_eq!(&to.to_vec(..).unwrap(), &wanted);
 
-        // A box of it is read, and another one written.
+        // Read one box of the array, and write another one.
         let corner = |axis: usize, half: usize| whole[axis] * half / 2;
         let [low, middle] = [0, 1].map(|half| [corner(0, half), corner(1, half), corner(2, half)]);
         let middle = [middle[0], low[1] + whole[1].div_ceil(2), middle[2]];
@@ -194,7 +194,7 @@ fn fields_are_arrays_in_groups() {
     assert_eq!(wrong(Zarr::<u32>::open(path.join("mass")).unwrap_err()), ("u32".into(), "f32".into()));
     let error = Zarr::<[f32; 4]>::open(path.join("at")).unwrap_err();
     assert_eq!(wrong(error), ("[f32; 4]".into(), "[f32; 3]".into()));
-    // A group is no array of numbers, and a store without a field none of structs.
+    // A group is not an array of numbers, and a store without a field is not a store of structs.
     assert!(matches!(Zarr::<u32>::open(&path), Err(Error::Malformed { .. })));
     fs::remove_dir_all(path.join("spin/id")).unwrap();
     assert!(matches!(Zarr::<Body>::open(&path), Err(Error::Malformed { .. })));
