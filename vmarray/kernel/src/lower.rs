@@ -167,8 +167,8 @@ impl Lowered {
         let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
         let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
         match kind {
-            // A row `i` is read by its end first, at `i + 1`. So a failed load at `i + 1` means that row `i`
-            // does not exist.
+            // The kernel loads the end of row `i` first, at `i + 1`. So a failed load at `i + 1` means that
+            // row `i` does not exist.
             _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
                 let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
                 row.into()

@@ -317,7 +317,8 @@ impl Lower {
             is_value = self.binary(Binary::Or, is_value, *outside);
         }
         number = self.select(is_value, constant(0), number);
-        // The first axis out of bounds is reported, and a failure precedes all values.
+        // In reverse order, so that the first axis out of bounds is reported. A failure takes precedence over
+        // boundary values.
         for (outside, at) in fails.iter().rev() {
             let marked = self.binary(Binary::Or, *at, constant(OUTSIDE));
             number = self.select(*outside, marked, number);
