@@ -158,7 +158,7 @@ impl Body<'_> {
                 if let Some((_, other)) = &init.diverge {
                     self.error(other, "kernels do not support `let … else`: use `if` or `match`");
                 }
-                // An alias here could be changed by two names, so bind a copy.
+                // Bind a copy: with an alias, two names could change the same variable.
                 let value = self.expr(&init.expr);
                 value.with_rust(|value| quote!(= #value)).with_tree(|tree| {
                     let tree = self.lined(init.expr.span(), tree);
