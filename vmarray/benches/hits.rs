@@ -127,7 +127,8 @@ fn random(c: &mut Criterion) {
     });
     set.finish();
 
-    // The loop consists of independent accesses, which the processor overlaps: the hardest comparison.
+    // The loop consists of independent accesses, which the processor overlaps. This makes the comparison the
+    // hardest one.
     let places = places(len, 1);
     let mut get = group(c, "get u32 by a list of places", STEPS);
     get.bench_function("vec", |b| {
