@@ -81,7 +81,8 @@ pub enum Commit {
     Proven,
 }
 
-/// Reads of a device's memory by the calling thread itself: [`Device::direct_reads`].
+/// Direct reads: the calling thread reads device memory itself, without a request to a queue. See
+/// [`Device::direct_reads`].
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, DirectReads};
@@ -199,13 +200,13 @@ pub trait Addresses: Send + Sync {
 ///   uses it is over, and so does dropping the device. This includes work of other devices that
 ///   [reach](Self::reaches) the memory. None of these calls waits for a waker to return, because the waker
 ///   could wait for a lock that the caller holds.
-/// - **Devices do not mix.** A device refuses handles, places and tickets of other devices; a release
-///   ignores them. The exception are places and tickets of a device that this device
-///   [reaches](Self::reaches), in calls that accept them.
-/// - **Races are tolerated.** Owners read and write host memory while the processor copies. So the processor
-///   copies to and from host memory, imported memory included, only by [`racy`](crate::racy). It does the
-///   same for device memory if two queues can reach one range at once. An index in host memory is read once:
-///   the device checks and uses the same reading.
+/// - **Devices do not mix.** A device refuses handles, places and tickets of other devices; a release ignores
+///   them. The exceptions are places and tickets of a device that this device [reaches](Self::reaches), in
+///   calls that accept them.
+/// - **Races are tolerated.** The program may read and write host memory while a device copies it. A device
+///   that copies with the CPU therefore accesses host memory, imported memory included, only by
+///   [`racy`](crate::racy). It does the same for device memory if two queues can reach one range at once. A
+///   device reads each index in host memory once, so that it uses the value that it has checked.
 ///
 /// # Examples
 /// Memory, queues and tickets:

@@ -45,8 +45,8 @@ macro_rules! kinds {
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$Kind,)*];
 
-            /// Returns the remedy in a few words. The text of an [`Error`] ends with the remedy of its kind,
-            /// unless the error has its [own](Error::advice).
+            /// Returns advice for errors of this kind, in a few words. The text of an [`Error`] ends with it,
+            /// unless the error has its [own advice](Error::advice).
             #[must_use]
             pub const fn advice(self) -> &'static str {
                 match self {
@@ -290,13 +290,14 @@ impl Error {
         self.0.operation
     }
 
-    /// A sentence for the user; may be empty.
+    /// Returns a sentence for the user; may be empty.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// Returns the remedy, with which the text ends: the error's own advice, or else the advice of its kind.
+    /// Returns the advice at the end of the error's text: the error's own advice, or else the advice of its
+    /// kind.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         self.0.advice.unwrap_or(self.0.kind.advice())

@@ -7,8 +7,9 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 
 /// Handle of a queue of a device. [`release_queue`](crate::Device::release_queue) releases the queue.
 ///
-/// Submitting work needs this handle; a [`QueueId`] is only a name. Dropping the handle does not release the
-/// queue, which then lives as long as its device. A [`Queue`](crate::Queue) releases its queue on drop.
+/// A program needs this handle to submit work; a [`QueueId`] only identifies the queue. Dropping the handle
+/// does not release the queue, which then lives as long as its device. A [`Queue`](crate::Queue) releases its
+/// queue on drop.
 ///
 /// ```
 /// use backend_api::{Device, QueueHandle, Request};
@@ -37,8 +38,8 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {
-    /// Creates a handle with an id that is unique in the process. For backends: a device knows the handle
-    /// only after adding it to its tables.
+    /// Creates a handle with an id that is unique in the process. For backends, which then add the handle to
+    /// the device's tables.
     pub fn unique() -> Self {
         Self(QueueId::unique())
     }
@@ -84,8 +85,8 @@ impl QueueHandle {
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
-    /// Creates a handle with an id that is unique in the process. For backends: a device knows the handle
-    /// only after adding it to its tables.
+    /// Creates a handle with an id that is unique in the process. For backends, which then add the handle to
+    /// the device's tables.
     pub fn unique() -> Self {
         Self(BufferId::unique())
     }
@@ -189,8 +190,8 @@ unsafe impl Send for HostAllocation {}
 unsafe impl Sync for HostAllocation {}
 
 impl HostAllocation {
-    /// Creates a handle of memory, with an id that is unique in the process. For backends: a device knows the
-    /// id only after adding it to its tables.
+    /// Creates a handle of memory, with an id that is unique in the process. For backends, which then add the
+    /// handle to the device's tables.
     ///
     /// # Safety
     /// Until the handle is passed to [`release_host`](crate::Device::release_host) of the device that

@@ -80,7 +80,7 @@ pub struct DeviceInfo {
     /// `backend:index` if the driver reports neither. Stored measurements of the device use this name.
     pub identity: String,
     /// Other names of the same hardware, in the form of [`identity`](Self::identity). They help to recognise
-    /// one GPU in two backends.
+    /// a GPU that two backends report.
     pub aliases: Vec<String>,
     /// Total memory of the device, in bytes.
     pub total_bytes: u64,

@@ -92,9 +92,9 @@ impl<D: Device + ?Sized> Queue<D> {
         &self.device
     }
 
-    /// Submits a request to this queue: [`Device::submit`], with the same errors. Accepts a [`Request`], and
-    /// whatever converts to it: a list of [`Transfer`](crate::Transfer) as copies without a route, and the
-    /// content of each other kind.
+    /// Submits a request to this queue: [`Device::submit`], with the same errors. Accepts a [`Request`] or a
+    /// value that converts to one: a list of [`Transfer`](crate::Transfer), as copies without a route, or a
+    /// reference to a [`Launch`](crate::Launch), a [`Fill`](crate::Fill) and so on.
     ///
     /// ```
     /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, Request, Route};

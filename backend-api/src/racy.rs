@@ -51,9 +51,9 @@ macro_rules! in_assembly {
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
 /// threads may read and write both ranges meanwhile through the functions of this module, or by atomic
-/// accesses byte by byte (by words: see [`IN_ASSEMBLY`]). Devices may access both ranges as well. No
-/// reference to a range that is being written may be in use. `from` must not come from a shared reference to
-/// plain data: use [`write()`] for that.
+/// accesses of single bytes. Atomic accesses of whole words are allowed if [`IN_ASSEMBLY`] is true. Devices
+/// may access both ranges as well. No reference to a range that is being written may be in use. `from` must
+/// not come from a shared reference to plain data: use [`write()`] for that.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: guaranteed by the caller.

@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 
 use crate::{BufferHandle, BufferId, HostAllocation, HostId, View};
 
-/// A place in device memory: a buffer and an offset. It borrows the owner of the memory, from which it comes:
-/// by [`DeviceBuffer::at`](crate::DeviceBuffer::at) or [`BufferHandle::at`].
+/// A place in device memory: a buffer and an offset. It borrows the owner of the memory.
+/// [`DeviceBuffer::at`](crate::DeviceBuffer::at) and [`BufferHandle::at`] return places.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
@@ -35,8 +35,7 @@ pub struct DeviceSpan<'a> {
 }
 
 /// A place in host memory that the device can copy from and to: an allocation and an offset. It borrows the
-/// owner of the memory, from which it comes: by [`HostBuffer::at`](crate::HostBuffer::at) or
-/// [`HostAllocation::at`].
+/// owner of the memory. [`HostBuffer::at`](crate::HostBuffer::at) and [`HostAllocation::at`] return places.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};

@@ -5,8 +5,8 @@ use crate::{
     Transfer,
 };
 
-/// A request to a queue, for [`Device::submit`](crate::Device::submit). A queue's owner accepts the content
-/// of each variant as well: [`Queue::submit`](crate::Queue::submit).
+/// A request to a queue, for [`Device::submit`](crate::Device::submit).
+/// [`Queue::submit`](crate::Queue::submit) also accepts the content of each variant directly.
 ///
 /// ```
 /// use backend_api::{Commit, Device, ErrorKind, Fill, Queue, Request};
@@ -68,7 +68,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Name of the kind, for errors.
+    /// Returns the name of this kind of request, for error messages.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the error with which a device refuses a kind of request that it does not know.
+    /// Returns the error with which a device refuses a kind of request that it does not support.
     #[must_use]
     pub fn unsupported(&self, device: &DeviceInfo) -> Error {
         Error::new(ErrorKind::Unsupported, self.operation())

@@ -90,9 +90,9 @@ pub use peers::run_peers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Maximum number of bytes of device memory, and of host memory, that a check allocates at a time. At
-    /// least [`Limits::LEAST_BYTES`]: a lower value counts as that. Greater values enable checks of large
-    /// memory, for example of buffers that exceed the driver's largest allocation.
+    /// Maximum number of bytes of device memory, and of host memory, that a check allocates at a time. The
+    /// minimum is [`Limits::LEAST_BYTES`]; a lower value counts as the minimum. Greater values enable checks
+    /// of large memory, for example of buffers that exceed the driver's largest allocation.
     pub bytes: u64,
     /// Time that a check waits for a wake-up before it fails.
     pub patience: Duration,
@@ -104,21 +104,21 @@ impl Limits {
     /// Number of bytes of memory that all checks need, except for the checks of large memory.
     pub const LEAST_BYTES: u64 = 8 << 20;
 
-    /// Returns these limits with another maximum of [memory](Self::bytes).
+    /// Sets the maximum number of [bytes](Self::bytes) of memory.
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Returns these limits with another [seed](Self::seed) of random programs.
+    /// Sets the [seed](Self::seed) of random programs.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Returns these limits with another [patience](Self::patience).
+    /// Sets the [time](Self::patience) that a check waits for a wake-up.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -148,7 +148,8 @@ impl Default for Limits {
 pub struct Check<D: Device> {
     /// Unique name. It states how a correct device behaves.
     pub name: &'static str,
-    /// [Operations](backend_api::Request::operation) of the requests without which the check is skipped.
+    /// Names of the [kinds of request](backend_api::Request::operation) that the check uses. The check is
+    /// skipped on a device that does not support all of them.
     pub needs: &'static [&'static str],
     /// The check itself. It panics if the device behaves incorrectly; the message states the expected
     /// behaviour.
@@ -289,8 +290,8 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
 }
 
 /// Runs the check `name` on a device, as the body of a `#[test]`.
-/// [`conformance_tests!`](crate::conformance_tests) generates the calls. Without a device the test is
-/// skipped.
+/// [`conformance_tests!`](crate::conformance_tests) generates the calls of this function. If `device` is
+/// `None`, the test is skipped.
 ///
 /// # Panics
 /// Panics if the check fails, or if the suite has no check `name`.

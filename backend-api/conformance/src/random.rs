@@ -51,8 +51,8 @@ pub struct Case {
     pub private_heap_bytes: u64,
 }
 
-/// Launches the cases of the seeds `seeds` on a device. Compares all memory and the launch reports with the
-/// results of the interpreter. Returns the number of cases that the device supports.
+/// Launches the random kernels of these seeds on a device. Compares all memory and the launch reports with
+/// the results of the interpreter. Returns the number of cases that the device supports.
 ///
 /// ```
 /// # use std::sync::Arc;

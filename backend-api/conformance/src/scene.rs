@@ -18,8 +18,7 @@ pub(super) enum Indexed {
     Scattered,
 }
 
-/// A queue, an allocation of device memory and one of host memory, with a model of the expected contents of
-/// both.
+/// A queue, a device buffer and a host buffer, with the expected contents of both buffers.
 ///
 /// Both memories begin with different random bytes, so that the comparison detects a copy to or from a wrong
 /// place.
@@ -64,13 +63,15 @@ impl<'a, D: Device> Scene<'a, D> {
         scene
     }
 
-    /// Returns a place in the device memory, for methods that change the scene.
+    /// Returns a place in the device memory. The place does not borrow the scene, so methods that change the
+    /// scene accept it.
     pub fn at(&self, offset: u64) -> DeviceSpan<'static> {
         // SAFETY: the scene owns the memory, and only checks use its places.
         unsafe { self.memory.at(offset).detach() }
     }
 
-    /// Returns a place in the host memory, for methods that change the scene.
+    /// Returns a place in the host memory. The place does not borrow the scene, so methods that change the
+    /// scene accept it.
     pub fn host_at(&self, offset: u64) -> HostSpan<'static> {
         // SAFETY: as above.
         unsafe { self.host.at(offset).detach() }
@@ -91,15 +92,15 @@ impl<'a, D: Device> Scene<'a, D> {
         Transfer::Internal { from, to, bytes: bytes as u64 }
     }
 
-    /// Submits copies between the scene's memories to the device, and executes them on the model. Does not
-    /// wait.
+    /// Submits copies between the scene's device memory and host memory, and applies them to the expected
+    /// contents. Does not wait.
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.submit(transfers).expect("copies within their memory");
         self.expect_copies(ticket, transfers)
     }
 
-    /// Submits copies as [`submit`](Self::submit), and requests a route.
+    /// Submits copies as [`submit`](Self::submit) does, and requests a route for them.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket =
@@ -124,7 +125,7 @@ impl<'a, D: Device> Scene<'a, D> {
         ticket
     }
 
-    /// Fills device memory, on the device and in the model. Does not wait.
+    /// Submits a fill of device memory, and applies it to the expected contents. Does not wait.
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
@@ -144,8 +145,8 @@ impl<'a, D: Device> Scene<'a, D> {
         start..start + (elements.count * elements.stride) as usize
     }
 
-    /// Searches the scene's device memory, waits, and compares the answer. The device writes the answer to
-    /// the scene's host memory at the offset `answer`.
+    /// Searches the scene's device memory, waits for the result, and compares it with the expected result.
+    /// The device writes the answer to the scene's host memory at the offset `answer`.
     #[track_caller]
     pub fn search(
         &mut self,
@@ -172,8 +173,8 @@ impl<'a, D: Device> Scene<'a, D> {
         assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
     }
 
-    /// Executes a computation on the device and in the model, and compares the answer. Waits. Returns
-    /// early if the device does not support a type of the program.
+    /// Executes a computation on the device, waits for it, and compares its answer with the answer of the
+    /// reference implementation. Returns early if the device does not support a type of the program.
     #[track_caller]
     pub fn compute(
         &mut self,
@@ -231,7 +232,8 @@ impl<'a, D: Device> Scene<'a, D> {
         Partial::list(&words(&bytes))
     }
 
-    /// Writes bytes to device memory, on the device and in the model. Uses separate host memory. Waits.
+    /// Writes bytes to device memory and to its expected contents. Waits for the copy, which uses a separate
+    /// host buffer.
     #[track_caller]
     pub fn put(&mut self, to: usize, bytes: &[u8]) {
         self.mirror.write(0, bytes);
@@ -251,26 +253,26 @@ impl<'a, D: Device> Scene<'a, D> {
         std::mem::replace(&mut self.queue, queue)
     }
 
-    /// Writes indices to host memory and to its model.
+    /// Writes indices to host memory and to its expected contents.
     pub fn write_indices(&mut self, at: usize, indices: &[u64]) {
         let bytes: Vec<u8> = indices.iter().flat_map(|i| i.to_ne_bytes()).collect();
         self.write_host(at, &bytes);
     }
 
-    /// Writes bytes to host memory and to its model. No work that reads them may be in flight.
+    /// Writes bytes to host memory and to its expected contents. No work that reads these bytes may be in
+    /// flight.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
         self.write_host_expected(at, bytes);
     }
 
-    /// Writes bytes only to the model of host memory, as the expected result of work that a check submits
-    /// itself.
+    /// Writes bytes only to the expected contents of host memory, for work that a check submits itself.
     pub fn write_host_expected(&mut self, at: usize, bytes: &[u8]) {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Submits a gather or scatter only to the device, not to the model. `places` are the offsets of the
-    /// indices and of the values in host memory.
+    /// Submits a gather or scatter to the device, without a change of the expected contents. `places` are the
+    /// offsets of the indices and of the values in host memory.
     pub fn submit_indexed(
         &self,
         by: Indexed,
@@ -287,7 +289,7 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     /// Submits a gather or scatter to the device as [`submit_indexed`](Self::submit_indexed) does, and
-    /// executes it on the model. Does not wait for the device.
+    /// applies it to the expected contents. Does not wait for the device.
     #[track_caller]
     pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
         let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
@@ -322,7 +324,8 @@ impl<'a, D: Device> Scene<'a, D> {
         }
     }
 
-    /// Waits for all work and compares every byte of both memories with the model.
+    /// Waits for all work, and compares every byte of device memory and host memory with the expected
+    /// contents.
     #[track_caller]
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();

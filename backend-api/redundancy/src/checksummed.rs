@@ -36,10 +36,11 @@ use backend_api::{
 /// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more on the host. The device has
 ///   no [direct reads](Device::direct_reads).
 /// - The device verifies the data of a read before it reports that a ticket is done: the ticket of the read,
-///   a later ticket of the queue, or a ticket of a queue that was [ordered after](Device::order_after) it.
-///   Tickets of other devices, and calls of wakers, do not verify.
+///   a later ticket of the queue, or a ticket of a queue that was [ordered after](Device::order_after) it. A
+///   poll of another device's ticket does not verify the data, and neither does the call of a waker.
 /// - If another device writes to this device's memory, by kernels or copies, it must be wrapped in a
-///   `Checksummed`, too. All wrappers of a process know each other's memory.
+///   `Checksummed`, too. All `Checksummed` devices of a process share their tables of checksums, so such a
+///   write invalidates the checksums.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -118,8 +119,8 @@ impl<D: Device + ?Sized> Checksummed<D> {
     ///
     /// # Safety
     /// Host memory that this device allocates or imports must be released by this device, not by the inner
-    /// one. The program must not treat work as over, by the rules on [races](crate#the-contract), until a
-    /// poll of this device has reported that the work is done: until then the device may read host memory
+    /// one. The program must treat work as unfinished, by the rules on [races](crate#the-contract), until a
+    /// poll of this device has reported that the work is done. Until then the device may read host memory
     /// that the work has written.
     #[must_use]
     pub unsafe fn new(inner: Arc<D>, unit_bytes: usize) -> Self {

@@ -28,8 +28,8 @@ use state::{Length, State};
 /// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
 /// long as one of them works.
 ///
-/// - **Writes** go to all devices, and are done when all devices have done them. **Reads** go to the least
-///   busy device.
+/// - **Writes** go to all devices, and are done when all devices have executed them. **Reads** go to the
+///   least busy device.
 /// - **Computations and launches that write** run on all devices if all devices compute the same bytes. This
 ///   is so for devices of one model, unless the kernel uses atomics or memory of a group, whose results
 ///   depend on the order of items. Otherwise one device runs them; the call waits, and copies the written
@@ -41,10 +41,10 @@ use state::{Length, State};
 /// - **[`rebuild`](Self::rebuild)** replaces a lost device, and **[`replace`](Self::replace)** a working
 ///   one, while the mirror is used.
 ///
-/// The devices' own queues do not order all requests: some requests change host memory that work in flight
-/// uses, or device memory that work in flight reads on only one device. The submitting thread then waits for
-/// this work. Unspecified contents (memory that was never written, targets of failed work) may differ between
-/// devices, and therefore between reads.
+/// The devices' own queues order most requests. They do not order a request that changes host memory that
+/// work in flight uses, or device memory that work in flight reads on only one device. The thread that
+/// submits such a request waits for the work in flight. Unspecified contents (memory that was never written,
+/// targets of failed work) may differ between devices, and therefore between reads.
 ///
 /// Cost: each write uses the buses of all devices, and each byte takes memory on all devices. A submission
 /// costs a lock and a search in the list of work in flight, in addition to the submission to each device. All
@@ -234,7 +234,7 @@ impl Mirrored {
         lost.map(|member| Arc::clone(&member.device))
     }
 
-    /// Returns true if a device is one of the lost ones.
+    /// Returns true if `device` belongs to the mirror and is lost.
     #[must_use]
     pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
         let is_it = |member: &Member| member.status == Status::Lost && is_same(&member.device, device);

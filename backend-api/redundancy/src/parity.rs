@@ -40,8 +40,8 @@ use worker::MemberWorker;
 /// reconstructed from the other devices. With `n` devices of equal memory, one `n`th of the memory is parity.
 ///
 /// A group makes a [`ParityMember`] of each device, which programs use instead of the device. *Parity* is the
-/// XOR of data of all members but one, and is stored on the device of that member. A member's memory is on
-/// its own device in its full length; its parity is distributed over the other devices.
+/// XOR of the data of all members except one; the device of the excepted member stores it. A member's data is
+/// on its own device. The parity of this data is distributed over the other devices.
 ///
 /// - **Reads** go to the member's own device, as if there were no group.
 /// - **Writes** of all kinds are executed by a thread of the member, in the order of submission. It reads
@@ -60,7 +60,7 @@ use worker::MemberWorker;
 ///
 /// Buffers of different members share parity. If a member releases a buffer while buffers with the same
 /// parity are in use, the memory is freed later, with those buffers, or reused by the next allocation of
-/// about the same length. A member's host memory is known only to the member's device.
+/// about the same length. Only the member's own device can copy from and to the member's host memory.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -162,7 +162,7 @@ pub enum Action<'a> {
 pub struct Compute<'a> {
     /// The program.
     pub program: &'a Program,
-    /// Elements that the program reads fields of: 1 to [`Compute::SOURCES_MAX`] sources, all with the same
+    /// Elements whose fields the program reads: 1 to [`Compute::SOURCES_MAX`] sources, all with the same
     /// number of elements. A written source must not overlap with another source, unless both have the same
     /// start and stride.
     pub sources: &'a [Elements<'a>],

@@ -2,7 +2,7 @@
 
 use super::Type;
 
-/// A number that a value of an expression can be, with the [arithmetic](super) of expressions.
+/// A type of number that expressions can use, with the [arithmetic](super) of expressions.
 ///
 /// ```
 /// use backend_api::expr::Number;

@@ -29,8 +29,9 @@ use crate::kernel::{Builtin, Function, Op, Reg};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Specialization {
-    /// [Operations](super::Program::ops) of the program, in which literals that are parameters have the bits
-    /// 0, and unneeded operations give the index.
+    /// [Operations](super::Program::ops) of the program, normalised so that requests with equal kernels are
+    /// equal. A literal that is a kernel parameter has the bits 0. An operation that the task does not need
+    /// is replaced by a read of the element's index.
     pub ops: Vec<Op>,
     /// Type of each value.
     pub types: Vec<Type>,

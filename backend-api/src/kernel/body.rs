@@ -578,8 +578,9 @@ impl Op {
         each_read!(self, visit);
     }
 
-    /// Calls `visit` for each register of the operation itself, to replace it: first the read ones, with
-    /// `false`, then the written one, with `true`.
+    /// Calls `visit` with each register of the operation itself, which `visit` may replace: first with each
+    /// read register and `false`, then with the written register and `true`. Does not visit nested
+    /// operations.
     ///
     /// ```
     /// use backend_api::kernel::{Op, Reg};

@@ -79,7 +79,7 @@ impl Needs {
         private_heap: true,
     };
 
-    /// Checks that a device has all needed capabilities; `can` are those of the device.
+    /// Checks that a device has all needed capabilities. `can` lists the capabilities of the device.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported), which names the first missing capability.

@@ -92,8 +92,9 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostItems<'a> {
-    /// Selects some items of a launch, for a device. The list has for each view: the start of its pages, the
-    /// number of elements of a page, the size of an element in bytes, and the number of elements.
+    /// Creates the argument of a native kernel: the range `items` of a launch. For backends. `views` has for
+    /// each view: the start of each run of pages, the number of elements of a page, the size of an element in
+    /// bytes, and the number of elements.
     ///
     /// # Safety
     /// The elements of each view are in the memory that [`View`](super::View) describes. If the kernel

@@ -70,7 +70,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Places of the view: the start of each run of pages, or of the contiguous elements.
+    /// Returns the start of each run of pages, or the start of the elements if they are contiguous.
     #[must_use]
     pub const fn bases(&self) -> &[DeviceSpan<'a>] {
         match self {
@@ -171,8 +171,8 @@ pub struct Launch<'a> {
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
-    /// Views, one for each view of the kernel. A written view has at least one tile for each item, and
-    /// overlaps neither with itself nor with another view.
+    /// Views, one for each view of the kernel. A written view has at least one [tile](super::Access) for each
+    /// item. It overlaps neither with itself nor with another view.
     pub views: &'a [View<'a>],
     /// Parameters, one for each parameter of the kernel: its bits, in the form of [`Type`](super::Type). The
     /// call copies them before it returns.

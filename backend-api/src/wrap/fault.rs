@@ -7,8 +7,8 @@ use super::random::SplitMix64;
 /// Defines the enum of operations and their names.
 macro_rules! operations {
     ($($Operation:ident $name:literal $of:literal,)*) => {
-        /// A method of [`Device`](crate::Device) or a kind of [`Request`](crate::Request) whose calls fault
-        /// injection can make fail.
+        /// An operation that can fail by fault injection: a method of [`Device`](crate::Device), or a kind of
+        /// [`Request`](crate::Request).
         ///
         /// ```
         /// use backend_api::wrap::Operation;
@@ -77,7 +77,7 @@ impl Operation {
 }
 
 /// A rule of fault injection: it selects the calls that fail, and the kind of their error. Without further
-/// conditions, it refuses every call of its operation.
+/// conditions, every call of its operation fails.
 ///
 /// A rule with [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for
 /// `Faulty` of `vmarray-conformance`, and for devices that inject faults themselves, such as a simulation.
@@ -241,7 +241,7 @@ impl FaultPlan {
         self.faults.clear();
     }
 
-    /// Number of calls that failed because of a rule.
+    /// Returns the number of calls that failed because of a rule.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.struck

@@ -19,8 +19,8 @@ use backend_api::wrap::{Fault, FaultPlan, Operation};
 /// can also behave as a lost device.
 ///
 /// - A call that fails has no effect. A failure that is [reported later](Fault::reported_later) fails only
-///   the ticket of the call. In this case the device executes the first half of a batch of copies, and
-///   nothing of other work. It does not check the arguments of the other half.
+///   the ticket of the call. In this case the device executes the first half of a batch of copies, and does
+///   not check the arguments of the second half. It does not execute other kinds of work at all.
 /// - A lost device fails every call at once, and fails its pending tickets with [`ErrorKind::Lost`]. The
 ///   program can still release memory. Work in flight continues in the inner device, so a release still waits
 ///   for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device has
@@ -97,7 +97,7 @@ impl Wake for Once {
 }
 
 impl<D: Device> Faulty<D> {
-    /// Wraps a device, without rules.
+    /// Wraps a device. Without rules, no call fails.
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
@@ -109,7 +109,7 @@ impl<D: Device> Faulty<D> {
         &self.inner
     }
 
-    /// Adds a rule.
+    /// Adds a rule of fault injection: calls that match it fail from now on.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().plan.add(fault);
     }
@@ -119,7 +119,8 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.clear();
     }
 
-    /// Number of calls that failed because of a rule. Calls after the loss of the device do not count.
+    /// Returns the number of calls that failed because of a rule. Calls after the loss of the device do not
+    /// count.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().plan.struck()
