@@ -67,13 +67,13 @@ impl Event {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Records the event behind all earlier work of the stream.
+    /// Records the event after all earlier work of the stream.
     pub fn record(&self, stream: &Stream) -> Outcome {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.event_record)(self.handle, stream.handle) })
     }
 
-    /// Returns true if the event was reached.
+    /// Returns true if all work before the event is done.
     pub fn query(&self) -> Outcome<bool> {
         // SAFETY: the handle is alive, here and below.
         match check(unsafe { (self.context.driver.table.event_query)(self.handle) }) {
@@ -83,7 +83,7 @@ impl Event {
         }
     }
 
-    /// Blocks until the event is reached.
+    /// Blocks until all work before the event is done.
     pub fn synchronize(&self) -> Outcome {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.event_synchronize)(self.handle) })
@@ -108,13 +108,14 @@ impl Stream {
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
-    /// Makes later work of the stream wait for an event. The event may be destroyed before it is reached.
+    /// Makes later work of the stream wait for an event. The caller may destroy the event before it is
+    /// reached.
     pub fn wait_for(&self, event: &Event) -> Outcome {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
     }
 
-    /// Copies `bytes` bytes from the host.
+    /// Copies `bytes` bytes from the host to the GPU.
     ///
     /// # Safety
     /// Both ranges must be allocated until the work is done.
@@ -124,7 +125,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_htod_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies to the host.
+    /// Copies `bytes` bytes from the GPU to the host.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -134,7 +135,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_dtoh_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies within the GPU.
+    /// Copies `bytes` bytes within the GPU.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -194,8 +195,8 @@ impl Stream {
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
-    /// Starts a kernel with `threads` threads a block, at most its declared number. Each block has
-    /// `shared_bytes` bytes of shared memory in addition to its declarations.
+    /// Starts a kernel with `threads` threads in each block, at most the number that the kernel declares.
+    /// Each block has `shared_bytes` bytes of dynamic shared memory.
     ///
     /// # Safety
     /// The requirements of [`launch`](Self::launch).
@@ -215,14 +216,14 @@ impl Stream {
         })
     }
 
-    /// The driver's handle, for calls that have no method here.
+    /// Returns the driver's handle of the stream, for driver calls that this type does not wrap.
     pub fn raw(&self) -> StreamHandle {
         self.handle
     }
 }
 
 impl Module {
-    /// Loads a module from PTX text, which the driver translates; the text ends with a NUL.
+    /// Loads a module from PTX text, which the driver compiles. The text must end with a NUL character.
     pub fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
         assert!(text.ends_with('\0'), "the text must end with a NUL");
         let mut handle = ModuleHandle::NULL;
@@ -248,7 +249,7 @@ impl Module {
         Ok(functions)
     }
 
-    /// Returns an attribute of `function`, which is of this module.
+    /// Returns an attribute of `function`, a function of this module.
     pub fn attribute(&self, function: Function, which: Attribute) -> Outcome<u32> {
         let mut value = 0;
         let ask = self.context.driver.table.function_get_attribute;
@@ -257,8 +258,8 @@ impl Module {
         Ok(value.unsigned_abs())
     }
 
-    /// Allows each block of `function`, which is of this module, `bytes` bytes of shared memory in
-    /// addition to its declarations.
+    /// Allows launches of `function`, a function of this module, to request up to `bytes` bytes of dynamic
+    /// shared memory for each block.
     pub fn allow_shared(&self, function: Function, bytes: u32) -> Outcome {
         let (set, most) = (self.context.driver.table.function_set_attribute, c_int::try_from(bytes));
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_int;
@@ -266,7 +267,7 @@ impl Module {
         check(unsafe { set(function, which, most.unwrap_or(c_int::MAX)) })
     }
 
-    /// Returns the number of blocks of `function`, which is of this module, that a multiprocessor runs at
+    /// Returns the number of blocks of `function`, a function of this module, that a multiprocessor runs at
     /// once.
     pub fn occupancy(&self, function: Function, threads: u32) -> u32 {
         let mut blocks = 0;

@@ -50,9 +50,9 @@ impl Aim {
         }
     }
 
-    /// Maximum length of a chunk, the part of GPU memory that a block processes at once, in bytes. Chunks are
-    /// longer if there would be too many. On an H200, the counting kernel is as fast with 64 KiB as with 512,
-    /// within 1 %.
+    /// Returns the maximum length in bytes of a chunk: the part of GPU memory that a block processes at once.
+    /// If this length would result in too many chunks, chunks are longer. On an H200, the counting kernel is
+    /// as fast with 64 KiB as with 512, within 1 %.
     pub fn chunk_bytes_max(self) -> u64 {
         match self {
             Self::Count => 512 << 10,

@@ -111,9 +111,9 @@ impl Text {
         }
     }
 
-    /// Writes an [operation on values](Op::is_value) whose result goes to the register `to`. `of` gives the
-    /// type of a register of the representation, and `name` its register in PTX. Returns false for any other
-    /// operation.
+    /// Writes an [operation on values](Op::is_value) whose result goes to the register `to`. For a register
+    /// of the kernel's body, `of` returns the type, and `name` the name of its PTX register. Returns false
+    /// for any other operation.
     pub fn value(
         &mut self,
         op: &Op,
@@ -166,7 +166,8 @@ impl Text {
         }
     }
 
-    /// Returns the register of a value as an argument of a function call; a bool is converted to a word.
+    /// Returns the register that holds a value as an argument of a function call. Converts a bool to a 32-bit
+    /// word first.
     pub fn given_on(&mut self, of: Type, name: &str) -> String {
         if of != Type::Bool {
             return name.to_owned();

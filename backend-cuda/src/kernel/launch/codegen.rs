@@ -51,15 +51,15 @@ pub(crate) struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewShape {
     pub stride: u64,
-    /// Greatest common divisor of the addresses of all elements, at most 8.
+    /// Alignment of all elements in bytes: the greatest common divisor of their addresses, at most 8.
     pub align: u64,
     /// Page length of the view if its pages are in several buffers; else 1.
     pub page_len: u64,
     pub bases: usize,
     /// True if all accesses at positions known before the launch are in bounds.
     pub is_inside: bool,
-    /// If a thread processes several items at once: divisor of the address of the first item's element, at
-    /// most 16.
+    /// Alignment in bytes, at most 16, of the element of a thread's first item, if a thread processes several
+    /// items at once.
     pub ahead: u64,
 }
 
