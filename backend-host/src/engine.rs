@@ -79,7 +79,7 @@ impl<M: Storage> Engine<M> {
         Ok(())
     }
 
-    /// Adds the device to an error.
+    /// Adds the device's name to an error.
     pub fn named<T>(&self, result: Result<T>) -> Result<T> {
         self.registry.named(result)
     }

@@ -101,7 +101,8 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Allocates the lowest of `pages` pages that no buffer has, for a buffer of `bytes` bytes.
+    /// Allocates consecutive pages for a buffer of `bytes` bytes: the lowest ones that no other buffer has.
+    /// The device has `pages` pages.
     pub fn take(
         claims: &Arc<Mutex<ExtentAllocator>>,
         pages: u64,

@@ -35,10 +35,10 @@ const TIERED_THREADS_LEAST: usize = 16;
 ///
 /// # Contents do not persist
 ///
-/// As on every device, the contents of an array end with the array. A file with a name remains after its
-/// device is dropped, until the user removes it. But the file does not record the array's length, nor the
-/// pages that were written. So no device can open it again, and [`create`](Self::create) refuses its path
-/// with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). For persistent arrays use
+/// As on other devices, the contents of an array are lost when the array is dropped. A file with a name
+/// remains after its device is dropped, until the user removes it. But the file does not record the array's
+/// length, nor the pages that were written. So no device can open it again, and [`create`](Self::create)
+/// refuses its path with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). For persistent arrays use
 /// [`StoreDevice`](crate::StoreDevice). To work in place on an existing file, use a source over its memory
 /// map (`Source` of `vmarray`, feature `memmap2`).
 ///

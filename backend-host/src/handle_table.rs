@@ -86,7 +86,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.pinning.wiping()
     }
 
-    /// Adds the device to an error.
+    /// Adds the device's name to an error.
     pub fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.on(&self.info))
     }

@@ -120,7 +120,8 @@ impl HostDeviceBuilder {
     }
 }
 
-/// Devices of this backend: the RAM of the machine, or none if the system does not report its size.
+/// Returns the devices of this backend: the RAM of the machine as one device, or no device if the system does
+/// not report the size of the RAM.
 ///
 /// ```
 /// for info in backend_host::devices() {

@@ -69,12 +69,13 @@ impl<M: Storage, Q, S> Peers<M, Q, S> {
 }
 
 impl<M: Storage, Q, S> Members<'_, M, Q, S> {
-    /// Iterates over the names and the state of each device.
+    /// Iterates over the handle table and the state of each device.
     pub fn iter(&self) -> impl Iterator<Item = (&HandleTable<M, Q>, &Arc<S>)> {
         self.all.iter().map(|(registry, state)| (&**registry, state))
     }
 
-    /// Locks the memory of all devices, in the order of the list, which is equal for all threads.
+    /// Locks the memory tables of all devices, in the order of the list. All threads lock in this order, so
+    /// they cannot deadlock.
     pub fn memory(&self) -> Vec<Locked<'_, M, Q>> {
         self.iter().map(|(registry, _)| (registry, registry.memory())).collect()
     }

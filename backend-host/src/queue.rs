@@ -188,7 +188,8 @@ impl<J: Job> Lane<J> {
         }
     }
 
-    /// Blocks until all work up to `value` is done, and does the work if no other thread does.
+    /// Blocks until all work up to `value` is done. The calling thread executes work that no other thread has
+    /// begun.
     pub fn wait(self: &Arc<Self>, value: u64) -> Result<()> {
         while self.timeline.poll(value)? == Progress::Pending {
             let (mut lane, mut wanted) = (Arc::clone(self), value);

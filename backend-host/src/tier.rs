@@ -26,8 +26,8 @@ const REMEMBERED_SHARE: u32 = 2;
 /// Misses within 1/64 of the number of slots count as one use of a page that is read in parts.
 const APART_SHARE: u32 = 64;
 
-/// A cache of a file's pages in the memory of GPUs: repeated reads are as fast as the bus instead of the
-/// drive.
+/// A cache of a file's pages in the memory of GPUs. The bus to the GPU limits the speed of repeated reads,
+/// instead of the drive.
 ///
 /// A tier can use any device: GPUs of all backends, host RAM, simulated devices. A
 /// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier) takes a
@@ -129,8 +129,8 @@ impl Tier {
     /// Sets the length of cached pages in bytes; the page length of the array is best. The default is 64 KiB,
     /// or the page length of a store; store pages below 4 KiB are combined.
     ///
-    /// For a store, the length is rounded up to a multiple of the store's page length. Cached pages count
-    /// from the start of each buffer.
+    /// For a store, the length is rounded up to a multiple of the store's page length. Cached pages are
+    /// aligned to the start of each buffer.
     #[must_use]
     pub fn page_bytes(self, bytes: usize) -> Self {
         Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }

@@ -45,7 +45,7 @@ pub(crate) struct LaunchJob<M> {
     bytes: u64,
 }
 
-/// A view with resolved names.
+/// A view of a launch, with references to its memory.
 #[derive(Debug)]
 pub(crate) struct Placed<M> {
     /// For each channel of the view: the start of its pages, and the number of bytes that may be written

@@ -39,7 +39,7 @@ pub(super) struct Marked {
     allow(dead_code, reason = "only comparisons in vector registers mark")
 )]
 impl Marked {
-    /// Starts a set at element `first`, with reserved memory.
+    /// Clears the set, and reserves memory for the bits of `count` elements from element `first` on.
     pub fn start(&mut self, operation: &'static str, first: u64, count: u64) -> Result<()> {
         let words = count.div_ceil(64) as usize;
         self.clear();

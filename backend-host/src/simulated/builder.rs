@@ -182,8 +182,8 @@ impl SimulatedDeviceBuilder {
     /// Several calls add several rules.
     ///
     /// After a failed submission a part of its work is done, and some of the rest of its target has garbage.
-    /// That is so if the device refuses the submission, if it fails at its end
-    /// ([`reported_later`](Fault::reported_later)), or if the device is lost.
+    /// This holds for each kind of failure: the device refuses the submission, the submission fails at its
+    /// end ([`reported_later`](Fault::reported_later)), or the device is lost.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.settings.plan.add(fault);
         self

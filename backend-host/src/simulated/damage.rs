@@ -75,7 +75,7 @@ impl Chance {
         }
     }
 
-    /// Writes garbage to the targets of copies within or between devices.
+    /// Writes garbage to the targets of copies within or between devices, as a broken link does.
     pub fn falsify(&mut self, work: &Work<Ram>) {
         let Work::Copies(copies) = work else { return };
         for copy in copies.as_slice() {

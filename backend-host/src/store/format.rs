@@ -173,7 +173,7 @@ pub(super) struct Superblock {
     pub epoch: u64,
     /// The commit that wrote the map.
     pub commit: CommitId,
-    /// The closing mark, while no writer has the store open.
+    /// Mark of a closed store. `None` while a writer has the store open, and after a crash of the writer.
     pub closing: Option<Closing>,
     pub note: CommitMetadata,
     /// True if pages have checksums.

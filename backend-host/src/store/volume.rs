@@ -77,7 +77,7 @@ pub(crate) struct Volume {
     note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
     /// A thread that changes several pages, or one page in several steps, holds the shared lock. A commit
-    /// takes the exclusive lock at the moment that it stores.
+    /// holds the exclusive lock while it collects the changes.
     pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
     commit: Mutex<Commit>,

@@ -288,7 +288,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns true if the bytes match the checksum of the copy to the slot.
+    /// Returns true if the bytes match the checksum that was stored when the page was copied to the slot.
     pub fn is_sound(&self, bytes: &[u8]) -> bool {
         self.card.slots[self.at as usize].sum.load(Ordering::Relaxed) == checksum(bytes)
     }
@@ -320,7 +320,7 @@ impl<'a> Taken<'a> {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Hands the slot over to the page in the table.
+    /// Leaves the slot to its page. Without this call, the drop of the value releases the slot.
     pub fn settle(mut self) {
         self.is_settled = true;
     }

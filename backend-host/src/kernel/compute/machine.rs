@@ -53,8 +53,8 @@ impl<'a, M: Storage> Plan<'a, M> {
         Self { compute, sources, needed, alias, lanes_max, limits, late, bytes_each }
     }
 
-    /// Converts the result of all parts to the outcome of the computation: after a call has exceeded its
-    /// limit, parts end with arbitrary errors.
+    /// Returns the outcome of the computation, given the result of its parts. If a function call has exceeded
+    /// its time limit, the outcome is the error about this call: after it, parts end with arbitrary errors.
     pub fn outcome(&self, result: Result<()>) -> Result<()> {
         result.map_err(|error| self.late.lock().take().unwrap_or(error))
     }

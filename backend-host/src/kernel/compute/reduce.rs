@@ -319,7 +319,8 @@ impl Extremes {
         wide!(extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)));
     }
 
-    /// Merges `ends`, the least and the greatest of `count` numbers. `place` finds the index of a value.
+    /// Updates the extremes with `ends`, the least and the greatest of `count` numbers. `place` returns the
+    /// index of a value.
     #[inline(always)]
     pub fn take<T: Number>(
         &mut self,

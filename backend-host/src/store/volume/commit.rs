@@ -37,7 +37,7 @@ pub(super) struct Commit {
     pub noted: CommitMetadata,
     /// Changes of the next commit: each page once, in order.
     pub changes: Vec<Change>,
-    /// Number of pages and note at the moment at which `changes` were collected.
+    /// Number of pages, and note, when `changes` were collected.
     pub moment: (u64, CommitMetadata),
     /// Places that the next commit frees.
     pub left: Vec<Range<u64>>,

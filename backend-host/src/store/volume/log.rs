@@ -45,8 +45,8 @@ impl LogReader<'_> {
         Ok(decoded.map(|(record, checksum)| (record, bytes as u64, checksum)))
     }
 
-    /// Returns an error if the log continues behind its supposed end, at which record `next` is missing or
-    /// damaged: the head of a later record proves that `next` was stored once.
+    /// Returns an error if the log contains a record with a higher number than `next` after its supposed end.
+    /// Such a record proves that record `next` was stored, and is now damaged.
     pub fn expect_end(&self, end: u64, next: u64) -> Result<()> {
         for piece in (end..self.bytes).step_by(SEARCH_BYTES as usize) {
             let mut bytes: Vec<u8> = zeroes("open", SEARCH_BYTES.min(self.bytes - piece))?;
