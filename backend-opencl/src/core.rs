@@ -164,8 +164,8 @@ impl Core {
         }
     }
 
-    /// Converts a driver's status code to an error, and finds out if the device is lost. Blocks for a moment
-    /// if the code is ambiguous.
+    /// Converts a driver's status code to an error, and declares the device lost if necessary. Blocks for a
+    /// moment if the code is ambiguous.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
         let gone = match error::severity(status) {
@@ -215,10 +215,10 @@ impl Core {
         keep_for_good(memory);
     }
 
-    /// Blocks until the driver has made all of its callbacks, and the completion thread holds no part of the
-    /// device, so that the calling thread releases the context. If a waker drops the device in the completion
-    /// thread, the call does not block there, and the last waker releases the context. The call does not wait
-    /// for wakers.
+    /// Blocks until the driver has made all of its callbacks, and the completion thread holds no reference to
+    /// the device. Then the calling thread can release the context. Does not wait for wakers. If a waker in
+    /// the completion thread drops the device, the call returns at once, and the last waker releases the
+    /// context.
     pub fn await_callbacks(&self) {
         if self.completion_thread.is_this_thread() {
             return;

@@ -290,8 +290,8 @@ impl HostPiece {
         }
     }
 
-    /// Call this before enqueueing a copy from this memory. If it is pageable, blocks while earlier work that
-    /// writes to it is in flight; runs no waker.
+    /// Blocks while earlier work writes to this range, if the memory is pageable. Call it before a copy from
+    /// the range is enqueued. Runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.await_writes_in(at..at + bytes);

@@ -174,13 +174,13 @@ impl Kernels {
         self.groups_up_to(items.div_ceil(self.group as u64))
     }
 
-    /// Returns the number of groups to launch if `enough` groups have work. Kernels of more than one group
-    /// work with any number.
+    /// Returns the number of work-groups to launch for a kernel that has work for `enough` groups. Kernels of
+    /// more than one group accept any number of groups.
     ///
-    /// On a processor the result is always the same number. PoCL up to 5.0 loads a kernel's code for a width
-    /// of the whole launch, but releases it only by name and size of the groups. Concurrent launches of
-    /// different widths make its counts wrong. It then ends the process (`pocl_release_dlhandle_cache`) or
-    /// unloads code that still runs.
+    /// On a CPU the result is always the same number. PoCL up to 5.0 loads a kernel's code for a global size,
+    /// but releases it only by the kernel's name and the size of the groups. Concurrent launches of different
+    /// global sizes make its reference counts wrong. PoCL then ends the process
+    /// (`pocl_release_dlhandle_cache`) or unloads code that still runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {
         if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
     }

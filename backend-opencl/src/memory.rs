@@ -141,8 +141,8 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, bytes)
     }
 
-    /// Allocates extensible memory: OpenCL cannot reserve addresses, so it consists of pieces of one
-    /// length, each allocated as a whole.
+    /// Allocates memory that can grow to `most` bytes. OpenCL cannot reserve addresses, so the memory
+    /// consists of separate allocations (pieces) of equal length.
     pub fn extensible(core: &Arc<Core>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
         check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
         if most == u64::MAX {

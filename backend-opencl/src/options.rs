@@ -55,8 +55,8 @@ pub enum KernelCache {
 #[non_exhaustive]
 pub struct Options {
     /// Maximum of allocated device memory at any time, in bytes. `None` is all memory of the device, less
-    /// head-room. Drivers rarely refuse: many spill to host memory instead, PoCL never refuses; so the
-    /// backend keeps the account itself.
+    /// head-room. The backend counts the allocated bytes itself, because drivers rarely refuse an allocation:
+    /// many spill to host memory instead, and PoCL never refuses one.
     pub budget_bytes: Option<u64>,
     /// Lowers the largest single allocation below the driver's value, in bytes; at least 4096. For tests
     /// of memory that consists of several pieces, and for drivers that report too much.

@@ -393,11 +393,12 @@ impl<'q> Submission<'q> {
         cleared.map(|()| memory)
     }
 
-    /// Returns the address of 16 bytes in host memory, reserved until the submission is done, to which a
-    /// kernel writes its result. `judge` then receives these bytes.
+    /// Reserves 16 bytes of host memory until the submission is done, and returns their address. The caller
+    /// submits a kernel or a copy that writes a result there. When the submission is done, `judge` receives
+    /// the 16 bytes, and may return an error for the ticket.
     ///
     /// # Errors
-    /// As for pinned memory.
+    /// The errors of an allocation of host memory.
     pub fn verdict(
         &mut self,
         judge: impl Fn([u32; 4]) -> Option<Error> + Send + Sync + 'static,

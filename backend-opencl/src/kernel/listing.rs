@@ -100,8 +100,9 @@ impl Listing {
         ]
     }
 
-    /// Computes the prefix sums of the counts, calls `launch` to list the matches of a range of numbers, and
-    /// copies the answer to the host. The caller has checked that the host memory has room for the answer.
+    /// Computes the prefix sums of the counts, calls `launch` to list the matches whose numbers are in a
+    /// given range, and copies the answer to the host. The caller has checked that the host memory has room
+    /// for the answer.
     pub fn answer<'q>(
         self,
         submission: &mut Submission<'q>,

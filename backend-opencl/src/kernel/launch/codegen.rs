@@ -34,8 +34,8 @@ pub(super) struct Shape {
     pub has_budget: bool,
     /// True if loops read a clock. A work-item then runs one item or one whole group.
     pub has_time_limit: bool,
-    /// True if the device has atomic comparisons, minima, maxima and bit operations of 64 bits; else they use
-    /// compare-and-swap.
+    /// True if the device has 64-bit atomic minimum, maximum and bit operations; else the kernel emulates
+    /// them by compare-and-swap.
     pub has_wide_atomics: bool,
     /// True if one work-item runs all items of a group.
     pub is_split: bool,
@@ -45,7 +45,7 @@ pub(super) struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewShape {
     pub stride: u64,
-    /// Greatest common divisor of the offsets of all elements, at most 8.
+    /// Alignment of all elements in bytes: the greatest common divisor of their offsets, at most 8.
     pub align: u64,
     pub page_len: u64,
     /// For each base of the view, the number of buffers with accessed elements, and log2 of their length in
