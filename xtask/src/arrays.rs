@@ -11,7 +11,7 @@ const ROUNDS_MIN: u64 = 6;
 /// Checks arrays under load, on host RAM, a file, simulated devices and all other devices of the machine.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
-    /// Devices to use instead, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
+    /// Uses these devices instead. A list of: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
     /// The number of element operations, in all.
@@ -29,8 +29,8 @@ pub struct SoakArgs {
     /// A folder for the files of file devices. Default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Runs only rounds in which devices are lost and rebuilt, with arrays with mirrors or parity over
-    /// host RAM and simulations.
+    /// Runs only rounds in which devices are lost and rebuilt. The arrays use mirrors or parity over host RAM
+    /// and simulated devices.
     #[arg(long)]
     pub losses: bool,
     /// A file that stores the progress: a later call with the same options and sources continues there.
@@ -124,8 +124,8 @@ pub fn demo(command: &str, args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the same command in an optimised build of xtask with the feature `feature`, and with further
-/// arguments.
+/// Builds xtask with optimisation and the feature `feature`, and runs the same command in it, with the
+/// further arguments `more`.
 #[cfg(not(feature = "array"))]
 pub fn again(feature: &str, more: &[&str]) -> anyhow::Result<()> {
     let sh = crate::project::shell()?;

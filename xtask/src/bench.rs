@@ -103,7 +103,7 @@ pub struct Args {
     arguments: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask bench`.
 pub fn run(args: Args) -> Result<()> {
     if !args.workloads && !args.tuning && args.only.is_empty() {
         if has_sources() {

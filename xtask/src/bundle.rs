@@ -10,7 +10,8 @@ use xshell::cmd;
 /// The folder of the bundle.
 const FOLDER: &str = "dist/bundle";
 
-/// Builds stripped binaries of the profile `bundle`, and `run.sh`, which runs them and stores their logs.
+/// Builds stripped binaries with the cargo profile `bundle`, and the script `run.sh`, which runs them and
+/// stores their logs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Leaves out the benchmarks, which take longest to build.
@@ -21,7 +22,7 @@ pub struct Args {
     package: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask bundle`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let root = project::root();

@@ -11,7 +11,7 @@ use xshell::{Shell, cmd};
 /// Commands that build in folders of their own, so that they can run next to the last steps; longest first.
 const SIDE: [(&str, &[&str]); 2] = [("python", &["python", "--sample"]), ("hits", &["hits"])];
 
-/// A check as a step.
+/// A function that runs one check. It returns an error if the check fails.
 type Check = fn(&Shell) -> Result<Outcome>;
 
 /// Checks that run only if the change touches one of their paths.
@@ -39,7 +39,7 @@ const BY_PATH: [(&str, &[&str], Check); 6] = [
 /// The time span of the change: commits since then. `VMARRAY_CI_BASE` names a commit instead.
 const CHANGE_SINCE: &str = "24 hours ago";
 
-/// Runs the command. Quick checks come first, then tests; a failed one does not stop the others.
+/// Runs `cargo xtask ci`: quick checks first, then tests. A failed check does not stop the other checks.
 pub fn run() -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();

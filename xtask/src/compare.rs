@@ -25,7 +25,7 @@ pub struct Ratios {
     pub old_to_old: Vec<f64>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask compare`.
 pub fn run(args: CompareArgs) -> Result<()> {
     let quick = ["--quick".to_string()];
     let options = if args.options.is_empty() { &quick[..] } else { &args.options };

@@ -82,7 +82,7 @@ pub struct Args {
     sample: bool,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask cross`.
 pub fn run(args: Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     if args.sample {

@@ -25,7 +25,7 @@ pub struct Args {
     resume: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask damage`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let _cases = sh.push_env("VMARRAY_DAMAGE_CASES", args.cases.to_string());

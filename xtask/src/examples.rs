@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// Runs the check for examples as a step. The error lists the public items without an example, one in each
-/// line.
+/// Checks that each public item has an example in its documentation. The error lists the public items without
+/// an example, one in each line.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     let _rustdoc = with_unstable_options(sh, &metadata.target_directory)?;

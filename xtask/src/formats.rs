@@ -34,7 +34,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask formats`.
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("formats", || check(&sh, args.seed, args.count));
@@ -42,13 +42,13 @@ pub fn run(args: &Args) -> Result<()> {
     steps.finish()
 }
 
-/// Runs a sample as a step.
+/// Runs a sample of `cargo xtask formats`: few files, and no servers.
 pub fn sample(sh: &Shell) -> Result<Outcome> {
     check(sh, 1, SAMPLE)
 }
 
-/// Runs a sample of stores on servers as a step. It uses moto alone, since the other server takes a minute to
-/// build.
+/// Runs a sample of the tests of stores on servers. It uses only the server moto, because the other server
+/// takes a minute to build.
 pub fn servers_sample(sh: &Shell) -> Result<Outcome> {
     servers(sh, 1, false)
 }

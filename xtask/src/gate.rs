@@ -157,7 +157,7 @@ fn means(rows: &[&[f64]]) -> Vec<f64> {
     (0..pairs).map(|pair| mean(pair).exp()).collect()
 }
 
-/// Runs the command.
+/// Runs `cargo xtask gate`.
 pub fn run(args: &GateArgs) -> Result<()> {
     let options = ["--quick", "--alone"].map(String::from);
     let of = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_string()).collect() };

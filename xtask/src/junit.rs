@@ -17,7 +17,7 @@ impl Counts {
         self.failed += other.failed;
     }
 
-    /// Reads the first element of a JUnit file.
+    /// Reads the counts from the first element of a JUnit report.
     pub fn read(file: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(file).with_context(|| format!("no report at {}", file.display()))?;

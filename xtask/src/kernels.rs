@@ -17,7 +17,7 @@ const SOURCE: usize = 100;
 /// The number of kernels in continuous integration.
 const SAMPLE: usize = 40;
 
-/// Runs random kernels in their host form and by the interpreter, and compares.
+/// Runs random kernels as native code and in the interpreter, and compares the results.
 #[derive(clap::Args)]
 pub struct Args {
     /// The number of kernels.
@@ -28,13 +28,13 @@ pub struct Args {
     seed: u64,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask kernels`.
 pub fn run(args: &Args) -> Result<()> {
     compare(&project::shell()?, args.seed, args.count)?.print();
     Ok(())
 }
 
-/// Runs a sample as a step.
+/// Runs a sample of `cargo xtask kernels`, with few kernels.
 pub fn sample(sh: &Shell) -> Result<Outcome> {
     compare(sh, 1, SAMPLE)
 }

@@ -116,7 +116,7 @@ impl Shape {
     }
 }
 
-/// Runs the command.
+/// Runs `cargo xtask kills`.
 pub fn run(args: KillsArgs) -> Result<()> {
     if let Some(victim) = Victim::of_env() {
         return victim.be_killed();

@@ -101,7 +101,7 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Changes the engine's code in small ways and checks whether its tests notice.
     Mutants(mutants::Args),
-    /// Runs random kernels in their host form and by the interpreter, and compares.
+    /// Runs random kernels as native code and in the interpreter, and compares the results.
     Kernels(kernels::Args),
     /// Reads and writes random files of vmarray-formats with NumPy, zarr-python and xarray, and stores on
     /// two servers that speak S3. Installs the Python packages to the target folder.
@@ -136,7 +136,7 @@ fn alone(check: fn(&Shell) -> Result<Outcome>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a check, or a sample of it, as a step.
+/// Runs a check, or a sample of it, and prints its result and its time.
 fn step(name: &'static str, args: SampleArgs, check: fn(&Shell, bool) -> Result<Outcome>) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run(name, || check(&sh, args.sample));

@@ -54,7 +54,7 @@ const PARTS: [Part; 5] = [
     },
 ];
 
-/// Runs the tests as a step; skips it if Miri is missing and cannot be installed.
+/// Runs the tests in Miri; skips them if Miri is missing and cannot be installed.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     if let Err(reason) = tools::miri(sh) {
         return Ok(Outcome::Skipped(reason.to_string()));

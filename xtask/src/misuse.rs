@@ -16,7 +16,8 @@ const PROGRAMS: [(&str, &str, &str); 2] = [
     ("vmarray-kernel", "vmarray_kernel", "vmarray/kernel/tests/misuse"),
 ];
 
-/// Runs the check as a step. The error lists the lines with other messages.
+/// Checks the compiler's messages about programs that must not compile. The error lists the lines whose
+/// message differs from the expected one.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let (mut lines, mut faults) = (0, Vec::new());
     for (package, name, programs) in PROGRAMS {
@@ -44,7 +45,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{lines} lines")))
 }
 
-/// Returns the library's file, from the output of `cargo check`.
+/// Returns the path of the compiled library `name`, from the JSON output `checked` of `cargo check`.
 pub fn library(checked: &str, name: &str) -> Option<String> {
     let mut messages = checked.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let made = messages.rfind(|message| message["target"]["name"] == name)?;

@@ -112,7 +112,8 @@ const AREAS: [Area; 7] = [
     },
 ];
 
-/// Tests mutants of the code. 300 mutants take an hour on two cores.
+/// Changes the code in small ways (mutants), and checks that tests detect the changes. 300 mutants take an
+/// hour on two cores.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of mutants.
@@ -179,7 +180,7 @@ struct Survivor {
     why: String,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask mutants`.
 pub fn run(mut args: Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     if args.sample {

@@ -6,7 +6,7 @@ use cargo_metadata::{Metadata, MetadataCommand, Package};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
-/// The folder of the workspace's `Cargo.toml`.
+/// Returns the folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
     // At run time cargo sets the variable, so that a moved checkout still works; otherwise the value of
     // the build is used.
@@ -33,22 +33,22 @@ pub fn members() -> Result<Metadata> {
     Ok(metadata().no_deps().exec()?)
 }
 
-/// Returns the commit of the checkout; `None` without a checkout. Changed files are marked.
+/// Returns the commit of the checkout, with a mark if files have changed since; `None` without a checkout.
 pub fn commit() -> Option<String> {
     let sh = shell().ok()?;
     let output = cmd!(sh, "git describe --always --dirty --abbrev=12").quiet().ignore_stderr().read();
     output.ok().filter(|commit| !commit.is_empty())
 }
 
-/// Returns the members of the workspace that are published to a registry. An empty list of registries means
-/// no registry, and a missing list means any.
+/// Returns the members of the workspace that are published to a registry. In a package's `publish` field, an
+/// empty list means that no registry is allowed; without the field, every registry is allowed.
 pub fn published(metadata: &Metadata) -> Vec<&Package> {
     let mut packages = metadata.workspace_packages();
     packages.retain(|package| package.publish.as_ref().is_none_or(|registries| !registries.is_empty()));
     packages
 }
 
-/// The name of a package's folder.
+/// Returns the name of a package's folder.
 pub fn folder_name(package: &Package) -> &str {
     package.manifest_path.parent().and_then(Utf8Path::file_name).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ const CLANG: &str = "clang-15";
 const FOLDERS: [(&str, &str); 2] =
     [("backend-cuda/kernels", "sm_50"), ("vmarray/src/ops/sort/onesweep", "sm_70")];
 
-/// Compiles to PTX for sm_50 or sm_70, which the driver translates for any later GPU.
+/// Compiles the CUDA kernels to PTX for sm_50 or sm_70, which the driver can compile for any later GPU.
 #[derive(clap::Args)]
 pub struct Args {
     /// Changes nothing: compiles, compares byte by byte, and fails if the files differ.
@@ -23,7 +23,7 @@ pub struct Args {
     check: bool,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask ptx`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     if tools::find(CLANG).is_none() {
@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs the check as a step; skips it if the compiler is missing.
+/// Checks that the stored PTX files match the CUDA sources; skips the check if the compiler is missing.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     if tools::find(CLANG).is_none() {
         return Ok(Outcome::Skipped(format!("no {CLANG}")));

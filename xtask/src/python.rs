@@ -48,7 +48,7 @@ pub struct Args {
     sample: bool,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask python`.
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("python", || check(&sh, args));

@@ -24,7 +24,7 @@ fn path_of_sources(file: &Path) -> PathBuf {
     path.into()
 }
 
-/// Prepares a progress file: removes progress that was made with other sources.
+/// Prepares a progress file: deletes its progress if it was made by another version of the sources.
 pub fn begin(file: &Path) -> Result<()> {
     begin_with(file, &sources())
 }

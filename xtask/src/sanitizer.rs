@@ -25,10 +25,10 @@ const LONG: &str = "of_equal_indices|blocks_cover|kernels_that_read_slots";
 /// The number of cases of each random test in a sample, by default.
 const SAMPLE_CASES: &str = "16";
 
-/// Builds the tests of all crates except for xtask with the sanitizer, in a separate folder, and runs them.
-/// The build of a sample is not optimised, because the optimisation would take longer than the tests.
+/// Builds the tests of all crates except for xtask with AddressSanitizer, in a separate folder, and runs
+/// them. The build of a sample is not optimised, because the optimisation would take longer than the tests.
 ///
-/// Sets `portable_copy`, since the sanitizer does not see into copies in inline assembly.
+/// Sets the cfg `portable_copy`, because the sanitizer does not check copies in inline assembly.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));

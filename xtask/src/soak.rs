@@ -58,7 +58,7 @@ struct Soaked {
     seconds: f64,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask soak`.
 pub fn run(args: SoakArgs) -> Result<()> {
     args.resume.iter().try_for_each(|file| crate::resume::begin(file))?;
     let before = match &args.resume {

@@ -55,7 +55,7 @@ struct Step {
     time: Duration,
 }
 
-/// The steps so far.
+/// The results of the steps that have run, for the table at the end.
 pub struct Steps {
     done: Vec<Step>,
     start: Instant,
@@ -82,8 +82,9 @@ impl Steps {
         goes_on
     }
 
-    /// Runs the steps of `work`. At the same time runs commands of xtask as named steps, one after the other;
-    /// after the end of `work`, two at a time. Prints the output of a command after its end.
+    /// Runs the steps of `work`. At the same time, runs commands of xtask as further steps, each with a name:
+    /// one after the other while `work` runs, then two at a time. Prints the output of a command after its
+    /// end.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));
@@ -103,7 +104,7 @@ impl Steps {
         self.done.extend(done.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Prints the table. An error names the failed steps.
+    /// Prints the table of all steps. Returns an error that names the failed steps, if any.
     pub fn finish(self) -> Result<()> {
         eprint!("\n{}", self.table());
         let names = |is: fn(&Outcome) -> bool| -> Vec<&str> {

@@ -42,7 +42,7 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// Runs the check of the supply chain as a step.
+/// Checks licences, sources and bans of all dependencies against `deny.toml`.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let rules: Rules = toml::from_str(&sh.read_file("deny.toml")?).context("deny.toml")?;
     let metadata = project::metadata().other_options(["--locked".into()]).exec()?;
@@ -58,7 +58,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} packages", metadata.packages.len())))
 }
 
-/// Runs cargo-deny as a step; skips it if cargo-deny is not installed.
+/// Runs cargo-deny; skips it if cargo-deny is not installed.
 pub fn deny(sh: &Shell) -> Result<Outcome> {
     if tools::find("cargo-deny").is_none() {
         return Ok(Outcome::Skipped("cargo-deny is not installed; `supply` did run".into()));

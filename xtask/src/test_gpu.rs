@@ -14,7 +14,7 @@ pub struct Args {
     filter: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask test-gpu`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     eprintln!("{}", cards(&sh)?);

@@ -25,7 +25,7 @@ pub struct Args {
     filter: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask test-host`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();
@@ -48,7 +48,7 @@ pub fn run(args: Args) -> Result<()> {
     finished
 }
 
-/// Runs the tests of nextest, all or the filtered ones, as a step.
+/// Runs the tests that `filter` selects, or all tests, by cargo-nextest. Adds the results to `counts`.
 pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outcome> {
     let opencl = tools::opencl().map_or_else(|reason| reason, |drivers| format!("OpenCL: {drivers}"));
     eprintln!("{opencl}");
@@ -59,7 +59,7 @@ pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outco
     Ok(Outcome::Passed(format!("{run} tests; {opencl}")))
 }
 
-/// Runs the model of the pages' protocol as a step, built in a separate folder.
+/// Checks the concurrency protocol of pages with the model checker loom, built in a separate folder.
 pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     let _flags = sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "--cfg loom"));
     let _target = sh.push_env("CARGO_TARGET_DIR", project::members()?.target_directory.join("loom"));
@@ -70,7 +70,7 @@ pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{run} tests")))
 }
 
-/// Runs the examples in the documentation as a step.
+/// Runs the examples in the documentation.
 pub fn doctests(sh: &Shell) -> Result<Outcome> {
     if cmd!(sh, "cargo test --doc --workspace --all-features --quiet").run().is_err() {
         bail!("an example in the documentation failed");
@@ -78,8 +78,8 @@ pub fn doctests(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// Runs the example programs as a step; they check their own results. They were built with the tests.
-/// Programs that only list facts of drivers are excluded.
+/// Runs the example programs, which check their own results. The build of the tests has built them. Excludes
+/// programs that only list facts of drivers.
 pub fn example_programs(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     let folder = metadata.target_directory.join("debug/examples");
@@ -117,7 +117,7 @@ fn nextest<'a>(
     Ok(found.run)
 }
 
-/// Returns the options of an environment variable, followed by these options.
+/// Returns the options in an environment variable, followed by the options `ours`.
 pub fn merged(variable: &str, separator: &str, ours: &str) -> String {
     match std::env::var(variable) {
         Ok(theirs) if !theirs.is_empty() => format!("{theirs}{separator}{ours}"),

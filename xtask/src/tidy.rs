@@ -74,7 +74,7 @@ patterns! {
     SOURCE = r"\.(rs|toml|md|cu|cl)$";
 }
 
-/// Options of the command.
+/// Options of `cargo xtask tidy`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Prints the number of lines of prose that hold words of the language budget, by file, worst first;
@@ -89,7 +89,7 @@ pub struct Args {
     circles: bool,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask tidy`.
 pub fn run(args: &Args) -> Result<()> {
     let sh = project::shell()?;
     if args.language.is_none() && !args.tighten && !args.circles {
@@ -131,7 +131,7 @@ fn pairs(texts: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
     texts.iter().map(|(name, text)| (name.as_str(), text.as_str()))
 }
 
-/// Runs the rules as a step.
+/// Checks the repository against all rules of `cargo xtask tidy`.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let root = project::root();
     let mut faults = Vec::new();

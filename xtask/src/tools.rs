@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
-/// The full path of a program, if `PATH` has it.
+/// Returns the full path of a program, if a folder in `PATH` contains it.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let name = format!("{program}{}", std::env::consts::EXE_SUFFIX);
@@ -16,7 +16,7 @@ fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// Ensures that cargo-nextest exists: takes some minutes if it must be built first.
+/// Ensures that cargo-nextest is installed. Builds it if necessary, which takes some minutes.
 pub fn need_nextest(sh: &Shell) -> Result<()> {
     if has(sh, &["nextest"]) {
         return Ok(());
@@ -50,7 +50,8 @@ pub fn has_address_sanitizer(sh: &Shell) -> Result<bool> {
     }))
 }
 
-/// The target that the sanitizer builds for; naming one keeps procedural macros free of the sanitizer.
+/// The target for builds with the sanitizer. With an explicit target, cargo builds procedural macros without
+/// the sanitizer.
 pub const SANITIZER_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Describes the registered OpenCL drivers: the names of their files, or the reason why there are none.

@@ -16,7 +16,7 @@ fn discovery(devices: Option<&str>) -> Result<Discovery> {
     })
 }
 
-/// Opens the devices of a list; without a list, the default devices of an array.
+/// Opens the devices of the list `devices`; without a list, opens the default devices of an array.
 pub fn choose(devices: Option<&str>) -> Result<Vec<Arc<AnyDevice>>> {
     discovery(devices)?.open().with_context(|| match devices {
         Some(list) => format!("no devices for `{list}` (`cargo xtask devices` lists all)"),

@@ -12,7 +12,7 @@ use vmarray::kernel::random::philox;
 use vmarray::kernel::{At, Own, Window};
 use vmarray::prelude::*;
 
-/// The distance from the centre to each side of the median's square.
+/// Distance from the centre to each side of the square over which the filter takes the median, in pixels.
 pub const RADIUS: usize = 6;
 const SQUARE: usize = (2 * RADIUS + 1) * (2 * RADIUS + 1);
 /// The most iterations of a pixel.
@@ -76,7 +76,7 @@ fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
     clean.set(points[middle]);
 }
 
-/// Draws the image with specks, by a kernel.
+/// Draws the input image with specks (noise), by a kernel.
 pub fn draw_on(image: &mut NdArray<u8, 2>) -> Result<()> {
     let side = u32::try_from(image.shape()[0])?;
     Ok(draw::run((side, image))?)
@@ -87,8 +87,8 @@ pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()
     Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
 }
 
-/// Writes an image as PNG, row by row. Besides the array, RAM has at most one row. The progress bar counts
-/// rows.
+/// Writes an image as PNG, row by row. Needs RAM for only one row, in addition to the array. The progress bar
+/// counts rows.
 pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
     let cannot = || format!("{} cannot be written", path.display());
     let [rows, columns] = image.shape();

@@ -7,19 +7,22 @@ use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
 
-/// All records of a file, including empty ones, in the order of the file. Takes a byte per base.
+/// All records of a FASTA file, including empty ones, in the order of the file. Takes a byte of RAM for each
+/// base.
 #[derive(Debug)]
 pub struct Genome {
     /// Header of the first record.
     pub name: String,
-    /// The range of places of each record's bases. Its start is a multiple of the number of bases in a word.
+    /// For each record, the range of its bases in `codes`. The start of a range is a multiple of the number
+    /// of bases in a word.
     pub records: Vec<Range<usize>>,
-    /// The code of the base at each place. Gaps fill the last word of a record.
+    /// The codes of all bases, record by record. Gap codes fill the last word of a record.
     pub codes: Vec<Code>,
 }
 
 impl Genome {
-    /// Reads a file, plain or gzip. Calls `progress` with the number of new bases.
+    /// Reads a FASTA file, plain or compressed with gzip. Calls `progress` repeatedly, with the number of
+    /// bases read since the last call.
     pub fn read(path: &Path, mut progress: impl FnMut(u64)) -> Result<Self> {
         let cannot = || format!("{} cannot be read", path.display());
         let mut genome = Self { name: String::new(), records: Vec::new(), codes: Vec::new() };
@@ -52,13 +55,13 @@ impl Genome {
         self.records.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// Number of words that one strain takes.
+    /// Number of words that one strain (a copy of the genome with mutations) takes.
     pub fn words(&self) -> usize {
         self.codes.len() / BASES
     }
 
-    /// Returns the index of the record with this place, where the padding belongs to the record before it. If
-    /// several records begin at the place, returns the last of them.
+    /// Returns the index of the record that contains the base at index `place` of `codes`. The padding after
+    /// a record belongs to the record. If several records begin at the index, returns the last of them.
     pub fn record_at(&self, place: usize) -> usize {
         self.records.partition_point(|record| record.start <= place).saturating_sub(1)
     }

@@ -38,7 +38,7 @@ fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
     Ok(array)
 }
 
-/// The files from which the genome store reads genomes.
+/// The files from which the demo reads genomes.
 pub struct Source<'a> {
     /// The file to add to the store, if any.
     pub fasta: Option<&'a Path>,

@@ -18,7 +18,7 @@ use vmarray::{RaggedArray, VirtualArray};
 /// The number of strains in one write.
 const STRAINS: usize = 8;
 
-/// A store in a file.
+/// A persistent genome store in a file.
 pub struct KeptStore {
     rows: RaggedArray<u32>,
     /// The genomes of the store.
@@ -113,7 +113,7 @@ impl KeptStore {
         Ok(None)
     }
 
-    /// Adds strains of a genome. The progress bar counts words.
+    /// Adds a genome with `strains` strains to the store. The progress bar counts words.
     pub fn add(self, genome: &Genome, strains: usize, progress: &ProgressBar) -> Result<Self> {
         let Self { rows, mut genomes } = self;
         let kept = KeptGenome::of(genome, strains, rows.len() + 1);

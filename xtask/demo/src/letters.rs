@@ -4,7 +4,7 @@
 //! a letter. Lower case (soft masking) reads as upper case, U as T, `.` as a gap: the code loses these
 //! three differences.
 
-/// One nucleotide, 0..16.
+/// Code of a nucleotide letter: a number below 16.
 pub type Code = u8;
 
 /// The letter of every code.
@@ -28,7 +28,7 @@ const fn codes() -> [u8; 256] {
     codes
 }
 
-/// Returns the code of a letter; `None` for other characters.
+/// Returns the code of a nucleotide letter; `None` for other characters.
 #[inline]
 pub fn code(letter: u8) -> Option<Code> {
     let code = CODES[letter as usize];

@@ -35,7 +35,7 @@ pub struct DemoArgs {
     /// Default: target/demo in the workspace.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Threads that use the array. Default: one a core.
+    /// Number of threads that use the array. Default: one for each core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Size of the genome store: the genome is stored repeatedly, each time as another strain, until the

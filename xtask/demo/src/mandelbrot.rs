@@ -21,7 +21,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The picture of the whole set.
+    /// Returns the picture of the whole set.
     pub fn whole(side: u32) -> Self {
         Self { side, centre: (-0.65, 0.0), extent: 2.6 }
     }
@@ -36,14 +36,16 @@ impl Picture {
         (self.side.div_ceil(TILE) as usize).pow(2)
     }
 
-    /// The columns and rows of a tile, below `tiles()`, counted row by row.
+    /// Returns the columns and rows of the tile with index `number`. Tiles are counted row by row; `number`
+    /// is below `tiles()`.
     pub fn tile(&self, number: usize) -> (Range<u32>, Range<u32>) {
         let columns = self.side.div_ceil(TILE) as usize;
         let part = |at: usize| at as u32 * TILE..((at as u32 + 1) * TILE).min(self.side);
         (part(number % columns), part(number / columns))
     }
 
-    /// Steps until the pixel in column `x` and row `y` escapes; `STEPS_MAX` if it does not.
+    /// Returns the number of steps until the point of the pixel in column `x` and row `y` escapes;
+    /// `STEPS_MAX` if it does not.
     pub fn steps(&self, x: u32, y: u32) -> u32 {
         let pixel = self.extent / f64::from(self.side);
         let middle = f64::from(self.side) * 0.5 - 0.5;
@@ -53,7 +55,8 @@ impl Picture {
     }
 }
 
-/// Steps until the point escapes from the circle of radius 2 under z → z² + c; `STEPS_MAX` if it does not.
+/// Returns the number of steps of z → z² + c until z leaves the circle of radius 2; `STEPS_MAX` if it does
+/// not. `re` and `im` are the parts of c.
 pub fn steps(re: f64, im: f64) -> u32 {
     // The two largest parts of the set have closed forms; points in them would take the most steps.
     let square = im * im;

@@ -24,21 +24,22 @@ pub struct Motif {
 /// The strand of a hit: true for the strand in the file.
 pub type Forward = bool;
 
-/// The masked words of a motif at one of the eight offsets in a word, for the search in the store.
+/// The motif as packed words, at one of the eight offsets that its first base can have in a word, for the
+/// search in the store.
 #[derive(Debug)]
 pub struct Placement {
     /// The strand.
     pub strand: Forward,
-    /// The offset in the first word.
+    /// Offset of the motif's first base in the first word, in bases.
     pub skip: usize,
-    /// The mask and the values of the motif's bits, for every word that it touches.
+    /// For each word that the motif touches: a mask of the motif's bits, and their values.
     pub words: Vec<(u32, u32)>,
     /// The index of a word that the motif covers entirely, which the search looks for.
     pub seed: usize,
 }
 
 impl Motif {
-    /// A motif of 15 to 32 letters A, C, G and T.
+    /// Creates a motif from 15 to 32 letters A, C, G and T.
     pub fn new(text: &str) -> Result<Self> {
         let forward: Option<Vec<Code>> = text.bytes().map(letters::code).collect();
         let Some(forward) = forward.filter(|codes| codes.iter().all(|code| code.count_ones() == 1)) else {
@@ -73,8 +74,8 @@ impl Motif {
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
 
-    /// Returns the places among codes at which one of the motif's strands begins. The search compares base by
-    /// base.
+    /// Returns the indices in `codes` at which the motif or its reverse complement begins, each with the
+    /// strand. The search compares base by base.
     pub fn hits(&self, codes: &[Code]) -> impl Iterator<Item = (usize, Forward)> {
         codes.windows(self.len()).enumerate().filter_map(|(at, window)| {
             let strand = self.strands.iter().position(|strand| strand == window)?;

@@ -5,8 +5,8 @@ use crate::letters::Code;
 /// Bases in a word.
 pub const BASES: usize = 8;
 
-/// Returns `bases` bases of packed words as new words. They begin with base `skip` (0 to 7) of the first
-/// word, and gaps fill the last word. The input must have this number of bases.
+/// Repacks `bases` bases, from base `skip` (0 to 7) of the first word on, so that they begin at the start of
+/// a word. Gap codes fill the last word. The input must have at least `skip + bases` bases.
 pub fn realigned(words: &[u32], skip: usize, bases: usize) -> impl Iterator<Item = u32> {
     (0..bases.div_ceil(BASES)).map(move |index| {
         let both = u64::from(words[index]) | u64::from(words.get(index + 1).copied().unwrap_or(0)) << 32;
@@ -21,7 +21,7 @@ fn word(codes: &[Code]) -> u32 {
     codes.iter().rev().fold(0, |word, code| word << 4 | u32::from(*code))
 }
 
-/// Packs codes into words. Gaps fill the last word.
+/// Packs codes into words of eight bases. Gap codes fill the last word.
 pub fn words(codes: &[Code]) -> impl Iterator<Item = u32> {
     codes.chunks(BASES).map(word)
 }

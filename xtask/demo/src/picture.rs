@@ -28,8 +28,8 @@ pub fn compute(picture: &Picture, words: &VirtualArray<u32>, progress: &Progress
     })
 }
 
-/// Writes the picture as PNG, row by row. Besides the array, RAM has at most one row. The progress bar counts
-/// rows.
+/// Writes the picture as PNG, row by row. Needs RAM for only one row, in addition to the array. The progress
+/// bar counts rows.
 pub fn write_png(
     picture: &Picture,
     words: &VirtualArray<u32>,

@@ -34,7 +34,7 @@ pub fn byte_rate(bytes: usize, time: Duration) -> String {
     format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }
 
-/// Formats a number per second.
+/// Formats a number of things per second.
 pub fn rate(number: usize, what: &str, time: Duration) -> String {
     format!("{} {what}/s", HumanCount(per_second(number, time)))
 }

@@ -25,8 +25,8 @@ pub const LOOKUP_MAX: usize = 2000;
 pub const LOOKUP_MIN: usize = 20;
 
 /// A hash of a sequence, which the demo stores for each read sequence and compares with the file. Each step
-/// processes eight bases; gaps fill the last step. Two sequences of equal length that differ in one step have
-/// different hashes.
+/// processes eight bases; gap codes fill the last step. Two sequences of equal length that differ in one step
+/// have different hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
@@ -34,7 +34,8 @@ impl Hash {
     /// The hash of an empty sequence.
     pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
-    /// Adds up to eight more bases, packed. Only the last step of a sequence has fewer than eight.
+    /// Returns the hash of the sequence with up to eight more bases, packed in `word`. Only the last word of
+    /// a sequence has fewer than eight bases.
     #[inline]
     #[must_use]
     pub fn and(self, word: u32) -> Self {
@@ -53,7 +54,7 @@ impl Hash {
 pub struct Lookup {
     /// The index of the strain.
     pub strain: usize,
-    /// The place of its first base.
+    /// Index of its first base in the codes of the strain.
     pub place: usize,
     /// The number of bases.
     pub bases: usize,
@@ -61,18 +62,18 @@ pub struct Lookup {
     pub hash: Hash,
 }
 
-/// The place of a hit of the motif.
+/// A place in the store at which the motif begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
     /// The index of the strain.
     pub strain: usize,
-    /// The place of its first base in the store's order.
+    /// Index of its first base in the codes of the strain.
     pub place: usize,
     /// The strand of the hit: true for the strand of the file.
     pub strand: Forward,
 }
 
-/// A genome's strains, one after another, in a ragged array.
+/// The strains of a genome (copies with mutations), one after another, in a ragged array.
 pub struct Store<'a> {
     /// The words of each record of each strain: row `s * records + r` is record `r` of strain `s`.
     pub rows: &'a RaggedArray<u32>,
@@ -82,7 +83,8 @@ pub struct Store<'a> {
     pub strains: usize,
 }
 
-/// Creates a row of words for each record of each strain. The devices also store the offsets of the rows.
+/// Creates a ragged array over `words`, with a row for each record of each strain. The array of row offsets
+/// is on the same devices.
 pub fn rows(
     words: VirtualArray<u32>,
     genome: &Genome,
@@ -94,7 +96,7 @@ pub fn rows(
     Ok(RaggedArray::new(words, lengths, offsets)?)
 }
 
-/// Returns the words of a strain, of all its records.
+/// Returns the packed words of all records of a strain.
 pub fn words_of(genome: &Genome, strain: usize) -> Vec<u32> {
     pack::words(&strain::codes(&genome.codes, strain, 0..genome.codes.len())).collect()
 }
@@ -104,7 +106,7 @@ impl Store<'_> {
         self.rows.items()
     }
 
-    /// Reads `count` random subsequences. Three quarters of them begin in the `hot` words of the array. The
+    /// Reads `count` random subsequences. Three quarters of them begin in the range `hot` of words. The
     /// result does not depend on the number of threads.
     pub fn look_up(
         &self,

@@ -9,10 +9,10 @@ use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 
-/// The answers read from a store.
+/// The answers of all queries to a store.
 #[derive(Clone)]
 pub struct Answers {
-    /// Subsequences, in any order.
+    /// The subsequences that were looked up, in any order.
     pub lookups: Vec<Lookup>,
     /// A hash for every record of every strain, strain by strain.
     pub records: Vec<Hash>,
@@ -20,7 +20,8 @@ pub struct Answers {
     pub hits: Vec<Hit>,
 }
 
-/// Checks all answers. The error names a wrong answer. The progress bar counts the records of all strains.
+/// Compares all answers with the genome file. The error names a wrong answer. The progress bar counts the
+/// records of all strains.
 pub fn verify(
     genome: &Genome,
     strains: usize,

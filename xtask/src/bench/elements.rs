@@ -42,7 +42,7 @@ pub trait Payload: Element {
     }
 }
 
-/// A record of 44 bytes, as a particle or a row of a table may have.
+/// A record of 44 bytes, like a particle or a row of a table.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Record {

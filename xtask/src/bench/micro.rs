@@ -56,8 +56,9 @@ struct Estimate {
 /// Medians in nanoseconds, by group, then function.
 type Medians = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Runs the criterion benchmarks, whose results are in target/criterion. With `host`, omits the benchmarks
-/// that need a GPU. Prints a table of ratios. With `check`, fails if a ratio is outside of its bounds.
+/// Runs the criterion benchmarks, which write their results to target/criterion. With `host`, omits the
+/// benchmarks that need a GPU. Prints a table of ratios. With `check`, fails if a ratio is outside of its
+/// bounds.
 pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let sh = project::shell()?;
     let metadata = project::members()?;

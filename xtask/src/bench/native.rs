@@ -84,8 +84,8 @@ impl Native {
     /// low bits of its word. A table, if there is one, is the last argument.
     ///
     /// # Safety
-    /// The arguments must match the kernel's declaration, and memory must have the length that the
-    /// kernel accesses.
+    /// The arguments must match the kernel's declaration, and the kernel must access only the memory that the
+    /// arguments point to.
     pub unsafe fn run(
         &self,
         name: &str,

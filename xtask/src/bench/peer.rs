@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 /// Results by workload: the unit, and one value per repetition.
 pub type Results = BTreeMap<String, (String, Vec<f64>)>;
 
-/// Runs the command and parses its output. Other lines are printed.
+/// Runs the command of a peer program, and parses the results in its output. Prints all other lines of the
+/// output.
 pub fn run(template: &str, setup: &Setup) -> Result<Results> {
     let command = template
         .replace("{threads}", &setup.threads.to_string())

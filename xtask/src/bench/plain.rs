@@ -53,7 +53,8 @@ impl Plain {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Measures an addition to all words. The result counts only the read bytes; the same number is written.
+    /// Measures an addition to all words. The result counts only the bytes that are read, although the same
+    /// number is written.
     pub fn update(&mut self, threads: usize) -> Result<Summary> {
         let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
         self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))

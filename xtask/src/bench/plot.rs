@@ -18,7 +18,7 @@ pub struct Panel {
     pub title: String,
     /// Name, value and role of each bar, from top to bottom.
     pub bars: Vec<(String, f64, Role)>,
-    /// True if each decade has the same width.
+    /// True if the scale is logarithmic.
     pub is_logarithmic: bool,
 }
 

@@ -30,7 +30,7 @@ impl Measurements {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// Returns the value of `name` in the description of the run.
+    /// Returns the value of `name` in [`about`](Self::about), the description of the run.
     pub fn fact(&self, name: &str) -> &str {
         self.about.iter().find(|(of, _)| of == name).map_or("unknown", |(_, value)| value)
     }

@@ -53,7 +53,7 @@ pub fn meaning(contender: &str) -> Option<&'static str> {
     CONTENDERS.iter().find(|(name, _)| *name == contender).map(|(_, meaning)| *meaning)
 }
 
-/// Formats a row: its name, the array's result with its spread, and the other results, each with the factor
+/// Formats a row as text: its name, the array's result with its spread, and each other result with the factor
 /// by which the array is faster.
 pub fn line(row: &Row) -> String {
     let unit = row.unit.symbol();
@@ -87,8 +87,8 @@ pub fn line(row: &Row) -> String {
     line
 }
 
-/// Formats a whole run: the setup, a summary, a table for each family, and a legend. With an earlier run,
-/// also formats the changes since then.
+/// Formats a whole run as Markdown: the setup, a summary, a table for each family of workloads, and a legend.
+/// With an earlier run, also formats the changes since then.
 pub fn markdown(run: &Measurements, earlier: Option<&Measurements>) -> String {
     let families: Vec<_> = FAMILIES
         .iter()

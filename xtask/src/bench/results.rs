@@ -14,7 +14,7 @@ impl Row {
         self.is_alone && role != Role::Ours
     }
 
-    /// Measures a contender.
+    /// Measures a contender, and adds its result to the row.
     pub fn measure(
         &mut self,
         name: &'static str,
@@ -61,7 +61,8 @@ impl Row {
         self.entries.push(Entry { name: name.into(), version: None, role, summary });
     }
 
-    /// Measures the array, and the number of bytes that it copies for each byte or operation of the work.
+    /// Measures the array and adds its result to the row. Also adds the mean counts of page misses,
+    /// submissions and copied bytes for each byte or operation of the work.
     pub fn ours<T: Element>(
         &mut self,
         array: &VirtualArray<T>,
@@ -92,7 +93,7 @@ impl Row {
         self.measure(name, Role::Alternative, run).map(drop)
     }
 
-    /// Adds a known limit, in this row's unit.
+    /// Adds a limit that was measured before, in this row's unit.
     pub fn limit(&mut self, name: &'static str, summary: Result<Summary>) -> Result<()> {
         self.add(name, Role::Limit, summary?);
         Ok(())

@@ -26,7 +26,7 @@ pub struct Setup {
     pub effort: Effort,
     /// The number and length of repetitions for families with many rows, or with little noise.
     pub brief: Effort,
-    /// Length in bytes of the single large array, for streams.
+    /// Length in bytes of the single large array, for sequential reads and writes.
     pub large_bytes: usize,
     /// Length in bytes of all other arrays.
     pub medium_bytes: usize,
@@ -173,8 +173,8 @@ impl Setup {
     }
 }
 
-/// Returns the range of a thread in `len` elements. The lengths are multiples of `unit`, and equal except for
-/// the last threads.
+/// Divides `len` elements among the threads, and returns the range of thread `thread`. The lengths of the
+/// ranges are multiples of `unit`, and equal except for the last threads.
 pub fn part(len: usize, threads: usize, thread: usize, unit: usize) -> Range<usize> {
     let units = len.div_ceil(unit);
     let at = |thread: usize| (units * thread / threads * unit).min(len);

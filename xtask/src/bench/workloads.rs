@@ -136,7 +136,8 @@ impl Bench {
         ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
     }
 
-    /// Measures a workload, if it is selected: `fill` adds contenders to its row.
+    /// Measures a workload, if it is selected. `fill` measures the contenders, and adds their results to the
+    /// row.
     pub fn row(
         &mut self,
         name: impl Into<String>,

@@ -72,7 +72,8 @@ macro_rules! compare {
 }
 ";
 
-/// Generates a program of `count` kernels, which compares both forms of each.
+/// Generates the text of a program with `count` random kernels. The program runs each kernel as native code
+/// and in the interpreter, and compares the results.
 pub fn source(seed: u64, count: usize) -> String {
     let mut source = HEAD.to_owned();
     let mut names = String::new();

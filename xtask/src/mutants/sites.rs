@@ -70,7 +70,7 @@ pub fn find(text: &str) -> Result<Vec<Site>> {
     Ok(finder.sites)
 }
 
-/// Returns the text of the file with all changes, each under its number.
+/// Returns the text of the file with all changes. A number selects each change when the program runs.
 pub fn apply(text: &str, sites: &[(u32, Site)]) -> String {
     let mut sites: Vec<_> = sites.iter().collect();
     // Sort outer changes before inner ones. For equal code, the condition is the outer change.

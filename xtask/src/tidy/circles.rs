@@ -139,7 +139,7 @@ impl Modules {
         uses
     }
 
-    /// Returns the circles, each with its files in order.
+    /// Returns the cycles of dependencies: for each cycle, the sorted list of its files.
     pub fn circles(&self) -> Vec<Vec<&str>> {
         let uses = self.uses();
         let reached: BTreeMap<&str, BTreeSet<&str>> =

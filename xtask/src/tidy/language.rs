@@ -60,7 +60,7 @@ impl Budget {
         })
     }
 
-    /// Counts words in files, given as name and text.
+    /// Counts the lines of prose that contain each word. Each file is a name and a text.
     pub fn count<'a>(&self, files: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Counts> {
         let insensitive = |word: &Word| Regex::new(&format!("(?i){}", word.pattern));
         let patterns = self.word.values().map(insensitive).collect::<Result<Vec<_>, _>>().context(FILE)?;
@@ -80,7 +80,7 @@ impl Budget {
         Ok(counts)
     }
 
-    /// Returns a sentence about each word that exceeds its budget.
+    /// Returns an error message for each word that more lines contain than its budget allows.
     pub fn faults(&self, counts: &Counts) -> Vec<String> {
         let exceeds = |word: &Word, count: usize| count > word.budget && counts.rate(count) > word.goal;
         let found = self.word.iter().zip(&counts.words).filter(|((_, word), count)| exceeds(word, **count));

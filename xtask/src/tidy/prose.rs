@@ -14,8 +14,8 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Lines of prose with their numbers, which count from 1. Empty for languages other than Rust, Python and
-/// Markdown.
+/// Returns the lines of prose of a file with their line numbers, counted from 1. Returns an empty list for
+/// languages other than Rust, Python and Markdown.
 pub fn lines(name: &str, text: &str) -> Vec<(usize, String)> {
     let found = match name.rsplit('.').next() {
         Some("rs") => rust(text),

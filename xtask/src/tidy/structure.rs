@@ -21,7 +21,7 @@ const LINES_MAX: usize = 70;
 /// The most arguments of a function.
 const ARGUMENTS_MAX: usize = 6;
 
-/// The numbers that are allowed, or the present ones.
+/// Numbers about the structure of the code: the allowed maximum of each, or the present values.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -87,7 +87,7 @@ impl Budget {
         ]
     }
 
-    /// Numbers that exceed the budget, each as one sentence.
+    /// Returns an error message for each number that exceeds the budget.
     pub fn faults(&self, present: &Self) -> Vec<String> {
         let mut faults = Vec::new();
         for ((what, allowed), (_, present)) in self.tables().into_iter().zip(present.tables()) {
@@ -101,7 +101,7 @@ impl Budget {
         faults
     }
 
-    /// A note on numbers that could be lower; empty if there is none.
+    /// Returns a note on budgets that could be lower, or an empty text.
     pub fn slack(&self, present: &Self) -> String {
         let below =
             self.tables().into_iter().zip(present.tables()).flat_map(|((_, allowed), (_, present))| {

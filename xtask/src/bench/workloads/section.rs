@@ -40,7 +40,7 @@ fn percent(bench: &mut Bench, setup: &Setup) -> Result<()> {
     })
 }
 
-/// Returns a source with the numbers from 0 on.
+/// Returns a source whose elements are the numbers 0, 1, 2, …
 pub fn source_of(
     setup: &Setup,
     bytes: usize,
