@@ -380,7 +380,7 @@ fn kernel_impl(
     let turbofish = of.as_turbofish();
     let returned = match &signature.output {
         syn::ReturnType::Default => quote!(()),
-        // Errors have the span of the type.
+        // Use the span of the type, so that rustc reports errors there.
         syn::ReturnType::Type(_, of) => quote_spanned!(of.span()=> #of),
     };
     let taken: Vec<TokenStream> = parameters
@@ -394,7 +394,7 @@ fn kernel_impl(
             other => quote!(#other),
         })
         .collect();
-    // A parameter of a launch: errors have the span of the type.
+    // A parameter of a launch. Use the span of the type, so that rustc reports errors there.
     let lasting: Vec<TokenStream> = taken
         .iter()
         .zip(&parameters.types)
@@ -440,7 +440,7 @@ fn kernel_impl(
         .map(|(taken, _)| taken)
         .collect();
     let code = quote! {
-        // Parameters below can have the name of the function.
+        // Rename the function, because a parameter below can have the same name.
         use #name as kernel_function_of_items;
 
         #check
