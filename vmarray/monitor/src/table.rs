@@ -105,7 +105,7 @@ impl Table {
         ];
         let row = |of: WatchedChannel<'_>| {
             let stats = &of.channel.stats;
-            // A hit does not know its channel.
+            // Hits are counted per array, not per channel, so show them for channel 0 only.
             let hits = of.hit_rate().filter(|_| of.number == 0);
             vec![
                 of.program.name.clone(),
