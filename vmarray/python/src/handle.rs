@@ -53,7 +53,7 @@ pub struct Export {
 impl Drop for Export {
     fn drop(&mut self) {
         if self.handle.process == std::process::id() {
-            // Other streams, or the next use of the device, report the error.
+            // Ignore errors: other streams, or the next use of the device, report them.
             let addresses = self.handle.options.devices.iter().filter_map(|device| device.addresses());
             addresses.for_each(|addresses| drop(addresses.synchronize()));
         }

@@ -180,7 +180,8 @@ impl<'s> Lowering<'s> {
                 let number = self.code.cast(value, kind, Kind::Number(Type::I64));
                 match kind {
                     Kind::Number(Type::U64) if asked != Asked::IntSum => {
-                        // The items are in the same order.
+                        // Flip the highest bit: the signed numbers are then in the same order as the unsigned
+                        // items.
                         let sign = self.code.literal(Type::I64, 1 << 63);
                         self.code.binary(Binary::Xor, number, sign)
                     }
@@ -199,7 +200,7 @@ impl<'s> Lowering<'s> {
             None => None,
         };
         if self.columns.is_empty() {
-            // One column must give the number of items.
+            // At least one column is needed, because it determines the number of items.
             let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
             let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
             let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);

@@ -340,7 +340,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
         key = self._key(key)
         if _indexing.is_basic(key):
-            # NumPy copies for an array of one integer.
+            # NumPy copies the items if the key contains an array, even an array of one integer.
             makes_copy = any(isinstance(one, np.ndarray) for one in key)
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = self._core.basic(key if has_ellipsis else (*key, Ellipsis))
@@ -1136,7 +1136,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
-    # Count as Python's numbers do; NumPy raises an error if the dtype cannot hold them.
+    # Compute with Python's numbers. NumPy raises an error if the dtype cannot hold them.
     if length:
         following = start + step
         first[0] = _of_python(start)
@@ -1150,7 +1150,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
         for (block,) in _ufuncs.blocks(array.shape):
             places = np.arange(block.start or 0, length if block.stop is None else block.stop).astype(wide)
             part = (begin + places * delta).astype(kind)
-            # Store both as given, even if their difference was rounded.
+            # Store the first two items as given, even if their difference was rounded.
             if not block.start:
                 part[:2] = first[: len(part[:2])]
             array[block] = part

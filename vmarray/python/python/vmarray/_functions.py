@@ -368,7 +368,7 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
     found = array._core.reduce(f"float_{which}")
     if found is None or found[1]:
         return found
-    # Devices compare zeroes without their signs: read the sign of the first.
+    # Devices compare zeroes without their signs, so read the sign of the found zero.
     if array._core.is_pending:
         place = ((array == 0) & (np.reciprocal(array) < 0))._core.reduce("first")
         return found[0], -0.0 if place is not None and place[0] == found[0] else 0.0
@@ -482,7 +482,7 @@ def clip(
         return np.maximum(array, least)
     kind = _ufuncs.resolved(_CLIP, tuple(map(_ufuncs.kind, (array, least, most))), None)[-1]
     if kind.kind == "f" and (kind == np.float16 or np.size(least) == np.size(most) == 1):
-        # NumPy keeps a zero of the other sign here, in place of the bound.
+        # If an item and its bound are zeroes of different sign, NumPy keeps the item here.
         array, least, most = (
             one.astype(kind, copy=False) if isinstance(one, Array) else np.asarray(one, kind)
             for one in (array, least, most)

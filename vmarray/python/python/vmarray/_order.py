@@ -129,7 +129,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
         raise NotOnDevices
     array = _array.asarray(array, **_array._options_like(indices))
     if not hasattr(indices, "dtype"):
-        # Numbers of Python become indices by any rule.
+        # Convert Python's numbers to indices by NumPy's unsafe rule.
         indices = np.array(indices, np.intp)
     if not array.ndim or (axis is None and array.ndim != 1):
         array = array.reshape(-1)
@@ -200,7 +200,8 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
         index = _places(_core.take(order, starts))
         counts = (Array._of(_core.search(core, ordered, True)) - Array._of(starts)).astype(np.intp)
     if flat.dtype.kind == "f" and len(zero := (values == 0).find(1)):
-        # The searches above need keys with zeroes of one sign; the result has the first zero.
+        # The searches above need keys whose zeroes have one sign. Restore the sign of the first
+        # zero.
         values[int(zero[0])] = flat[int((flat == 0).find(1)[0])]
     return UniqueResult(values, index, inverse, counts)
 

@@ -261,7 +261,7 @@ class Ragged:
 
     def _push(self, rows: list[NDArray[Any]]) -> None:
         items, last = np.concatenate(rows), self._end(len(self.ends))
-        # Items of rows whose append did not finish.
+        # Overwrite items of rows whose append did not finish.
         spare = min(len(self.values) - last, len(items))
         if spare:
             self.values[last : last + spare] = items[:spare]
