@@ -174,8 +174,8 @@ const LONG_BYTES: usize = 256;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
-    // The fields of a hit come first, directly behind the caller's reference. The length precedes the
-    // entries, and no field changes by reference, so the compiler keeps them in registers.
+    // The fields that a cache hit reads come first. The length precedes the entries, and no field changes by
+    // reference, so the compiler keeps them in registers.
     entries: NonNull<Entry>,
     /// The shift from an index to its page; meaningless unless lengths are [quick](Lengths::quick).
     shift: u32,

@@ -125,7 +125,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn push(&self, value: T) -> Result<usize> {
         loop {
             let len = self.len();
-            // The array has its greatest length, or memory is exhausted.
+            // More capacity is needed. This fails if the array has its maximum length, or if memory is
+            // exhausted.
             if len >= self.capacity() {
                 self.reserve_for(len.saturating_add(1))?;
             }

@@ -66,7 +66,7 @@ where
     pub(crate) fn run(mut self, pages: usize) -> Result<impl Iterator<Item = R>> {
         self.state.get_mut().left.push(0..pages);
         while !self.state.get_mut().left.is_empty() && !*self.has_failed.get_mut() {
-            // Helpers may put pages back after the leader has ended.
+            // Lead again, because helpers may put pages back after the leader has ended.
             self.lead();
         }
         let mut state = self.state.into_inner();

@@ -75,8 +75,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
         // Report a short range to the read-ahead, because it may be part of a sequential scan. A long range
-        // has its own prefetch. If short reads bypass frames, the read-ahead is not useful: only pages that
-        // are read again are fetched, and the operating system reads ahead.
+        // has its own prefetch. If short reads bypass frames, the read-ahead is not useful: the array fetches
+        // only pages that are read again, and the operating system reads ahead.
         let has_parts = self.pager().has_parts_of(size_of_val(into));
         let is_followed = pages.clone().count() <= 2 && !has_parts;
         let stream = if is_followed { Stream::Follow } else { Stream::Ignore };

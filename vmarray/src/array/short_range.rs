@@ -32,7 +32,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if behind_first >= most {
             return None;
         }
-        // The sum may have wrapped: then it is less than the summand, and so is its place in its page.
+        // If the sum has wrapped around, `last` is less than `start`, and its place in its page is less than
+        // `behind_first`. Then the subtraction below fails.
         let last = start.wrapping_add(behind_first);
         let (entry, at) = match self.locate_quickly(last) {
             Some(found) => found,
@@ -228,7 +229,7 @@ mod tests {
                 } else {
                     (3..11).for_each(|index| array.set(index, round).unwrap());
                 }
-                // Readers occasionally have time to open the page.
+                // Let a reader open the page from time to time.
                 if round % 100 == 0 {
                     let mut read = [0; 8];
                     (0..500).for_each(|_| array.read(3, &mut read).unwrap());

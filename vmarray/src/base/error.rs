@@ -621,7 +621,7 @@ fn none_found(asked: &[Unmet], found: &[String]) -> String {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The device's error contains the advice already.
+            // The text of the device's error contains the advice already.
             Self::Device(error) => fmt::Display::fmt(error, f),
             _ => {
                 let (what, advice) = self.texts();

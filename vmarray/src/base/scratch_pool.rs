@@ -76,7 +76,7 @@ fn taken(len: usize) -> Option<Vec<u64>> {
     }
     let mut vector = KEPT.lock().take(len)?;
     vector.resize(len, 0);
-    // The system may take each page until it is written to.
+    // The system may reclaim a page until it is written to, so write to each page.
     vector.iter_mut().step_by(PAGE).for_each(|number| *number = 0);
     vector.last_mut().into_iter().for_each(|number| *number = 0);
     Some(vector)

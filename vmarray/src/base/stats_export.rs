@@ -265,7 +265,7 @@ fn read_all(folder: &PrivateDir) -> Vec<PublishedProgram> {
             None => program.as_ref().is_some_and(|program| now().saturating_sub(program.at) < SILENT),
         };
         if !runs {
-            // Another reader may have been faster.
+            // Ignore an error: another reader may have removed the file first.
             let _ = folder.remove(&name);
             return None;
         }

@@ -138,7 +138,7 @@ impl Identity {
     pub(crate) fn hold(&self, page: u64) {
         with(|held| {
             if held.len() == held.capacity() {
-                // A thread that leaks guards of many arrays pays here with time instead of memory.
+                // Leaked guards of many arrays cost time here, but no memory.
                 strike_out(held);
             }
             held.push((self.0, page));

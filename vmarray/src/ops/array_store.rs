@@ -300,8 +300,8 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
-        // A channel whose device memory consists of several allocations becomes as many shares. Each share
-        // also has space for keys and values in one allocation.
+        // If the device memory of a channel consists of several allocations, the channel becomes as many
+        // shares. Each share also has space for keys and values in one allocation.
         let mut parts = Vec::new();
         for (number, channel) in pager.channels().iter().enumerate() {
             let mut own = self.elements_in_channel(number, range);

@@ -89,7 +89,7 @@ impl Question for Seek<'_> {
     type Whole = Found;
 
     fn room(&self, count: u64) -> u64 {
-        // A search that stops early cannot return the total, so the device is asked only once.
+        // A search that stops early cannot return the total. So give it room for all results, and ask once.
         let first = (count / ELEMENTS_EACH).clamp(*FIRST_LIMIT.start(), *FIRST_LIMIT.end());
         let most = if self.count_all || self.lists_all() { first } else { u64::MAX };
         most.min(self.limit as u64).min(count)
@@ -135,7 +135,7 @@ impl Question for Seek<'_> {
         let rest = answer.count() - from;
         // The rest is assumed to have matches at the same density as the part before it.
         let more = (u128::from(rest) * listed as u128).div_ceil(u128::from(from.max(1))) as u64;
-        // Room for them is an optimisation, so a failure to reserve it is no error.
+        // Reserving memory is only an optimisation, so ignore a failure.
         if reserve_large(&mut found.indices, listed + more.min(AHEAD_MAX) as usize).is_err() {
             reserve_large(&mut found.indices, listed)?;
         }

@@ -713,7 +713,7 @@ mod tests {
         let broken = Absence::new("cuda", AbsenceKind::Unusable, "it is old; update it");
         let text = Discovery::new().report_of(of_unknown_health(&rig()), vec![broken]).to_string();
         assert_eq!(text.lines().count(), 10);
-        // Rows of one backend stand together.
+        // The report lists all rows of a backend together.
         assert!(text.lines().nth(3).unwrap().ends_with("no: unusable: it is old; update it"), "{text}");
         assert!(text.lines().nth(4).unwrap().ends_with("no: the same card is used through cuda"), "{text}");
     }

@@ -37,7 +37,7 @@ struct KnownChoice {
     cards: Vec<CardKey>,
 }
 
-// A process that was forked from this one takes none of these locks: `inherited` refuses its calls before.
+// A forked process takes none of these locks, because `inherited` refuses its calls first.
 
 /// Devices stay open until the process ends, or until [`close_unused`]: to open one takes up to a second.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
@@ -141,7 +141,7 @@ pub fn close_unused() -> usize {
         return 0;
     }
     let slots: Vec<_> = CARDS.lock().iter().map(|card| Arc::clone(&card.slot)).collect();
-    // A thread that is opening a card is about to use it.
+    // Skip a locked slot: a thread that is opening the card is about to use it.
     let take_unused = |slot: &CardSlot| slot.try_lock()?.take_if(|device| Arc::strong_count(device) == 1);
     let unused: Vec<_> = slots.iter().filter_map(take_unused).collect();
     unused.len()

@@ -332,7 +332,7 @@ impl<T: Element> Core<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // Other threads may read the elements at home during the work.
+            // The operation only reads, so let other threads read the elements at home during the work.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),

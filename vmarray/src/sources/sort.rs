@@ -139,7 +139,7 @@ mod tests {
             let right = (often * all) as u64..=(often * (all + padding)) as u64;
             assert!(right.contains(&moved), "{what}: {moved} of {all} {often} times");
         }
-        // A later query finds the sorted elements on the devices.
+        // Test that a later query finds the sorted elements on the devices.
         let same = expected.iter().filter(|key| bytemuck::bytes_of(*key) == bytemuck::bytes_of(&value));
         assert_eq!(source.count(..len, Field::<T, T>::whole(), &value).unwrap(), same.count(), "{what}");
         assert_eq!(source.verify(..).unwrap(), None);
@@ -153,7 +153,8 @@ mod tests {
             let is_whole = round % 4 == 3;
             let len = if is_whole { 300 + random.index(200) } else { 3000 + random.index(9000) };
             let numbers = numbers(&mut random, len, round / 3);
-            // The number of elements behind lets two copies of these fit on each device.
+            // With `behind` more elements in the source, each device has room for two copies of the sorted
+            // elements.
             let behind = if is_whole { 6 * len + 400 } else { 0 };
             let room = if round % 4 == 2 { cards * len / 4 } else { len + behind };
             match round % 5 {
@@ -185,7 +186,7 @@ mod tests {
                     let (mut call, mut failures) = (1, 0);
                     loop {
                         let unsorted = numbers(&mut random, len, call as usize);
-                        // The first device sorts short ones as a whole.
+                        // The first device sorts a short range as a whole.
                         let (behind, card) = if len == 300 { (2000, 0) } else { (0, cards - 1) };
                         let (source, devices) = source(&unsorted, behind, cards, len + behind);
                         let fault = Fault::new(operation, kind).on_call(call);

@@ -158,7 +158,7 @@ impl<'a> Acquire<'a> {
             let is_busy = |state: State| {
                 state.any(RESIDENT)
                     || state.any(UNSAVED) && self.want == Want::Exclusive
-                    // Threads hold the page without a load, or share it to read the home slot.
+                    // Other threads hold the page without a load, or share it to read the home slot.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // The page is loading for another purpose, so its load cannot serve this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy
@@ -245,7 +245,7 @@ impl<'a> Acquire<'a> {
             channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);
-        // Checked again when this thread takes another guard, which wakes the task.
+        // When this thread takes another guard, it wakes the task, which then checks again.
         let is_busy = |s| self.pager.is_worth_a_wait(self.page, s, self.want == Want::Exclusive);
         let asleep = park_task(table.entry(self.page), context.waker(), is_busy);
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)

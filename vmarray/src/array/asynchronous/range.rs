@@ -182,8 +182,8 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             let entry = pager.entry(pages.start);
             let arrived = this.acquire.poll_others(context, |_, _| {
                 let state = entry.state(std::sync::atomic::Ordering::Acquire);
-                // Other threads may hold a cached page indefinitely; an absent page is in transfer, or will
-                // be in its turn.
+                // An absent page is in transfer, or will be soon, so wait for it. A cached page may be held
+                // by other threads indefinitely.
                 let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
                 if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });
@@ -269,7 +269,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
                 }
                 Err(Refusal::Absent) => {}
                 Err(Refusal::Busy(_)) => {
-                    // The holder of the page may wait for pages of the batch.
+                    // Submit the batch first, because the holder of the page may wait for pages of the batch.
                     self.start(number, &mut batch);
                     if self.acquire.page() != page {
                         self.acquire.turn_to(page);

@@ -195,7 +195,7 @@ impl Files {
         let places = PageCleaner { devices: devices.clone(), description: description.clone() };
         let (kept, len) = PersistentLen::found(
             &notes,
-            // Each of them notes and stores for all files.
+            // The first file stores the length, and synchronises all files of the array.
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
             move || Ok(storing.iter().try_for_each(|device| device.sync())?),
             move |pages| pages.for_each(|page| places.clear(page)),
@@ -264,7 +264,7 @@ impl Files {
             })
             .collect();
         if !self.is_read_only {
-            // Clear uncounted pages behind the length.
+            // Clear the pages behind the length of the array.
             for (channel, (store, _, share)) in (0..).zip(&homes) {
                 store.clear_share(*share, Pager::slots_in(channel, channels, pages));
             }

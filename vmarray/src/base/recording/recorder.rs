@@ -213,7 +213,7 @@ impl Drop for Spent {
     fn drop(&mut self) {
         if let Some(began) = self.began {
             with_events(|events| {
-                // A recording that began meanwhile has no earlier times.
+                // If another recording has begun meanwhile, no event may begin before that recording.
                 let (began, thread) = (began.max(events.began), std::thread::current().id());
                 let ended = Some(Instant::now());
                 events.threads.push(Doing { what: self.on, thread, began, ended, pages: 1 });

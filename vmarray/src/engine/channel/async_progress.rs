@@ -267,8 +267,8 @@ impl Channel {
         for request in requests {
             match shard.work.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch)))
             {
-                // The next exclusive holder must find the page unchanged, and so must a snapshot.
-                // The load holds the page, so a later snapshot waits for it.
+                // A write may use this load only if the load ends without a holder, and no snapshot needs the
+                // page. The load holds the page, so a later snapshot waits for it.
                 Some((load, fetch))
                     if !request.is_write()
                         || load.then == LoadFor::Leave

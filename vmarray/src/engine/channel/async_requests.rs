@@ -302,7 +302,8 @@ impl Request {
 
     /// Wakes the task without an answer, so that it checks the reason itself.
     pub(super) fn nudge(&self) -> Option<Waker> {
-        // Cloning its waker is program code; so the waker is taken, and the task leaves another one.
+        // Cloning a waker is program code, which must not run under the lock. So take the waker: the task
+        // stores another one at its next poll.
         let mut stage = self.stage.lock();
         let RequestStage::Waiting(known) = &mut *stage else { return None };
         Some(std::mem::replace(known, Waker::noop().clone()))

@@ -65,7 +65,7 @@ impl Wake for Driver {
         if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
             return;
         }
-        // Wakers of tasks run when the thread has left.
+        // Defer the wakers of tasks until this thread has left the driver.
         let _deferral = DeferredWakes::begin();
         let mut state = self.state.lock();
         let Some((channel, table)) = state.driven.clone() else { return };

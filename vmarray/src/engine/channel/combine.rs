@@ -308,7 +308,8 @@ impl Channel {
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<Loaded> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
-        // Sharing and failing end the claim, which changes the version; otherwise only the frame arrives.
+        // A shared load and a failed load end the claim, which changes the version. Otherwise the page only
+        // becomes resident.
         let is_pending = |state: State| {
             state.version() == claimed.version()
                 && state.any(EXCLUSIVE)

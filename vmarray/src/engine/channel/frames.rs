@@ -234,7 +234,7 @@ impl Channel {
         if let Some((ticket, is_write_back)) = shard.work.oldest_transfer() {
             self.counters.waits.add(1);
             if !shard.work.watch(ticket) {
-                // The thread that waits for it reports its error.
+                // Another thread waits for this transfer, and reports its error.
                 drop(shard);
                 self.await_events(key);
                 return Ok(());
@@ -335,7 +335,8 @@ impl Channel {
         {
             self.update_policy(&mut shard);
         }
-        // The driver may have found no frame while the caller held this one; now it can wait for its page.
+        // The driver may have found no frame while the caller held this one. Now the driver can wait for this
+        // page.
         fence(Ordering::SeqCst);
         self.wake_driver();
     }

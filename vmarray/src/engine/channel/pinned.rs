@@ -241,7 +241,7 @@ impl PinnedPool {
             return Ok(piece);
         }
         let _growing = self.stock.growing.lock();
-        // Another thread may have allocated one meanwhile.
+        // Another thread may have allocated a piece meanwhile.
         if let Some(piece) = self.take_kept(bytes, wanted) {
             return Ok(piece);
         }
@@ -302,7 +302,7 @@ impl PinnedPool {
             }
         }
         dropped.extend(retired(&mut slabs));
-        // Drop it without the lock, because the device may have to finish its work first.
+        // Drop the memory without the lock, because the device may have to finish its work first.
         drop(slabs);
         drop(piece);
         drop(dropped);

@@ -134,7 +134,8 @@ pub(crate) struct HomeQueues {
 impl HomeQueues {
     pub(super) fn new(device: &Arc<dyn Device>, counters: &Arc<Counters>) -> Result<Self> {
         Ok(Self {
-            // Writes run after kernels of other channels that precede the first queue.
+            // Writes must follow the first queue, so that they run after kernels of other channels in that
+            // queue.
             fetches: Queues::new(device, false)?,
             writes: Queues::new(device, true)?,
             barriers: OrderLock::default(),
@@ -454,7 +455,7 @@ impl HomeQueues {
         for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
-            // Only the first queue knows reading kernels of other arrays.
+            // Kernels of other arrays that read these slots are ordered with the first queue only.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);

@@ -232,8 +232,9 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // If all of its threads sleep, wake one to wait for it. Other copies end by themselves,
-                    // but later; the next sleeping thread can wait for them meanwhile.
+                    // If a thread of this group sleeps, wake it: it waits for the group. Otherwise the thread
+                    // that waits for the group is awake already, and the next sleeping thread can wait for
+                    // other copies.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

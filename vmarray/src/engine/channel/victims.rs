@@ -97,8 +97,8 @@ impl Channel {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // Recently written-back pages are clean, and more dirty ones exist. They are written back ahead of
-        // need, so that later threads do not wait.
+        // The clean victims were written back earlier, so more pages are probably dirty. Write these back
+        // ahead of need, so that later threads do not wait.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);

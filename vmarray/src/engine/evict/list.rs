@@ -140,7 +140,7 @@ impl ListSweep {
                 list.renew(links, frame);
                 self.again += usize::from(first_time);
                 if self.cursor == list.sentinel {
-                    // The frame was the newest one, and is now the only referenced one.
+                    // The frame was the newest one. Now it is the only referenced frame.
                     self.cursor = frame + LISTS;
                 }
             }

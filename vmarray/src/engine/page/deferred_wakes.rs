@@ -45,7 +45,8 @@ fn add(count: &Cell<usize>, change: isize) {
 /// Wakes a task, at once or as soon as its thread may run program code.
 pub(crate) fn wake(waker: Waker) {
     let mut waker = Some(waker);
-    // A thread that is ending holds nothing.
+    // The access fails in a thread that is ending. Such a thread holds no locks, so it runs the waker at
+    // once.
     let _ = DEFERRED.try_with(|deferred| {
         if deferred.deferrals.get() > 0 || deferred.locks.get() > 0 {
             deferred.tasks.borrow_mut().extend(waker.take());

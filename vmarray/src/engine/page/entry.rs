@@ -249,7 +249,7 @@ impl Entry {
     pub(crate) fn mark_in_flight(&self) -> bool {
         let now = self.state(Ordering::Relaxed);
         if now.has(IN_FLIGHT) && !now.any(WAITED) {
-            // Threads that check the state now see no change.
+            // The mark exists already, and no thread waits, so the state need not change.
             return false;
         }
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)

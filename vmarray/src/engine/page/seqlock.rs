@@ -39,7 +39,7 @@ impl SeqLock {
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn of<T>(element: *const T) -> &'static Self {
-        // Multiply by the golden ratio of 2^64, because frames and parts of arrays begin at round
+        // Multiply by 2^64 divided by the golden ratio, because frames and parts of arrays begin at round
         // addresses, which would share a lock.
         let grain = (element.addr() >> GRAIN_SHIFT) as u64;
         &LOCKS.0[(grain.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNT_SHIFT)) as usize]

@@ -144,7 +144,8 @@ impl<S> Snapshots<S> {
             return None;
         }
         let mut marking = marks.marking.lock();
-        // A thread with guards could not pass, so it does not wait for the end of `Marking`.
+        // If a thread with guards comes here, it could not pass, so it does not wait for the end of
+        // `Marking`.
         while matches!(marking.phase, Phase::Marking | Phase::Instant) {
             marks.changed.wait(&mut marking);
         }

@@ -232,8 +232,8 @@ impl Pager {
     fn units(&self, span: &BulkSpan) -> Units {
         let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
-        // A single thread copies one unit while the device copies another; with several threads, other
-        // threads do.
+        // A single thread copies one unit while the device copies another one. Several threads need no units:
+        // they copy while the device works for other threads.
         let unit_bytes =
             if parallel_copy::is_shared(bytes) && !works_alone() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
@@ -279,7 +279,8 @@ impl Pager {
                 if obstacle.is_none() && failed.is_empty() {
                     continue;
                 }
-                // The awaited thread may wait for a page that this thread holds.
+                // Finish the own copy first, because the awaited thread may wait for a page that this thread
+                // holds.
                 let is_held = under_way.is_some();
                 if let Some(flight) = under_way.take() {
                     failed.extend(copy.end(flight)?);

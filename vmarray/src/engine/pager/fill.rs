@@ -115,7 +115,8 @@ impl Pager {
                             self.flush(&(page..page + 1))?;
                         }
                         Homeless::Busy(state) => {
-                            // The page's holder may wait for pages of the run.
+                            // Zero the run first, because the holder of this page may wait for pages of the
+                            // run.
                             self.zero(channel, &mut run)?;
                             // Claims of absent pages are exclusive.
                             self.await_page(page, state, !state.any(RESIDENT))?;

@@ -44,14 +44,16 @@ impl Pager {
                 loop {
                     match self.table.entry(page).try_write_back() {
                         Ok(before) => {
-                            // Look it up after the pin, because the page may have moved since it was listed.
+                            // Look up the frame after the pin, because the page may have moved since it was
+                            // listed.
                             let frame = channel.frame_at(self.table.entry(page).address());
                             batch.push(Victim { page, frame, before });
                             break;
                         }
                         Err(Refusal::Absent) => break,
                         Err(Refusal::Busy(state)) => {
-                            // The holder of the page may wait for pages of the batch.
+                            // Submit the batch first, because the holder of the page may wait for pages of
+                            // the batch.
                             submit(&mut batch, &mut keep);
                             if let Err(error) = self.await_page(page, state, false) {
                                 keep(Err(error));

@@ -90,7 +90,8 @@ impl Pager {
             channel.extend_slots(Self::slots_in(number, self.channels.len() as u64, pages))?;
         }
         if self.keeps_contents() {
-            // Files have zeroes behind their earlier end: opening cleared anything else there.
+            // Behind its former end a file contains zeroes, because opening the file cleared anything else
+            // there.
             (self.table.len()..pages).for_each(|page| self.table.entry(page).begin_with(ZEROED));
         }
         self.table.lengthen(pages);

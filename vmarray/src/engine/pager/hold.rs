@@ -262,7 +262,8 @@ impl Pager {
                 Some(_) => Ok(in_use),
             })?;
             let Some((pager, page)) = in_use else {
-                // Scatters hold no pages: a scatter that has checked these pages checks them again.
+                // Scatters hold no pages. This note makes a scatter that has checked these pages check them
+                // again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
                 let hold = |(pager, pages): &(&Self, Range<u64>)| {
@@ -271,7 +272,8 @@ impl Pager {
                 claimed.notes = of.iter().map(hold).collect();
                 return Ok(claimed);
             };
-            // The page's holder may wait for another page of the ranges.
+            // Release all claims first, because the holder of the page may wait for another page of the
+            // ranges.
             drop(claimed);
             pager.claim_home(page, Fetch::Contents)?;
             pager.release_unchanged(page);

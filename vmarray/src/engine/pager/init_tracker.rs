@@ -34,7 +34,7 @@ impl InitTracker {
         let known = self.known.lock();
         let mut rest = pages.clone();
         if known.losses == losses && !known.pages.is_empty() {
-            // A gap in the middle is checked again together with its surroundings.
+            // If the known pages are in the middle, check the whole range again.
             if known.pages.contains(&rest.start) {
                 rest.start = known.pages.end.min(rest.end);
             }

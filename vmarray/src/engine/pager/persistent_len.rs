@@ -45,7 +45,7 @@ impl PersistentLen {
         give_back: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> (Self, u64) {
         let (len, is_common) = Self::common(notes);
-        // The next attempt unifies different notes.
+        // If the notes differ, the next attempt makes them equal.
         let noted = if is_common { len } else { u64::MAX };
         let attempt = notes.iter().map(|[attempt, ..]| *attempt).max().unwrap_or_default();
         let state = Attempts { attempt, noted, reached: len };

@@ -267,7 +267,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         let mut end = self.cut_down(work, claimed);
         self.let_go(channel, end..claimed);
         if end == first {
-            // The thread that holds the page may be waiting for pages that this thread holds.
+            // Finish all work first, because the thread that holds the page may be waiting for pages that
+            // this thread holds.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());

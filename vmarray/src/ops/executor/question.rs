@@ -295,8 +295,8 @@ impl AskedRun {
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
         let count = run.count() as u64;
-        // If entries are spread evenly, a part has half as many as its room. A part that is too short is
-        // divided further each time, until its list has room for all of it.
+        // If matches are spread evenly, a part fills half of its room. If the list of a part is too short,
+        // the part is divided further, until the list has room for all of it.
         let each = ((count - from) / 2 / room.div_ceil(LISTED_MAX).max(1)).max(LISTED_MAX);
         let mut firsts = (from..count).step_by(each as usize);
         let mut ahead = VecDeque::new();

@@ -63,7 +63,7 @@ pub(crate) fn in_parts(
 /// The outcome of a part, after the other stores are written back.
 fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Outcome {
     if done.failure.is_some() {
-        // The corresponding elements of the other operands were not written.
+        // Some elements of the other operands were not written, so the written ranges are unspecified.
         let others_miss = read.iter().any(|other| other.is_changed());
         let Outcome { mut written, mut unspecified, failure } = done;
         if others_miss {

@@ -89,7 +89,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     /// enough kernels are in flight.
     fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.values.len() < self.indices.len() {
-            // No element was looked up before.
+            // This is the first poll: no element was looked up before.
             check_list(self.indices, self.range.len())?;
             self.values = zeroed_vec(self.indices.len())?;
         }

@@ -256,7 +256,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
         self.kernels.open_stage(place.channel)?;
         self.opened += 1;
-        // The page's state is read again: its state before the stage existed does not count.
+        // Read the page's state again, because the state before the stage existed may be outdated.
         self.one(place, position)
     }
 
@@ -326,7 +326,7 @@ mod tests {
     fn as_many_threads_gather_as_the_bytes_are_worth() {
         let array = one_channel::<u32, _>(&Arc::new(host()), (8, 16), 4).build().unwrap();
         let threads = |len| workers(&array, len, &StagePlan::new::<u32>(len, false));
-        // An index and a value are twelve bytes.
+        // An entry of the list takes twelve bytes: an index and a value.
         assert_eq!(threads(300_000), 1);
         assert_eq!(threads(400_000), 2.min(*CORES));
         assert_eq!(threads(usize::MAX), 34.min(*CORES), "as many stages as memory is to be had for");

@@ -174,7 +174,7 @@ impl<T: Memory> AppendTo for Appended<'_, T> {
     fn append_in_order(&mut self, numbered: &[u8]) {
         let item = |element: &[u8]| element.first_chunk().map_or(0, |index| u64::from_ne_bytes(*index));
         let mut elements: Vec<&[u8]> = numbered.chunks_exact(Self::stride(true)).collect();
-        // Elements of one item are in order, because an item takes its places in order.
+        // A stable sort keeps the order within an item, because each item takes its places in order.
         elements.sort_by_key(|element| item(element));
         let value = |element: &[u8]| bytemuck::pod_read_unaligned::<T>(&element[8..][..size_of::<T>()]);
         self.to.extend(elements.into_iter().map(value));

@@ -150,8 +150,8 @@ impl<'a> IndexDomainStore<'a> {
         let channels: Vec<&HomeQueues> =
             striped.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
         let ticket = match channels.split_first() {
-            // If elements are read in place, submit in a queue of their channel, ordered between writes to
-            // them.
+            // If the kernel reads elements in place, submit it in a queue of their channel, ordered between
+            // writes to these elements.
             Some((first, others)) => first.between_writes(others, |queue| submit(queue, report.at(0)))?,
             None => submit(&queue, report.at(0))?,
         };

@@ -303,7 +303,7 @@ impl Change for Launching<'_> {
         self.views
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
-            // An item that exceeds its budget writes nothing, and foreign code may not write either.
+            // An item that exceeds its budget writes nothing, and native code may leave elements unwritten.
             .filter(|_| self.options.budget.is_none() && self.kernel.kernel.code().is_none())
             .is_some_and(|view| self.kernel.overwrites(view, element_bytes))
     }

@@ -247,8 +247,8 @@ pub(super) fn run(
     let groups = kernels.group_len.map(|len| LinearGroups { len, start, items: range.len() });
     let is_in_place = store.has_whole_groups(group_len, &range);
     form.is_striped = groups.is_some() && is_in_place && store.channel_count() > 1;
-    // A kernel without results over staged elements does not order accesses to elements that are read in
-    // place.
+    // Read elements in place only if the launch is ordered with other accesses. A launch without results over
+    // staged elements is not ordered.
     let is_settled = is_in_place && (target.is_some() || columns.len() == 1);
     for argument in around {
         match argument.in_place(&columns, store).filter(|_| is_settled) {
@@ -402,7 +402,8 @@ impl<'a> StencilArgument<'a> {
         store: &dyn OperandStore,
     ) -> Option<StripedArgument<'a>> {
         let (operand, stored) = (self.placed.operand, self.placed.stored.as_ref()?);
-        // If the launch writes to these elements, its items must read a copy of them, and not read in place.
+        // If the launch also writes to these elements, items must read a copy instead of the elements in
+        // place.
         let is_written = |column: &RangeArgument<'_>| {
             column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
         };

@@ -215,7 +215,7 @@ fn guards_and_snapshots_do_not_wait_for_each_other() {
             let snapshot = array.pager().snapshot().unwrap();
             let saved = Saved::default();
             snapshot.save_by(Box::new(Notes(Arc::clone(&saved))));
-            // After the guard is released, its writes belong to the snapshot.
+            // The snapshot contains the writes under the guard, but not this later write.
             array.set(0, 6).unwrap();
             assert_eq!(saved.lock()[&0][0], 5);
             snapshot.finish().unwrap();

@@ -217,7 +217,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             return Ok(all);
         }
         let starts: Vec<usize> = extents.iter().zip(&piece).map(|(all, each)| all.div_ceil(*each)).collect();
-        // The axis is the fastest, so blocks come in ascending order.
+        // The axis varies fastest, so blocks of a line come in ascending order.
         let mut order: Vec<usize> = (0..extents.len()).filter(|other| *other != axis).collect();
         order.push(axis);
         for number in 0..starts.iter().product() {
@@ -237,7 +237,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let lines = Placed { operand, extents, stored: None, of: Box::new(of_values) };
             let parts = len.div_ceil(BLOCK);
             let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
-            // Positions of the piece's results among all results.
+            // Positions of the piece's results in the list of all results.
             let mut own = zeroed_vec(before * behind)?;
             let is_first = of[axis].start == 0;
             let places = numbers(&without(&of, axis), &without(&self.extents, axis));

@@ -136,7 +136,7 @@ fn carry<T: PrefixSummed>(
         let channel = share.0.channel as usize;
         of_channel[channel].push(share);
     }
-    // The pages of a single channel count as one.
+    // With a single channel, treat all pages as one page.
     let channels = striping.channels as u64;
     let of_page = if channels == 1 { u64::MAX } else { striping.page_len as u64 / tile };
     let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
@@ -234,7 +234,7 @@ mod tests {
             array.write(0, &values).unwrap();
             array.flush(..).unwrap();
             let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
-            // The second kind makes the scan take another path, unless the failure comes too late.
+            // After `OutOfMemory` the scan takes another path, unless the failure comes too late.
             let kind = [DeviceErrorKind::CopyFailed, DeviceErrorKind::OutOfMemory][round / 2 % 2];
             let fault = Fault::new(operation, kind).on_call(1 + random.next() % 9);
             device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });

@@ -123,7 +123,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
             views[2][1] = starts.len() as u64;
         }
         "find_splits_of" => {}
-        // These need the position of a channel's element among all elements.
+        // These kernels need the position of a channel's element among all elements.
         "merge_keys_of" | "merge_pairs_of" | "gather_share_of" => {
             let &[first, count, page_len, channels, channel, base] = &params[..6] else { unreachable!() };
             let number = |own: u64| {
@@ -434,7 +434,7 @@ fn what_fails_leaves_the_keys_in_some_order() {
 #[test]
 fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
     let mut random = SplitMix64::new(13);
-    // On devices, in place, and through RAM.
+    // Test sorts on devices, in place, and through RAM.
     let (card, other) = (DeviceKind::DiscreteGpu, DeviceKind::Cpu);
     let kinds = [(1, 5000, card), (3, 5000, card), (1, 30_000, card), (2, 50_000, card), (2, 3000, other)];
     for (kind, (channels, len, of)) in kinds.into_iter().enumerate() {

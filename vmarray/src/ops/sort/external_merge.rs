@@ -96,7 +96,7 @@ fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
     let mut read = ScratchVec::<T>::unspecified(range.len().min(MOST + 1))?;
     let (mut start, mut at_once) = (range.start, FIRST);
     while start + 1 < range.end {
-        // Read the first element of the next part too.
+        // Also read the first element of the next part, to compare the last element with it.
         let read = &mut read[..(range.end - start).min(at_once + 1)];
         store.read_at(start, read, INTERNAL)?;
         let (read, are_sorted) = (&*read, AtomicBool::new(true));
@@ -231,7 +231,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
             self.read(one + at, &mut of_one)?;
             self.read(two + at, &mut of_two)?;
             let swapped = self.write(one + at, &of_two).and_then(|()| self.write(two + at, &of_one));
-            // RAM has both ranges: after a failure, write both back.
+            // The buffers hold both ranges: after a failed swap, write both back.
             let Err(error) = swapped else { return Ok(()) };
             let back = [(one + at, &of_one), (two + at, &of_two)].map(|(at, rows)| self.write_all(at, rows));
             back.into_iter().collect::<Result<()>>().and(Err(error))

@@ -321,7 +321,7 @@ impl<'s> InPlace<'s, '_> {
     fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
         let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
         while number < DIGITS {
-            // A group of several short buckets, or a single long one.
+            // Join short buckets to a group. A long bucket is a group of its own.
             let (mut keys, first) = (counts[number], number);
             number += 1;
             while number < DIGITS && keys + counts[number] <= self.piece / TOGETHER {

@@ -60,7 +60,7 @@ pub(crate) fn look_back(
                 DeviceOutcome::Done
             }
             Err(error) if error.device_error().is_some_and(is_unsupported) => DeviceOutcome::Unsupported,
-            // The list was new memory, and the elements are unchanged.
+            // The list is new memory, so this failure leaves the elements unchanged.
             Err(error) => DeviceOutcome::Failed(error),
         }
     })?;

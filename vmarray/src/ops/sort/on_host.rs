@@ -284,7 +284,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         buckets.sort_by_key(|bucket| bucket.rows.len());
         let buckets = UnsortedBuckets(Mutex::new(buckets));
-        // Buckets so large that one thread would work on them while the others are idle.
+        // A bucket is large if one thread would work on it while other threads are idle.
         let is_large = |bucket: &mut Bucket<'_, K, V>| {
             let count = bucket.rows.len();
             threads > 1 && count * 2 > len / threads && count >= TOGETHER

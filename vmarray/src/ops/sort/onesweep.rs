@@ -293,7 +293,7 @@ fn merges_text(key: Type) -> &'static str {
 impl MoveKernel {
     fn in_ptx(key: Type, value: Option<Type>) -> Option<Self> {
         let bytes = key.bytes();
-        // The same numbers as for `SORT_KEYS` and `SORT_PAIRS` in the sources of the kernels.
+        // These numbers must equal `SORT_KEYS` and `SORT_PAIRS` in the sources of the kernels.
         let (text, (block, each)) = match (bytes, value.map(Type::bytes)) {
             (8, None) => (keys_text(key), (384, 11)),
             (_, None) => (keys_text(key), (384, 22)),

@@ -356,7 +356,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.frames.read(0, &mut copied);
         let time = (self.clock)().saturating_sub(start);
         std::hint::black_box(&copied);
-        // A clock that stands still gives no result.
+        // If the clock stands still, the speed is unknown.
         if time.is_zero() { 0 } else { (copied.len() as f64 / time.as_secs_f64()) as u64 }
     }
 

@@ -49,7 +49,8 @@ where
     fn shown(&self, positions: &[Range<isize>]) -> Bounds {
         let mut shown = inside(positions, &self.of.source().parts().1.axes());
         for (axis, shown) in shown.iter_mut().enumerate() {
-            // Only positions that a kernel reads are an error.
+            // With `Checked`, leave out positions beyond the edges: they are an error only if a kernel reads
+            // them.
             if !matches!(self.of.mode().built_in(axis, INTERNAL), Some((Mode::Checked, _))) {
                 *shown = positions[axis].clone();
             }

@@ -131,7 +131,8 @@ fn visit<T: Element, D: Device, H, const N: usize>(
     let mut last = None;
     let fetched = pieces.clone().filter(&is_fetched).map(|piece| piece.page);
     let mut fetched = fetched.filter(move |&page| last.replace(page) != Some(page));
-    // A box of one page may be one of many in a row; their callers prefetch themselves.
+    // A box in a single page may be one of a sequence of boxes. The callers prefetch such sequences
+    // themselves.
     let first = [fetched.next(), fetched.next()];
     let is_single = first[1].is_none();
     let stream = if is_single { Stream::Follow } else { Stream::Ignore };

@@ -264,7 +264,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
             DomainAxis { start: self.start[axis], extent: self.extents[axis], tiles, tile }
         };
         match N {
-            // Tiles of one axis follow one another.
+            // With one axis, all tiles are contiguous.
             1 => Some(StoredBox::range_of(self.start[0], self.extents[0])),
             _ => Some(StoredBox { axes: (0..N).map(axis).collect() }),
         }
@@ -335,7 +335,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
             return vec![(of, last + 1)];
         };
-        // The matches are complete in all tiles before the tile of the last match.
+        // All tiles before the tile of the last match have been searched completely.
         let along = |place: usize| self.geometry.position_of(place).map_or(0, |at| at[axis]);
         let start = along(last) / tile * tile;
         found.truncate(found.partition_point(|place| along(*place) < start));

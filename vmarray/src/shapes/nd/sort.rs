@@ -97,7 +97,7 @@ where
     V: NdViewMut<'a, N, M> + View<'a, Element: SortKey>,
 {
     let (extents, order) = (view.shape(), KeyOrder::of::<V::Element>(false));
-    // Pieces are divided along another axis, so that lines are whole.
+    // Divide into pieces along another axis, so that each piece has whole lines.
     let cut = usize::from(axis == 0).min(M - 1);
     let all: usize = extents.iter().product();
     let at_once = match M {

@@ -269,7 +269,7 @@ impl Session<'_> {
         taken: &[TakenElements<'_>],
     ) -> Result<Vec<Part>> {
         let range = first.stored.range();
-        // Devices of the elements for each item, and of the elements that any item changes.
+        // These elements determine the devices: one element for each item, or elements that any item changes.
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.number].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {
@@ -559,7 +559,7 @@ fn apart(kernel: &PreparedKernel, taken: &[TakenElements<'_>]) -> Result<()> {
                 && own.start < range.end
                 && range.start < own.end
         };
-        // Rows are two arguments of one parameter, neither of them a result.
+        // A parameter of rows has two arguments. Neither of them is a result.
         if let Some(other) = taken.iter().find(is_same) {
             let ((kernel, place), result) = (kernel.name_and_place(), one.info.name.into());
             let argument = other.info.name.into();

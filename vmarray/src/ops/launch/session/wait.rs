@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
     pub(super) fn poll(&mut self, asked: &mut Asked, context: &mut Context<'_>) -> Poll<Result<()>> {
         for lane in &self.lanes {
             let device = &**lane.queue.device();
-            // The newest first, because earlier launches are usually done before it.
+            // Poll the newest launch first: when it is done, earlier launches are usually done, too.
             for launched in lane.launched.iter().rev() {
                 if matches!(device.poll(launched.ticket), Ok(Progress::Pending)) {
                     asked.wake(device, launched.ticket, context.waker());

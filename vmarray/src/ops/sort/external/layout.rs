@@ -283,7 +283,7 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Of the keys equal to it, each run has the same number before the cut, if it has that many.
+    // Of the keys that equal this key, each run has the same number before the cut, if it has enough of them.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

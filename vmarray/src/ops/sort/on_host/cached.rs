@@ -164,7 +164,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
                 (at, last) = (at + 1, key);
                 continue;
             }
-            // All rows with equal bits from the window on.
+            // Find all rows whose bits from the window on are equal.
             let is_alike = |other: &&KeyRow<K, V>| other.key(self) >> window.shift == key >> window.shift;
             let start = at - rows[..at].iter().rev().take_while(is_alike).count();
             let end = at + rows[at..].iter().take_while(is_alike).count();

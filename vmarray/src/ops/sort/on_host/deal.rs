@@ -57,7 +57,7 @@ impl BucketTable {
         let mut below: Vec<u64> = Vec::new();
         let (mut shared, mut first) = (usize::MAX, 0);
         let entry = |(value, count): (usize, usize)| {
-            // A bucket gets from three quarters of `each` up to twice as much.
+            // With this number of bits, a bucket gets from three quarters of `each` up to twice `each`.
             let bits = (4 * count / (3 * each)).max(1).ilog2().min(window.shift);
             if bits > 0 {
                 let (start, shift) = (below.len(), window.shift - bits);
@@ -154,7 +154,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             Bucketing::Table(table) => {
                 let of_key = table.bucket();
                 let bucket = move |key| of_key(self.key(key));
-                // The table also occupies the L1 cache.
+                // Use fewer turns, because the table also occupies the L1 cache.
                 deal_by::<2, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
         }
@@ -179,7 +179,7 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
         *counts[number].lock() = found;
     });
     let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
-    // Targets of each part: in a bucket, the rows of a part come behind the rows of earlier parts.
+    // Target slices of each part. In a bucket, the rows of a part come behind the rows of earlier parts.
     let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
         parts.iter().map(|_| Vec::with_capacity(values)).collect();
     let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
