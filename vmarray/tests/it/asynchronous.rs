@@ -139,7 +139,8 @@ fn thousands_of_loads_from_one_thread_share_few_submissions() {
     let total = array.stats().total();
     assert_eq!((total.misses, array.stats().hits), (4000, Some(0)));
     assert_eq!(total.bytes_from_device, 4000 * 64);
-    // The first requests go alone at once; later ones go together, at most 256.
+    // The first three requests are submitted at once, one by one. Later requests are submitted together, at
+    // most 256 at a time.
     assert_eq!(total.submissions, 3 + 3997_u64.div_ceil(256));
 }
 
@@ -323,7 +324,7 @@ fn futures_that_are_not_polled_any_more_keep_no_task_waiting() {
             let mut spawn = |page: usize| {
                 executor.spawn(array.get_async(16 * page));
             };
-            // Some requests of the forgotten futures come first.
+            // If the number of forgotten futures is odd, one request is made before they are polled.
             (50..50 + forgotten % 2).for_each(&mut spawn);
             for _ in 0..polls {
                 kept.iter_mut().for_each(|future| drop(poll_once(future)));
@@ -406,7 +407,7 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
                 let (mut first, mut second) = (array.get_async(100), array.get_async(101));
                 assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
                 assert!(poll_once(&mut first).is_pending(), "on its way");
-                // Waits for the end of a guard, and is woken whenever a guard may have ended.
+                // This future waits for the end of a guard, and is woken whenever a guard may have ended.
                 let waker = Arc::new(PollsAnother(Mutex::new(Some(second))));
                 let (mut page, woken) = (array.page_async(9), Waker::from(waker.clone()));
                 assert!(Pin::new(&mut page).poll(&mut Context::from_waker(&woken)).is_pending());
@@ -927,7 +928,7 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
             }
             10..16 => (0..1 + numbers.below(19)).for_each(|_| _ = executor.step()),
             16..19 => device.advance(Duration::from_micros(numbers.below(60) as u64)),
-            // This one is a blocking thread.
+            // A blocking write instead of a task.
             19 => {
                 possible.borrow_mut()[i].push(x);
                 let _ = array.set(i, x);
@@ -946,7 +947,7 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
     } else {
         drop(executor);
     }
-    // Every page and every frame is free again.
+    // After all work has ended, every page and every frame must be free again.
     device.run();
     let insist = |run: &mut dyn FnMut() -> vmarray::Result<()>| {
         while let Err(error) = run() {

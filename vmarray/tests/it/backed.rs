@@ -274,7 +274,7 @@ fn a_slow_home_blocks_no_other_pages() {
     std::thread::scope(|scope| {
         let syncing = scope.spawn(|| array.sync());
         pages.kept.await_thread();
-        // Read meanwhile, also from the page in the middle of its write-back.
+        // Read pages during the write-back, also the page that is being written.
         assert_eq!((array.get(550).unwrap(), array.get(2400).unwrap()), (9, 25));
         pages.kept.be_slow_with(None);
         syncing.join().unwrap().unwrap();

@@ -249,7 +249,7 @@ fn a_window_visits_each_of_its_pages_once() {
         for mode in [&Zero as &dyn Boundary<u32, 2>, &Clamp, &Mirror, &Symmetric] {
             assert_eq!(read(mode, [-2, -2], [12, 12]), (4, 4));
         }
-        // A torus shows the other edges as well.
+        // `Circular` shows the elements at the opposite edges as well.
         assert_eq!(read(&Circular, [-2, -2], [12, 12]), (9, 9));
         // The window shows the whole image several times.
         for mode in [&Circular as &dyn Boundary<u32, 2>, &Mirror, &Symmetric, &Clamp] {

@@ -299,7 +299,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
                 model.evict(&range);
             }
             16 => {
-                // The old value is at home, or in the copy.
+                // The old value is in the home memory or in the device's copy.
                 let before: Vec<u32> = (0..len).map(|i| watched.get(i)).collect();
                 source.discard(range.clone()).unwrap();
                 model.discard(&range);

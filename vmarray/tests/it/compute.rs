@@ -88,7 +88,7 @@ fn accesses_to_other_pages_go_on_while_elements_are_written() {
                         truth[i] += 1;
                         array.set(i, truth[i]).unwrap();
                     }
-                    // All elements of the second half rise by one.
+                    // The update below adds 1 to all elements of the second half.
                     let _ = array.get(2048 + i).unwrap();
                 }
             });
@@ -211,7 +211,7 @@ fn work_that_nothing_can_be_ordered_after_is_waited_for() {
         device.inject(Fault::new(Operation::OrderAfter, vmarray::device::ErrorKind::Driver).from_call(calls));
         let result = joined.transform(.., sum());
         device.clear();
-        // Either refused before it began, or done; work never continues after a refusal.
+        // The operation is either refused before it begins, or done. It never continues after a refusal.
         let more = if result.is_ok() { 2 } else { 0 };
         assert_eq!(a.to_vec(..).unwrap(), before.iter().map(|x| x + more).collect::<Vec<_>>(), "{calls}");
     }

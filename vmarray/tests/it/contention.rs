@@ -24,7 +24,7 @@ fn a_flush_that_waits_for_a_guard_holds_nothing() {
                 let mut guard = array.page_mut(1).unwrap();
                 guard[0] = round;
                 taken.send(()).unwrap();
-                // The other thread's flush meets this page under a guard.
+                // The other thread flushes this page while this thread holds a guard of it.
                 for _ in 0..200 {
                     array.write(0, &[round; 4]).unwrap();
                     array.write(8, &[round; 4]).unwrap();

@@ -176,7 +176,7 @@ macro_rules! ends {
                     expect_late(&error, stringify!($kernel), $items);
                     // Each element has its old value, or the value that its item has written.
                     let once = array.to_vec(..).unwrap();
-                    // With groups, the element has the value of its mirror image.
+                    // With groups, the element may have the value of its mirror image.
                     assert!([ENDLESS, 82].contains(&once[ENDLESS as usize]));
                     // The device and the array still work.
                     array.fill(.., 1001).unwrap();
@@ -264,7 +264,7 @@ fn the_limit_is_of_each_item() {
 fn endless_after_calls(x: u32) -> u32 {
     let mut sum = 0_u32;
     loop {
-        // The time of a call counts for the loop around it too.
+        // The limit of the loop also covers the time of calls.
         for i in 0..100_000_u32 {
             sum += i * endless_function(76);
         }
@@ -297,7 +297,7 @@ fn functions_in_expressions_end() {
         // Two functions with limits of their own.
         let long = endless_after_calls::of(x - 1000).time_limit(Duration::from_secs(600));
         late(array.sum(..100, long + limited(x)).unwrap_err());
-        // Elements of a section have its numbers.
+        // The error has the index within the section.
         let section = array.section(50..).unwrap();
         expect_late(&section.sum(.., limited(x)).unwrap_err(), "endless_function", 27..28);
         let section = array.section_mut(50..).unwrap();
@@ -305,7 +305,7 @@ fn functions_in_expressions_end() {
         expect_late(&change.unwrap_err(), "endless_function", 27..28);
         assert_eq!(array.get(ENDLESS as usize).unwrap(), ENDLESS);
         assert!((0..).zip(array.to_vec(..50).unwrap()).all(|(at, x)| x == at));
-        // Without the element, the array and the device remain usable.
+        // With another value at this index, the array and the device work as before.
         array.write(0, &(0..LEN as u32).collect::<Vec<_>>()).unwrap();
         array.set(ENDLESS as usize, 5).unwrap();
         assert_eq!(array.sum(.., limited(x)).unwrap(), (1..=LEN as i128).sum::<i128>() - 72);

@@ -776,7 +776,7 @@ fn threads_of_another_library_do_not_wait_for_guards() {
         p.array.par_fold_slices(.., is_here, |(), _, _| is_here(), |(), ()| is_here())?;
         p.array.par_iter().with_max_len(1).try_for_each(|item| item.map(|_| is_here()))?;
         p.array.par_iter().zip(0..p.len()).try_for_each(|(item, _)| item.map(|_| is_here()))?;
-        // Rayon may hand one of both to another thread, which must not wait for this one.
+        // Rayon may run one of the two iterators on another thread, which must not wait for this thread.
         let both = p.array.par_iter().chain(p.array.par_iter()).filter_map(Result::err).map(kind_of_error);
         assert!(both.all(|kind| says_why(&kind)));
         Ok(())

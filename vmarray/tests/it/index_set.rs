@@ -337,7 +337,8 @@ fn a_thread_that_holds_guards_works_alone() {
     let paged =
         PagedIndexSet::from_index_set(&a, |array| array.page_len(1000).frames_per_channel(100)).unwrap();
     let other = VirtualArray::<u64>::builder(a.len()).page_len(1000).frames_per_channel(100).build().unwrap();
-    // The array is later in the lock order than both, so a wait would be an error; the call needs none.
+    // `elsewhere` comes later in the lock order than both sets. So a wait for their pages would be an error,
+    // but the call does not wait.
     let elsewhere = VirtualArray::<u64>::new(10).unwrap();
     let guard = elsewhere.page_mut(0).unwrap();
     for _ in 0..10 {

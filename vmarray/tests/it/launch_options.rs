@@ -151,7 +151,7 @@ fn a_budget_ends_loops_without_an_end() -> Result<()> {
         let array = shape.build::<u32>(100);
         array.write(0, &(0..100).map(|i| i * 8 % 100).collect::<Vec<_>>())?;
         let launch = || halved::launch().budget(20);
-        // Items 0, 25, 50 and 75 have no element to halve.
+        // The elements of items 0, 25, 50 and 75 are zero, so halving them never ends.
         let error = launch().run((array.section_mut(..)?,)).unwrap_err();
         let ErrorKind::KernelBudget { kernel, place, turns: 20, item, items: 4 } = error.kind() else {
             panic!("{error}")
@@ -349,7 +349,7 @@ fn numbers_are_run_over_on_the_device_that_is_named() -> Result<()> {
     let mut counts = Shape::one(9, 3).describe::<u32, _>(60, vec![device]).build()?;
     divisors::launch().over(0..60).run((&mut counts,))?;
     assert_eq!((counts.get(0)?, counts.get(11)?, counts.get(59)?, counts.get(58)?), (1, 6, 12, 2));
-    // In this kernel its own elements determine the number of items.
+    // In this kernel, the elements of the argument determine the number of items.
     let error = numbered::launch().over(0..3).sum((&Source::new(vec![1_u8; 9])?,)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KernelRefused { .. }), "{error}");
     // The error names the number of the failed item.

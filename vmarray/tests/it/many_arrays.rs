@@ -34,7 +34,7 @@ fn open_arrays_in_files_take_little_memory() {
     const COUNT: usize = 100;
     let files = Files::new(COUNT + 1);
     let (first, files) = files.0.split_first().unwrap();
-    // Threads and memory of all files.
+    // The first array starts threads and allocates memory that all files share.
     let array = VirtualArray::<u64>::create(first, 100).unwrap();
     array.set(50, 7).unwrap();
     array.sync().unwrap();

@@ -39,7 +39,7 @@ fn overwritten_pages_are_not_fetched() {
         tiled.to_vec([39, 34]..[41, 37]).unwrap(),
         [2, 2, 39 * 64 + 36, 40 * 64 + 34, 40 * 64 + 35, 40 * 64 + 36]
     );
-    // A tile at the edge counts as whole without its padding.
+    // At the edge, a write of all elements of a tile counts as a write of the whole tile.
     let odd = NdArray::<u32, 2>::builder([12, 12]).devices(devices(1)).tile([8, 8]).build().unwrap();
     odd.fill(.., 7).unwrap();
     odd.elements().evict(..).unwrap();

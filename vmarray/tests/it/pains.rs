@@ -16,7 +16,7 @@ fn a_device_without_room_for_more_serves_all_operations() {
     let array = array.build().unwrap();
     assert_eq!(device.memory().unwrap().usable_bytes, 0);
     let value = Field::<u32, u32>::whole;
-    // Operations on ranges that are longer than the cache.
+    // Test operations on ranges that are longer than the cache.
     array.write(0, &(0..LEN as u32).collect::<Vec<_>>()).unwrap();
     array.transform(.., value().set(value() + 1)).unwrap();
     assert_eq!(array.count_where(.., value().gt(LEN as u32 / 2)).unwrap(), LEN / 2);

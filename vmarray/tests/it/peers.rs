@@ -130,7 +130,7 @@ fn copies_between_devices_contain_changes_in_the_cache() {
         joined.transform(.., x.set(Field::whole(), y.get(Field::whole()))).unwrap();
         assert_eq!(out.to_vec(..).unwrap(), of.to_vec(..).unwrap());
     }
-    // Within one array, each part reads the values from before the part began.
+    // Within one array, the update reads the values from before the operation.
     let (ahead, behind) = (out.section_mut(1..).unwrap(), out.section(..LEN - 1).unwrap());
     let before = out.to_vec(..).unwrap();
     let moved = ahead.join((behind,)).unwrap();

@@ -279,7 +279,7 @@ fn a_snapshot_that_fails_leaves_the_array_as_it_was() {
         let saved = VirtualArray::<u64>::open(path).unwrap();
         assert_eq!((saved.len(), saved.get(1).unwrap()), (1 << 20, 7));
     }
-    // The call comes from a closure that runs without locks.
+    // The callback runs without locks, so it may access the array.
     array
         .save_with(path, POINT_IN_TIME, |_| {
             array.fill(.., 9).unwrap();

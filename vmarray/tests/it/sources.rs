@@ -201,7 +201,8 @@ fn pages_that_change_while_they_are_copied_are_copied_once_more() {
                 source.fill(10..20, 4).unwrap();
                 expected[10..20].fill(4);
             }
-            // Other pages take its slot and are newer there; then the program overwrites the page.
+            // Other pages take the slot of this page, and are newer there. Then the program overwrites this
+            // page.
             2 => {
                 source.fill(128..640, 5).unwrap();
                 source.write(0, &[3; 128]).unwrap();

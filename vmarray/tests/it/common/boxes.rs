@@ -48,7 +48,7 @@ pub fn is_inside<const N: usize>(of: &Range<[usize; N]>, at: &[usize; N]) -> boo
 pub fn random_box<const N: usize>(random: &mut Numbers, shape: [usize; N]) -> Range<[usize; N]> {
     let ends = shape.map(|extent| {
         let (a, b) = (random.below(extent + 1), random.below(extent + 1));
-        // Whole axes are a common case, and are copied at once.
+        // Choose whole axes often, because they are a common case, and are copied at once.
         if random.below(3) == 0 { (0, extent) } else { (a.min(b), a.max(b)) }
     });
     ends.map(|(start, _)| start)..ends.map(|(_, end)| end)

@@ -108,7 +108,7 @@ impl<'a, R> Executor<'a, R> {
             let begun = Instant::now();
             while self.unfinished() > 0 && self.ready.tasks.lock().unwrap().is_empty() {
                 assert!(begun.elapsed() < PATIENCE, "{} tasks are stuck", self.unfinished());
-                // Once may not be enough: the end of work submits other work before it wakes a task.
+                // Call this repeatedly: the end of work may submit further work before it wakes a task.
                 idle();
                 let ready = self.ready.tasks.lock().unwrap();
                 let wait = self.ready.woken.wait_timeout_while(ready, PAUSE, |ready| ready.is_empty());
