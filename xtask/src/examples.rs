@@ -34,7 +34,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         items += walk.items;
         faults.extend(walk.faults);
     }
-    // Packages that are no published library need no examples, but must be documented as well.
+    // Other packages need no examples, because they are not published libraries. But they must be documented.
     let others =
         metadata.workspace_packages().into_iter().filter(|package| !documented.contains(&&package.name));
     let others = others.flat_map(|package| ["--package", package.name.as_str()]);
@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
         let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
         match kind.as_str() {
             "module" => self.visit_all(&inner["items"], &path, own),
-            // The module of a glob import is no name that users see.
+            // A glob import adds no module to the paths that users see.
             "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some(""), around),
             "use" => self.visit(&inner["id"], &path, inner["name"].as_str(), around),
             // The documentation of a trait describes its methods.

@@ -83,7 +83,7 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
     let _seed = sh.push_env("VMARRAY_FORMATS_SEED", seed.to_string());
     let _count = sh.push_env("VMARRAY_FORMATS_COUNT", count.to_string());
     let test = "python::python_libraries_and_vmarray_read_each_others_files";
-    // With the packages and features of the other tests, so that nothing is built anew.
+    // Use the packages and features of the other tests, so that cargo builds nothing anew.
     cmd!(sh, "cargo test --workspace --all-features --test it --quiet -- --ignored --exact {test}").run()?;
     Ok(Outcome::Passed(format!("{count} files of each kind, from seed {seed} on")))
 }

@@ -93,7 +93,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let pythons = pythons(sh, args);
     for python in &pythons {
         let python = match args.sample && args.pythons.is_empty() {
-            // The packages of an earlier run stay installed.
+            // A sample reuses this environment, in which the packages of an earlier run stay installed.
             true => maturin.clone(),
             false => {
                 let environment = folder.join("environment");
@@ -127,7 +127,7 @@ fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
         eprintln!("$ {tests}");
         let mut command = Command::from(tests);
         if number > 0 {
-            // Print this output after the first process has ended.
+            // Collect this output, and print it after the first process has ended.
             command.stdout(Stdio::piped());
         }
         processes.push(command.spawn().with_context(|| format!("cannot start {python}"))?);
@@ -148,7 +148,7 @@ fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
 fn census(sh: &Shell, python: &Utf8Path, folder: &Utf8Path, count: usize) -> Result<()> {
     let (count, log) = (count.to_string(), folder.join("census.log"));
     let tests = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "test_census.py"];
-    // With a fixed seed a run resumes the run before with the same sources.
+    // With a fixed seed, a run can resume an earlier run with the same sources.
     crate::resume::begin(log.as_std_path())?;
     cmd!(sh, "{python} {tests...} --census {count} --census-seed 1 --census-log {log}").run()?;
     cmd!(sh, "{python} -m pip {INSTALL...} --upgrade numpy").run()?;

@@ -84,8 +84,8 @@ pub fn run(args: DemoArgs) -> Result<()> {
             jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
         jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
         jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
-        // Filter a quarter of the pixels, each of which takes hundreds of steps, and at least as many as a
-        // median needs.
+        // Filter a quarter of the pixels, because each pixel takes hundreds of steps. The picture has at
+        // least as many pixels as a median needs.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
     })?;
     if let Some(peak) = report::peak_ram() {

@@ -142,7 +142,7 @@ mod tests {
             }
         }
         assert!(cache.get(10_007).is_err());
-        // Two frames of 440 bytes per shard: nearly every access above was a miss.
+        // Each shard has two frames of 440 bytes, so nearly every access above was a miss.
         assert!(cache.shards.iter().all(|shard| shard.lock().unwrap().pages.len() == 2));
     }
 }

@@ -167,7 +167,7 @@ fn pull_all(
         let (mut ax, mut ay, mut az) = ([0.0_f32; LANES], [0.0_f32; LANES], [0.0_f32; LANES]);
         let one = |x: f32, y: f32, z: f32, m: f32| {
             let (dx, dy, dz) = (x - px, y - py, z - pz);
-            // The distance is softened, so that a body's pull on itself is zero.
+            // Add a small constant to the squared distance, so that a body's pull on itself is zero.
             let square = mul_add(dx, dx, mul_add(dy, dy, mul_add(dz, dz, 1e-6)));
             let inverse = 1.0 / square.sqrt();
             let weight = m * inverse * inverse * inverse;

@@ -86,7 +86,7 @@ const WORKS: [(&str, Work); 5] =
 fn redundancy(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
     let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));
-    // Parity needs three: with two devices, the first one counts twice.
+    // Parity needs three devices: if there are two, the first one counts twice.
     let third = setup.devices.get(2).cloned();
     let third = third.unwrap_or_else(|| Arc::new(AnyDevice::Own(first.clone())));
     let both = vec![first.clone(), second.clone()];
@@ -228,7 +228,7 @@ fn get(array: &VirtualArray<u32>, setup: &Setup) -> Result<Sample> {
         for _ in 0..GETS {
             std::hint::black_box(array.get(random.index(array.len()))?);
         }
-        // Most reads fetch a whole page.
+        // Most reads fetch a whole page, so count the bytes of whole pages.
         Ok((GETS * array.page_len() * 4) as f64)
     })
 }

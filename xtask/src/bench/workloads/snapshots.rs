@@ -108,7 +108,7 @@ fn ragged(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
             .devices(setup.devices.iter().cloned())
             .elements(|elements| elements.cache_bytes(bytes / 4))
     };
-    // Together with the offsets, the rows have the same number of bytes.
+    // The number of rows that have `bytes` bytes together with their offsets.
     let rows = bytes / (ROW_LEN * size_of::<u32>() + size_of::<u64>());
     let array = builder().with_lengths(std::iter::repeat_n(ROW_LEN, rows))?;
     array.items().transform(..rows * ROW_LEN, Field::whole().set(vmarray::expr::index().cast::<u32>()))?;

@@ -51,7 +51,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         one::<u64>(bench, most as usize, "in-place", u64::MAX, |bits| bits)?;
     }
     for bytes in sizes {
-        // Sorting needs as much memory again.
+        // Sorting needs the same amount of memory again.
         if 21 * (bytes as u64 / 10) > room {
             continue;
         }
