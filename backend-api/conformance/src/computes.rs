@@ -379,7 +379,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
             }
         }
         scene.assert_as_expected(&what("all"));
-        // By now the stores have made many values equal, so use new ones.
+        // The earlier stores have made many values equal, so generate new values.
         if round % 5 == 4 {
             let noise = cx.noise(round, 2 * COUNT * 50);
             scene.put(0, &noise);

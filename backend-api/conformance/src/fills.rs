@@ -20,7 +20,7 @@ pub(super) fn fills_with_patterns_of_every_length<D: Device>(cx: &Context<'_, D>
     let lengths = (1..=70).chain([100, 127, 128, 255, 256, 257, 1000, 1024, 4095, 4096]);
     for length in lengths {
         let pattern = cx.noise(length as u64, length);
-        // In this order: three and a half patterns, one pattern, four patterns, and a third of a pattern.
+        // The lengths are, in this order: 3.5 patterns, 1 pattern, 4 patterns, and a third of a pattern.
         scene.fill(length % 67, 3 * length + length / 2, &pattern);
         scene.fill(15_000 + length % 5, length, &pattern);
         scene.fill(20_000 + length % 3, 4 * length, &pattern);

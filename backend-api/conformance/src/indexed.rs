@@ -277,8 +277,8 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         scene.write_indices(0, &indices);
         let elements = scene.elements(START, COUNT, 8);
         fails(&mut scene, elements, WANTED, &format!("{by:?}, element {wrong} of {COUNT}"));
-        // After a failure the gathered values are unspecified, or the elements that a scatter may have
-        // written. All other bytes are unchanged.
+        // After a failure the values of a gather are unspecified, and a scatter may have written some of its
+        // elements. All other bytes are unchanged.
         if by == Gathered {
             scene.host.read(VALUES, &mut scene.expected_host[VALUES..VALUES + WANTED * 8]);
         } else {

@@ -231,7 +231,7 @@ fn every_operation(of: Type) -> Case {
     }
     result(of, &|to| Op::Select { to, when: less, yes: a, no: b });
     result(Type::Bool, &|to| Op::Unary { op: Unary::Not, to, of: less });
-    // A device may lack the type `F64`. So only the case of `F64` casts to it.
+    // A device may lack the type `F64`, so only the case of `F64` casts to it.
     for to_type in Type::NUMBERS.into_iter().filter(|to| *to != Type::F64 || of == Type::F64) {
         result(to_type, &|to| Op::Cast { to, of: a });
         // Skip NaNs, because their bits are unspecified.

@@ -180,7 +180,7 @@ impl PrivateDir {
         drop(file);
         let result = written.and_then(|()| self.place.rename(&scratch, name));
         if result.is_err() {
-            // The first error is the useful one.
+            // Ignore this error, and report the first one.
             let _ = self.place.remove(&scratch);
         }
         result

@@ -294,12 +294,12 @@ impl ReferenceDevice {
     }
 }
 
-// SAFETY: the device keeps the promises of `Device`, here in its order. The table keeps host memory until
-// `release_host` or the end of the device. Only `start` executes work, which accesses the ranges of its
-// request, since that was checked. The work is over before its ticket is issued. Releasing memory takes
-// the lock of the work, and a queue is not released while a call borrows its handle. Names are unique, and
-// the tables have the names of this device alone. Host memory is accessed by `racy` alone, device memory
-// under the lock; indices are copied, and checked in the copy.
+// SAFETY: the device keeps the promises of `Device`, which this list has in its order. The table keeps host
+// memory until `release_host` or the end of the device. Only `start` executes work. The work accesses only
+// the ranges of its request, which `start` has checked, and is over before its ticket is issued. Releasing
+// memory takes the lock of the work, and a queue is not released while a call borrows its handle. Names are
+// unique, and the tables have the names of this device alone. Host memory is accessed by `racy` alone, device
+// memory under the lock; indices are copied, and checked in the copy.
 unsafe impl Device for ReferenceDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info

@@ -44,7 +44,8 @@ fn page_locked_memory_is_asked_for_near_its_device() {
         let mut info = inner.info().clone();
         info.numa_node = node;
         let device = Arc::new(Attached { inner, info, seen: Mutex::default() });
-        // The reference device has no page-locked memory; the request is enough for the test.
+        // The reference device has no page-locked memory, but the request alone sets the policy that the test
+        // checks.
         let _ = HostBuffer::new(&device, 100, kind);
         assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
         device.seen.lock().clone()

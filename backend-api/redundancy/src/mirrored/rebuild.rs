@@ -150,7 +150,7 @@ impl Core {
                 linked_piece = (piece / 2).max(PIECE_BYTES);
             }
             if matches!(copied, CopyEnd::SourceLost) {
-                // Another device may still have the data, so record that this one lacks it.
+                // Another device may still have the data, so record that this device lacks it.
                 self.lock().add_missing(id, vec![(buffer, range.start..end)]);
             }
             self.open();
@@ -284,7 +284,7 @@ impl Core {
             return CopyEnd::Copied;
         }
         if let Err(error) = self.bounce() {
-            // Without this step no device can copy to the spare, so it is lost.
+            // If this step fails, no device can copy to the spare, so the spare counts as lost.
             self.lock().lose(target, &error);
             return CopyEnd::TargetLost;
         }
@@ -297,7 +297,7 @@ impl Core {
                     self.lock().lose(source, &error);
                     return CopyEnd::SourceLost;
                 }
-                // The spare lacks data that it needs, so it is lost.
+                // The spare lacks data that it needs, so it counts as lost.
                 self.lock().lose(target, &error);
                 return CopyEnd::TargetLost;
             }

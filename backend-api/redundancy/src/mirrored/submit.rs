@@ -53,7 +53,7 @@ impl Core {
             request.check(&*state).map_err(|error| error.on(&self.info))?;
             let touches = AccessSet::of(request);
             let Some(part) = state.find_part(|entry| touches.must_follow(&entry.touches)) else {
-                // Each device but the first needs a place of its own for a report.
+                // Every device except the first needs its own place for a report.
                 let reports = if matches!(request, Request::Launch(_)) { state.members.len() } else { 0 };
                 if state.spare_reports.len() >= reports {
                     break touches;
@@ -301,7 +301,7 @@ fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool 
         && one.driver == two.driver
         && (one.name == two.name || on_host(one.kind) && on_host(two.kind));
     match request {
-        // Copies move bytes of any value.
+        // Copies do not compute, so their results are equal on all devices.
         Request::Copies(..) => true,
         Request::Launch(launch) => {
             let body = launch.kernel.body();

@@ -216,7 +216,7 @@ impl Core {
 
     fn put_stage(&self, position: usize, stage: Stage) {
         let mut state = self.member_queues[position].lock();
-        // The device was replaced, so its stage is released.
+        // If the device was replaced meanwhile, its stage is released instead.
         if state.member.id == stage.member {
             state.stages.push(stage);
         } else {
@@ -234,7 +234,7 @@ impl Core {
             let segments = self.rows.lock().segments(targets);
             let _locked = self.locks.lock(Use::Rebuild, &segments);
             match self.rebuild_bytes(position, &segments, to, &error) {
-                // Try again: a spare has the data now, and the error is another device's.
+                // Try again: a spare has the data now, and the error belongs to another device.
                 Err(_) if self.is_current(position) => {}
                 other => return other,
             }

@@ -121,7 +121,7 @@ impl Core {
             rows.all().map(|(id, _)| *id).collect()
         };
         for row in rows {
-            // Data first, then this device's parity.
+            // Rebuild the data first, then the parity of this device.
             for is_data in [true, false] {
                 let mut offset = 0;
                 while let Some(bytes) = self.restore_piece(position, row, is_data, offset)? {

@@ -116,7 +116,7 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
     assert_eq!(scene.wrong(), [3]);
     let all = scene.down(0, UNITS);
     let later = scene.queue.submit(&[]).unwrap();
-    // Only the ticket itself fails, on every poll, however late.
+    // Only the failed ticket reports the failure, at each poll.
     assert!(scene.device.wait(later).is_ok());
     for _ in 0..2 {
         assert_eq!(scene.device.wait(all).unwrap_err().kind(), ErrorKind::Corrupted);
@@ -233,7 +233,8 @@ fn checksums_go_with_copies_of_whole_units() {
     let scene = Scene::new();
     scene.queue.submit(&Fill { to: scene.at(1), bytes: 1, pattern: &[9] }).unwrap();
     scene.flip(2);
-    // Units 0 to 2, one of them without a checksum and one with a wrong byte, and a part of 3.
+    // The copy covers units 0 to 2 and a part of unit 3. One of these units has no checksum, and one has a
+    // wrong byte.
     let bytes = 3 * UNIT as u64 + 5;
     let copy = Transfer::Internal { from: scene.at(0), to: scene.at(4), bytes };
     scene.done(scene.queue.submit(&[copy]).unwrap());

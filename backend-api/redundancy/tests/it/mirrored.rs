@@ -67,7 +67,7 @@ fn work_under_way_at_a_loss_is_done_by_the_other_device() {
             tickets.push(queue.submit(&[read]).unwrap());
         }
         cards[lost].lose();
-        // Later work changes the source of these reads, which must not affect reads that are repeated.
+        // Later work changes the source of these reads. Reads that are repeated must not be affected.
         tickets.push(queue.submit(&Fill { to: memory.at(0), bytes: 4096, pattern: &[8] }).unwrap());
         tickets.into_iter().for_each(|ticket| mirror.wait(ticket).unwrap());
         let mut read = vec![0; 16 * 4096];

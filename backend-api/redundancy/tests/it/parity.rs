@@ -375,8 +375,8 @@ fn a_write_moves_the_documented_bytes() {
     let moved = |before: [u64; 4], now: [u64; 4]| -> Vec<u64> {
         now.iter().zip(before).map(|(now, before)| now - before).collect()
     };
-    // The change reads and overwrites the old data and the parity of the first part, which the second
-    // device stores.
+    // The change reads and overwrites the old data and the parity of the first part. The second device stores
+    // this parity.
     assert_eq!(moved(downloads, downloads_now), [1792, 1792, 0, 0]);
     assert_eq!(moved(uploads, uploads_now), [1792, 1792, 0, 0]);
     // A repeated write of the same data changes no parity.
