@@ -189,7 +189,7 @@ mod tests {
         drop(last);
         assert_eq!(freed(), BYTES);
         driven(|driven| driven.is_full = false);
-        // The drop of the device frees the cached memory.
+        // When the device is dropped, it frees the cached memory.
         drop(memory(BYTES).unwrap());
         driven(|driven| driven.freed = (0, 0));
         drop(device);

@@ -127,7 +127,7 @@ impl Core {
             // A lack of resources says nothing about the work, which continues.
             Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
-            // All work up to `newest` and its events were in the stream before it was found empty.
+            // All work up to `newest`, and its events, were in the stream when the stream was found empty.
             Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(Code::UNKNOWN),
         }

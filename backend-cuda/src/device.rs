@@ -717,7 +717,7 @@ mod tests {
     #[test]
     fn a_shortage_is_no_loss_of_the_device() {
         let scene = Scene::new(0);
-        // The submission fails, and at first the wait for it fails as well.
+        // The submission fails. At first, the wait for its end fails as well.
         driven(|driven| (driven.short_records, driven.short_questions) = (1, 5));
         let left = || {
             let driven = driven(|_| ());

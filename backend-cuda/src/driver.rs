@@ -489,7 +489,7 @@ mod tests {
             let (mut names, mut texts) = (Vec::new(), texts.iter());
             let opened = first_of(&["libcuda.so.1", "libcuda.so"], |name| {
                 names.push(name.to_owned());
-                // Errors for a library that does not exist, and for a file that is not a library.
+                // Test a library that does not exist, and a file that is not a library.
                 texts.next().unwrap().map_or(Ok(()), |path| open(path).map(drop))
             });
             (opened.map_err(|missing| missing.absence()), names)

@@ -97,8 +97,8 @@ impl HostRange {
         let length = room.checked_add(spare).ok_or(Code::OUT_OF_MEMORY)?;
         let mut mapping = MmapMut::map_anon(length).map_err(|_| Code::OUT_OF_MEMORY)?;
         let skipped = if spare == 0 { 0 } else { mapping.as_ptr().addr().wrapping_neg() % HUGE };
-        // This is advice only: without it, smaller pages work as well. A child process gets no share of
-        // memory that the GPU writes to.
+        // Ignore refused advice, because smaller pages work as well. `DontFork`: a child process must not
+        // share memory that the GPU writes to.
         let _ = mapping.advise_range(Advice::DontFork, skipped, room);
         if spare > 0 {
             let _ = mapping.advise_range(Advice::HugePage, skipped, room);

@@ -31,7 +31,7 @@ impl CudaDevice {
         let ordinal = unsafe { Context::adopted(driver, ContextHandle(context.as_raw().cast())) }
             .map_err(|code| code.error_of(ErrorKind::Driver, OPERATION))?
             .ordinal();
-        // A context of `cust` is the GPU's primary one, which each user retains.
+        // `cust` uses the GPU's primary context, which each user retains.
         Self::open_with(ordinal.unsigned_abs(), options)
     }
 

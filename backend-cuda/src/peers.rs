@@ -89,7 +89,7 @@ mod tests {
             let skipped = report.outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::Skipped(_)));
             assert_eq!(skipped.count(), if reach == Reach::No { 4 } else { 1 }, "{report}");
         }
-        // The third reaches the others, but they do not reach it.
+        // The third device can access the memory of the others, but they cannot access its memory.
         assert_eq!(third.reaches(one.info()), Reach::Maps);
         let report = run_peers(&third, &one, &Limits::default());
         assert!(report.failures().count() <= 1, "{report}");

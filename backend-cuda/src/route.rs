@@ -142,7 +142,7 @@ mod tests {
         use Direction::{Download, Internal, Mixed, Upload};
         const NO_KERNEL: Possible = Possible { kernel: false, ..ALL };
         for (pieces, each, direction, possible, expected) in [
-            // In one direction, few or large pieces go as a batch, many small ones by kernel.
+            // In one direction, copy few or large pieces as a batch, and many small pieces by a kernel.
             (1, 4096, Upload, ALL, Route::Single),
             (1, 4096, Download, ALL, Route::Single),
             (2, 4096, Upload, ALL, Route::Batch),

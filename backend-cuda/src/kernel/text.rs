@@ -355,7 +355,7 @@ impl Text {
                 emit!(self, "shl.b32 {bits}, {a}, 16");
                 emit!(self, "mov.b32 {name}, {bits}");
             }
-            // GPUs have the instruction for it since compute capability 8.0.
+            // Only GPUs since compute capability 8.0 have an instruction for this conversion.
             _ => {
                 let (odd, is_nan) = (self.temporary("b32"), self.temporary("pred"));
                 emit!(self, "mov.b32 {bits}, {a}");

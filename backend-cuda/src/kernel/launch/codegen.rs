@@ -582,7 +582,7 @@ impl<'a> Writer<'a> {
                         let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
                         emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
-                        // Other items may wait for this item later.
+                        // Other items may wait for this item at a later barrier.
                         let to = if self.meets { format!("end_{site}") } else { "over".into() };
                         emit!(self.text, "@!{left} bra {to}");
                         emit!(self.text, "add.u64 {turns}, {turns}, 1");

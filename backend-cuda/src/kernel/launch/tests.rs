@@ -403,7 +403,8 @@ mod windows {
         let scene = fake::Scene::on(device(), 1 << 20);
         for mode in [Mode::Mirror, Mode::Clamp, Mode::Circular, Mode::Symmetric, Mode::Value, Mode::Checked] {
             for is_short in [true, false] {
-                // Rows of whole warps, of whole pieces, and of neither; blocks of rows, and their remainder.
+                // Test rows of whole warps, rows of whole pieces, and other rows; also blocks of rows with a
+                // remainder.
                 for shape in [[10, 768], [3, 300], [2, 131]] {
                     for shift in [0, 4] {
                         check(&scene, &case::<five>(mode, is_short, &shape, [4, 4]), shift);

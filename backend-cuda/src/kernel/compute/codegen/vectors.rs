@@ -60,8 +60,8 @@ impl Code<'_> {
             return None;
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
-        // With a step of 1, the elements of one thread are adjacent; otherwise the elements of neighbouring
-        // threads are.
+        // With a step of 1, each thread processes adjacent elements. Otherwise neighbouring threads process
+        // adjacent elements.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
         Some(Rows { len, step })
     }

@@ -208,8 +208,8 @@ impl Follower<'_> {
         }
         let distance = sum.literal.cast_signed();
         let sum = Sum { literal: 0, ..sum };
-        // One run has all loads that differ only in a constant: a test of its lowest and highest sum covers
-        // all.
+        // A run consists of all loads that differ only in a constant. A test of its lowest and highest sum
+        // covers all of these loads.
         let is_it = |run: &Run| (run.view, run.of, &run.sum) == (view, of, &sum);
         let number = match self.lanes.runs.iter().position(is_it) {
             Some(number) => number,

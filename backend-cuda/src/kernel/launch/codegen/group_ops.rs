@@ -36,7 +36,7 @@ impl Writer<'_> {
         }
         self.item();
         if bytes > 0 {
-            // The next group reuses the arrays.
+            // Wait for all items, because the next group reuses the arrays.
             emit!(self.text, "barrier.sync 0");
         }
         emit!(self.text, "add.u64 group, group, step");
