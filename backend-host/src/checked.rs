@@ -43,7 +43,8 @@ struct Piece {
 }
 
 fn checksum(page: u64, bytes: &[u8]) -> u64 {
-    // 0 means an unknown checksum. The page number is the seed, so a misplaced page fails too.
+    // 0 means an unknown checksum. The page number is the seed, so the check also detects a page in a wrong
+    // place.
     XxHash3_64::oneshot_with_seed(page, bytes).max(1)
 }
 

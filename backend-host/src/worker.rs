@@ -224,7 +224,7 @@ impl Threads {
         while wanted > 0 && state.threads.len() < self.threads_max && !state.stopping {
             wanted -= 1;
             if let Err(error) = self.start_one(state) {
-                // At least one thread exists, so it does all the work.
+                // Continue with the existing threads. At least one thread exists.
                 tracing::warn!(%error, threads = state.threads.len(), "no further worker thread");
                 break;
             }

@@ -134,7 +134,7 @@ impl<M: Storage> Copies<M> {
 
     /// Number of bytes that the copies move.
     pub fn bytes(&self) -> u64 {
-        // Each length is at most that of a piece of memory, but the sum of many lengths may overflow.
+        // Each length is at most the length of a piece of memory, but the sum of many lengths may overflow.
         self.as_slice().iter().map(Move::bytes).fold(0, u64::saturating_add)
     }
 

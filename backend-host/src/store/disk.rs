@@ -148,9 +148,9 @@ impl Drop for FileDisk {
     /// Releases the lock. A close alone does not, while a process that another thread has just forked has the
     /// file open too.
     fn drop(&mut self) {
-        // Only the process that took the lock releases it; a forked child must not.
+        // Only the process that took the lock may release it. A forked child must not.
         if self.is_own() {
-            // The close may still release it.
+            // Ignore an error, because closing the file may still release the lock.
             let _ = self.file.unlock();
         }
     }

@@ -336,7 +336,8 @@ impl Volume {
             .read_at(self.offset(place) + blocks.start as u64, into)
             .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
         let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
-        // Otherwise the caller reads the whole page. If that fails too, it reports the damage.
+        // If the blocks are damaged, the caller reads the whole page. If this read fails too, the caller
+        // reports the damage.
         let start = sums.bytes() + wanted.start - blocks.start;
         Ok(is_sound.then_some(start..start + wanted.len()))
     }

@@ -516,7 +516,7 @@ impl Above {
             (number, taken.and_then(|(card, at)| card.take_left(at)))
         });
         let length = self.cards.page_bytes;
-        // A checksum covers a whole page.
+        // A checksum covers a whole page, so update whole pages only.
         let least = if self.cards.is_checked { length } else { UPDATED_BYTES_LEAST.min(length) };
         let taken = taken.filter(|_| part.bytes >= least);
         Write { map: &self.map, part, number, taken, is_in_slot: false }

@@ -87,7 +87,7 @@ fn the_file_is_the_memory_byte_for_byte() {
     let bytes = fs::read(&path.0).unwrap();
     assert_eq!(bytes.len(), 10_000);
     assert_eq!((&bytes[10..15], &bytes[7_990..7_996]), (&b"first"[..], &b"second"[..]));
-    // The remaining space is in two pieces, and becomes one buffer.
+    // The remaining space consists of two pieces, which become one buffer.
     drop(a);
     let rest = rig.buffer(4_999);
     assert_eq!(rig.device.file_ranges(rest.id()).unwrap(), [0..3_000, 8_001..10_000]);

@@ -41,7 +41,7 @@ pub(super) fn count_true(mask: &[u8]) -> u64 {
 fn count_here(mask: &[u8]) -> u64 {
     let (words, rest) = mask.as_chunks::<8>();
     let mut sum = rest.iter().map(|&one| u64::from(one)).sum();
-    // Each byte of a word holds one of eight sums; 255 additions of one do not overflow it.
+    // Each byte of a word is a separate sum. 255 additions of 1 do not overflow a byte.
     for words in words.chunks(255) {
         let bytes = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
         sum += bytes.to_ne_bytes().into_iter().map(u64::from).sum::<u64>();

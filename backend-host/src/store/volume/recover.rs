@@ -502,7 +502,7 @@ impl Found {
         }
         let decoded = [0, 1].map(|at: usize| Superblock::decode(&blocks[at]));
         let damaged = decoded.iter().filter(|block| block.is_err()).count() as u32;
-        // One superblock of a newer version suffices for that version's program to continue.
+        // If a superblock has a newer version, report this version: a newer program can open the store.
         if let Some(Err(NoSuperblock::Version(version))) =
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {

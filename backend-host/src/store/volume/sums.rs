@@ -38,7 +38,7 @@ impl Sums {
 
     /// Computes the checksum of a page from the checksums of its blocks.
     pub fn with(&self, page: u64, blocks: &[u8]) -> u64 {
-        // The page number is part of the seed, so a misplaced page fails too.
+        // The page number is part of the seed, so the check also detects a page in a wrong place.
         checksum(self.id.wrapping_add(page), blocks)
     }
 
