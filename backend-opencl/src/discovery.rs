@@ -372,7 +372,7 @@ pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
         return None;
     }
     let device = Asked { sys: sys().ok()?, device: handles.device };
-    // All free memory, and the largest free block.
+    // The query returns the size of all free memory, and of the largest free block.
     let [free, _] = device.query::<[usize; 2]>(CL_DEVICE_GLOBAL_FREE_MEMORY_AMD)?;
     Some(free as u64 * 1024)
 }

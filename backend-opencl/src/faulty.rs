@@ -264,7 +264,7 @@ fn memory_in_use_by_a_lost_device_is_neither_wiped_nor_freed() {
     rig.device.release_host(rig.host.take().unwrap());
     rig.device.release(rig.buffer.take().unwrap());
     assert_eq!((rig.first_byte(), kept() - before), (7, 2));
-    // No work has used the memory.
+    // No work has used this memory, so the device frees it at once.
     rig.device.release_host(done);
     assert_eq!(kept() - before, 2);
 }

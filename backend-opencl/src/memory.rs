@@ -128,7 +128,7 @@ const PIECE_BYTES_MIN: u64 = 64 << 10;
 impl Buffer {
     pub fn new(core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Self> {
         let largest = core.info.largest_allocation_bytes;
-        // Pieces of a power of two, so that kernels find a byte's piece by a shift.
+        // The length of a piece is a power of two, so that kernels find a byte's piece by a shift.
         let shift = if bytes <= largest { ONE_PIECE } else { largest.ilog2() };
         let empty = Self {
             bytes: 0,

@@ -130,7 +130,7 @@ mod tests {
                 )
             };
             assert_eq!(not, Ok(false));
-            // A mapped buffer of a processor is plain memory to all; a GPU may keep a copy.
+            // The mapped buffer of a processor is the memory that kernels access. A GPU may keep a copy.
             assert!(same == Ok(true) || found.info().kind != DeviceKind::Cpu, "{same:?}");
             // SAFETY: no work is in flight.
             unsafe { queue.unmap(&one, address).unwrap() };

@@ -32,7 +32,7 @@ pub(crate) fn check(status: cl_int) -> Status<()> {
 /// Returns an object if the driver reports success and really returns one.
 fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
     check(status)?;
-    // A null handle with success would be a driver's bug; it must not get further.
+    // A null handle in spite of success would be a bug of the driver: return an error.
     if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
 }
 

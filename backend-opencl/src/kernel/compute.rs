@@ -381,7 +381,7 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u
     let limit = Limit::new(limit, work.compute.count(), count_all);
     let per_chunk = if limit.early { CHUNK_EARLY } else { CHUNK };
     let mut chunks = 0_u32;
-    // For each segment its chunks, and the chunks of the segments before it.
+    // Each segment, the number of its chunks, and the number of chunks before it.
     let cut: Vec<(&Segment, u32, u32)> = (work.segments.iter())
         .map(|segment| {
             let (here, before) = (segment.count.div_ceil(per_chunk) as u32, chunks);

@@ -84,8 +84,8 @@ pub(crate) fn indexed(
 
     let mut word = 0;
     while word < total {
-        // Without elements every index is outside: no byte has an address, but the kernel must check the
-        // indices.
+        // Without elements every index is out of bounds. No byte has an address then, but the kernel must
+        // still check the indices.
         let first = word / each;
         let skew = word % each;
         let most = (ROUND_BYTES / width).min(ROUND_INDICES.saturating_mul(each) - skew);

@@ -194,7 +194,7 @@ pub(crate) fn search(
     let limit = Limit::new(search.limit, count, search.count_all);
     let first_field = start.offset() + search.field_offset;
 
-    // All pieces begin at multiples of any width, and so do assembled fields in their buffer.
+    // Pieces, and assembled fields in their buffer, begin at multiples of all widths.
     let mut access = Access::new(first_field, stride, length);
     let mut segments = segments(first_field, count, stride, length, buffer.shift);
     if segments.iter().any(|segment| segment.piece.is_none()) && matches!(access, Access::Packed(_)) {

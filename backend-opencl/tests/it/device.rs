@@ -495,7 +495,7 @@ fn a_library_is_named_by_any_bytes() {
     let shown = named.to_string_lossy();
     let reason = format!("unusable: {shown} cannot be loaded");
     assert!(listed.contains(&reason) && listed.contains(&number), "{listed}");
-    // The library is loaded: this one has none of the functions.
+    // This library can be loaded, but has none of the functions.
     let root = temporary("bytes");
     let folder = root.join(OsStr::from_bytes(b"\xff"));
     std::fs::create_dir_all(&folder).unwrap();

@@ -305,7 +305,7 @@ impl<'a> Writer<'a> {
         self.line(&format!("if ({failed})"));
         self.line("    report_failure(report, site, detail, item);");
         if self.body.group_len.is_some() {
-            // The next group reuses the arrays.
+            // Wait for all items, because the next group reuses the arrays.
             self.line(BARRIER);
         }
         self.indent = 1;
@@ -464,7 +464,7 @@ impl<'a> Writer<'a> {
             self.group_turns(site);
         } else if is_loop && self.shape.has_budget {
             let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
-            // Other items may wait for this item later.
+            // Other items may wait for this item at a later barrier.
             let leave = if self.meets { "break;" } else { "goto over;" };
             self.line(&format!("    if ({turns}++ >= budget) {{"));
             self.line(&format!("        FAIL({site}u, budget)"));
