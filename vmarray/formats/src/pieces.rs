@@ -162,7 +162,7 @@ fn on_threads<B>(
             let spawned = thread::Builder::new().spawn_scoped(scope, move || run(sender));
             match spawned {
                 Ok(_) => {}
-                // The threads that are running do the work.
+                // Continue with the threads that are running.
                 Err(_) if started > 0 => break,
                 Err(cause) => return Err(Error::file("start a thread for", path)(cause)),
             }
@@ -212,7 +212,7 @@ mod tests {
     fn pieces_have_whole_pages() {
         assert_eq!(Pieces::new(&[1000], &[64], 200).piece(1).bounds[0], 192..384);
         assert_eq!(Pieces::new(&[100, 10], &[16, 4], 400).piece(2).bounds, [64..96, 0..10]);
-        // The whole shape, for any pages.
+        // The piece covers the whole shape, however long the pages are.
         assert_eq!(Pieces::new(&[100], &[64], 200).piece(0).bounds[0], 0..100);
     }
 

@@ -35,7 +35,7 @@ impl Header {
     pub(super) fn read(file: &File, path: &Path, file_bytes: u64) -> Result<Self> {
         let malformed = |reason: &str| Error::malformed(path, reason);
         let mut prefix = [0; PREFIX_MAX];
-        // Version 1 has two bytes less, which belong to the text.
+        // In version 1 the prefix is two bytes shorter. These two bytes belong to the text.
         let prefix = &mut prefix[..PREFIX_MAX.min(usize::try_from(file_bytes).unwrap_or(PREFIX_MAX))];
         files::read_at(file, path, 0, prefix)?;
         let (start, text_bytes) = match prefix {

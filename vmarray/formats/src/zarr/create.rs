@@ -178,7 +178,8 @@ fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
         let len = if *step < room { room - room % step } else { room };
         return vec![len.min(*extent).max(1)];
     }
-    // Equal extents along all axes within the shape; the last axis first, whose elements are contiguous.
+    // Choose equal extents along all axes, limited by the shape. Begin with the last axis, because its
+    // elements are contiguous.
     let mut chunk = vec![1; extents.len()];
     let mut left = room;
     loop {

@@ -25,7 +25,7 @@ fn rows_and_structs_are_groups_of_objects() {
         let field = VirtualArray::<u32>::new(10).unwrap();
         Zarr::open(bucket.at("x/pairs/a")).unwrap().read(&field, Options::new()).unwrap();
         assert_eq!(field.get(3).unwrap(), 7);
-        // A name with another one as prefix is a separate store.
+        // A store whose name begins with the name of another store is a separate store.
         zarr::write(bucket.at("x/pair"), &pairs, Encoding::new(), Options::new()).unwrap();
         let there = zarr::write(bucket.at("x"), &pairs, Encoding::new(), Options::new());
         assert!(matches!(there, Err(Error::Exists { .. })));
