@@ -325,8 +325,8 @@ impl Divisor {
     pub const fn of(number: u64, is_short: bool) -> Self {
         let shift = number.next_power_of_two().trailing_zeros();
         let bits = if is_short { 31 } else { 63 };
-        // The factor is 2^(bits + shift) / number, rounded up. The error, less than `number` parts of that
-        // power, times a dividend of `bits` bits is less than one part of `number`.
+        // The factor is 2^(bits + shift) / number, rounded up. For a dividend of `bits` bits, the rounding
+        // error of the quotient is less than 1 / number, so the quotient is exact.
         let factor = (1_u128 << (bits + shift)).div_ceil(number as u128) as u64;
         Self { factor, shift }
     }

@@ -311,7 +311,7 @@ impl Lower {
         }
         let [at] = indices[..] else { return self.element_of(&of, &indices) };
         if let (Node::Leaf(_), Operand::Constant(_, 0)) = (&of.node, at) {
-            // A place with one axis is its own only part.
+            // If a place has one axis, its only part is the place itself.
             return Ok(of);
         }
         if let (Node::Parts(_), Operand::Constant(_, axis)) = (&of.node, at) {

@@ -249,7 +249,7 @@ impl Lower {
         for (number, arm) in arms.iter().enumerate() {
             let mut fits = self.fits(&arm.pattern, &of)?;
             if arm.guard.is_none() && number + 1 == arms.len() {
-                // Rustc has checked that the match is exhaustive.
+                // rustc has checked that the match is exhaustive, so the last arm always fits.
                 fits = Operand::Constant(Type::Bool, 1);
             }
             match (fits, &arm.guard) {

@@ -90,7 +90,7 @@ pub fn may_assign(expr: &Expr) -> bool {
         }
         Expr::Call(name, parts) => *name == "barrier" || parts.iter().any(may_assign),
         Expr::Tuple(parts) | Expr::Array(parts) => parts.iter().any(may_assign),
-        // A variable may be a reference.
+        // A variable may be a reference, to which the callee can assign.
         Expr::CallSlot(_, parts) => {
             parts.iter().any(|part| matches!(part, Expr::Local(_)) || may_assign(part))
         }

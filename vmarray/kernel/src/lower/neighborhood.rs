@@ -407,7 +407,7 @@ impl Lower {
             }
             for (axis, (_, extent, _)) in axes.iter().enumerate() {
                 let own = || edges.iter().zip(&positions).filter(|(edge, _)| edge.axis == axis);
-                // Places between two places within bounds are within bounds.
+                // If the first and the last place are within bounds, so are all places between them.
                 let ends = [own().min_by_key(|own| own.0.by), own().max_by_key(|own| own.0.by)];
                 for (_, position) in ends.into_iter().flatten() {
                     let outside = self.binary(Binary::Le, *extent, *position);
