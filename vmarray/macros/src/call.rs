@@ -264,7 +264,7 @@ impl Body<'_> {
         }
         let mut codes = Vec::with_capacity(arguments.len());
         for (at, argument) in arguments.iter().enumerate() {
-            // A view's own methods are called on it.
+            // Call the view's own methods on the view itself.
             codes.push(if at == 0 && kind == Method::View {
                 self.expr(argument)
             } else {

@@ -188,7 +188,7 @@ fn host_form(function: &ItemFn, code: &Code, is_refused: bool) -> TokenStream {
     let unused = is_refused.then(|| quote!(#[allow(unused)]));
     quote! {
         #(#attrs)*
-        // Clippy would judge the generated form of the user's code.
+        // Suppress lints that would apply to the generated form of the user's code.
         #[allow(unused_braces, unused_parens, clippy::too_many_arguments, clippy::let_and_return, clippy::unit_arg)]
         #[allow(clippy::useless_conversion, clippy::needless_return, clippy::blocks_in_conditions)]
         #[allow(clippy::redundant_field_names, clippy::zero_prefixed_literal, clippy::suspicious_else_formatting)]
