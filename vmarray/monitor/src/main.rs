@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has closed the pipe.
+        // This is no error: the reader of the output has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vmarray-monitor: {error}");

@@ -31,7 +31,7 @@ impl Watched {
         let with_before = |program: PublishedProgram| {
             let known = before.iter().position(|(old, _)| is_same(old, &program));
             let earlier = known.map(|at| before.swap_remove(at)).and_then(|(old, older)| {
-                // Without new statistics, the previous state stays.
+                // If a process has no new statistics, keep its previous state.
                 if old.at == program.at { older } else { Some(old) }
             });
             (program, earlier)
