@@ -185,7 +185,7 @@ impl Lazy {
     fn current_size(&self) -> Size {
         match self.state.try_lock().as_deref() {
             Ok(State::Done(_)) => Size { instructions: 0, leaves: 1 },
-            // Another thread is still computing it.
+            // If another thread is still computing the value, return the size of the expression.
             _ => self.size,
         }
     }

@@ -956,7 +956,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """
         from ._functions import sort_in_place
 
-        # NumPy raises its errors for invalid arguments.
+        # Let NumPy raise its errors for invalid arguments.
         np.empty((0,) * self.ndim, self.dtype).sort(axis, kind, order, stable=stable)
         sort_in_place(self, axis, order)
 

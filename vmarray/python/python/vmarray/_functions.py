@@ -85,7 +85,7 @@ def _types(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None
     try:
         return _ufuncs.resolved(ufunc, tuple(map(_ufuncs.kind, inputs)), dtype, casting)
     except TypeError:
-        # An integer of Python that the dtype cannot hold is another error.
+        # NumPy raises another error for a Python integer that the dtype cannot hold.
         _raised_by_numpy(ufunc, inputs, dtype, casting, None)
         raise
 

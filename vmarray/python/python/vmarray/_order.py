@@ -339,7 +339,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
-    # NumPy decides which integers are counted.
+    # Let NumPy reject types that it does not count.
     np.bincount(np.zeros(1, array.dtype))
     if weights is not None:
         weights = weights if isinstance(weights, Array) else np.asarray(weights)

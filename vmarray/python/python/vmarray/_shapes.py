@@ -198,7 +198,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
         raise NotOnDevices
     if mode != "constant" and given:
         raise NotOnDevices
-    # NumPy computes the indices of the items, along each axis.
+    # Let NumPy compute the indices of the items, along each axis.
     widths = (
         np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
         if not isinstance(pad_width, dict)
