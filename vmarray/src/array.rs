@@ -549,7 +549,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn replace(&self, index: usize, value: T) -> Result<T> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
-            // SAFETY: a single word, aligned, reached only atomically.
+            // SAFETY: the element is a single aligned word, which all threads access atomically.
             return self.write_shared(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
         if Layout::<T>::HUGE {
@@ -608,7 +608,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
-            // SAFETY: a single word, aligned, reached only atomically.
+            // SAFETY: the element is a single aligned word, which all threads access atomically.
             let write = |element| unsafe { element::compare_exchange(element, current, new) };
             return self.write_shared(page, at, write, Result::is_ok);
         }

@@ -694,7 +694,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let table = PageTable::new(pages as usize, pages_most as usize);
         let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
-        // One checksum device for each device; channels of one device share it.
+        // Create one checksum device for each device. The channels of a device share it.
         let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; open.devices.len()];
         let mut home = |index: usize, device: usize| -> Arc<dyn Device> {
             let plain = || Arc::clone(&open.devices[device]);

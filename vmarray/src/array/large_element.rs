@@ -157,7 +157,7 @@ mod tests {
     fn huge_elements_fit_on_a_common_stack() {
         let array = array();
         on_a_common_stack(|| array.set(5, [[7; 4096]; 8]).unwrap());
-        // The page is opened by the second access, and read without a lock by the third.
+        // The second access opens the page, and the third access reads it without a lock.
         for _ in 0..3 {
             on_a_common_stack(|| assert!(is_all(&array.get(5).unwrap(), 7)));
         }

@@ -321,7 +321,7 @@ impl Pager {
         }
         let len = self.table.lengths().len() as u64;
         let settled = self.settle_all();
-        // Stores the other pages even if one page fails.
+        // Store the other pages even if one page fails.
         let stored = self.store_with(settled.is_ok().then_some(len));
         settled.and(stored)
     }

@@ -162,7 +162,7 @@ pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[
     };
     let info = devices[number].info();
     let kind = ErrorKind::DoesNotFit {
-        // The identity of a file is its path.
+        // The name of a file device is its path, which identifies it.
         device: if info.kind == DeviceKind::File { info.name.clone() } else { info.to_string() },
         asked_bytes: asked[number],
         usable_bytes: usable[number],

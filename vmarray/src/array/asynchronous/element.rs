@@ -107,7 +107,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
             Got::Read(bytes) => return Poll::Ready(Ok(value_of(&bytes))),
             Got::Written => unreachable!("the request was a read"),
         };
-        // The share ends when the value is in place.
+        // The hold of the page ends after the value has been copied.
         Poll::Ready(Ok(array.read_in(&array.shared(page, before, is_short), at)))
     }
 }

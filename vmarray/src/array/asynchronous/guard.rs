@@ -129,7 +129,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 }
                 Err(refusal) => return Err(refusal.into()),
             };
-            // The guard counts from now on.
+            // From here on the guard itself counts, instead of the future.
             is_counted.set(false);
             pager.identity().expect_no_more();
             if before.any(WAITED) {

@@ -254,7 +254,7 @@ impl Files {
         }
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
-        // File of each channel, and its share there.
+        // For each channel: its file, and its share of this file.
         let homes: Vec<_> = stripe_pattern
             .iter()
             .enumerate()
@@ -307,7 +307,7 @@ fn most(asked: usize, len: usize, page_len: usize, page_bytes: usize) -> usize {
         0 | usize::MAX => page_len.saturating_mul(spare).max(len.saturating_mul(4)),
         asked => asked,
     };
-    // Limit of every array: `isize::MAX` bytes.
+    // Every array has at most `isize::MAX` bytes.
     most.min((isize::MAX as usize / page_bytes).saturating_mul(page_len)).max(len)
 }
 

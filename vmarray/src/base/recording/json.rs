@@ -53,7 +53,7 @@ pub(super) fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::R
     for (number, device) in events.devices.iter().enumerate() {
         lines.push(name("process_name", PROGRAM + 1 + number, 0, device));
     }
-    // In one queue work begins after the end of all earlier work.
+    // In each queue, work begins after all earlier work has ended.
     let mut queues: BTreeMap<QueueId, (usize, Instant)> = BTreeMap::new();
     for piece in &events.work {
         let (number, process) = (queues.len() + 1, PROGRAM + 1 + piece.device);

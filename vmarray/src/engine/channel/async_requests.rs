@@ -168,7 +168,7 @@ impl Request {
 
     /// Records that the task waits for an exclusive holder of the page, with a frame reserved for its read.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
-        // Clone it without the lock, because cloning a waker is program code.
+        // Clone the waker without the lock, because cloning a waker is program code.
         let waker = waker.clone();
         let mut stage = self.stage.lock();
         let mut old = None;

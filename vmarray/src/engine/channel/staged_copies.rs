@@ -79,7 +79,7 @@ struct Group {
 /// Reports the result of a submission.
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // Only the thread that removes it from the list reports.
+        // Only the thread that removes the copy from the list reports its outcome.
         let stored = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(stored.is_ok());
         copy.owner.unpark();

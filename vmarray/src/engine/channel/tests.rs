@@ -88,7 +88,7 @@ fn misses_of_many_threads_are_one_submission() {
     let work = device.counts().work;
     assert_eq!(work.submits - before.submits, 1);
     assert_eq!(work.download_bytes - before.download_bytes, 8 * 64);
-    // One thread waits in the driver for all of them.
+    // One thread waits in the driver for all threads.
     assert_eq!(work.waits - before.waits, 1);
 }
 
@@ -203,7 +203,7 @@ fn no_thread_sleeps_for_an_unwatched_transfer() {
     // No thread finishes the transfer, so its end would wake no thread. The call must return nevertheless.
     channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
-    // The same for a finished transfer.
+    // The call must also return after the end of a transfer.
     assert!(channel.lock().work.watch(ticket));
     assert!(!channel.lock().work.watch(ticket), "one thread waits for it");
     channel.finish(table, ticket).unwrap();
@@ -549,7 +549,7 @@ fn a_round_takes_clean_pages_and_sends_dirty_ones_home() {
     // frames.
     read(24..32);
     assert_eq!(round(channel, table), (of(0..4), of(4..12)));
-    // One round frees half of that, and the next one the rest.
+    // The first round frees half of the target, and the next round frees the rest.
     assert_eq!(round(channel, table).0, of(4..8));
 }
 

@@ -25,7 +25,7 @@ fn one_of_two_threads_sees_the_others_store() {
     const ROUNDS: usize = 300;
     let (x, y) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let number = counter::acquire(true);
-    // For each round, the first step of this thread that saw it.
+    // For each round, the first step at which this thread saw the round.
     let quick = || -> Vec<usize> {
         let (mut step, mut first) = (0, Vec::with_capacity(ROUNDS));
         // Registers the thread, because unregistered threads get no barrier.
@@ -38,7 +38,7 @@ fn one_of_two_threads_sees_the_others_store() {
         }
         first
     };
-    // For each round, the last step that this thread saw.
+    // For each round, the last step at which this thread saw the round.
     let slow = || -> Vec<usize> {
         let (mut step, mut last) = (0, Vec::new());
         for round in 1..=ROUNDS {

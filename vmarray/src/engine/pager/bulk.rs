@@ -140,8 +140,8 @@ impl<'a> Target<'a> {
     unsafe fn parts(&self, pages: Range<u64>) -> (usize, &'a mut [u8]) {
         let ((offset, first), (_, last)) = (self.span.part(pages.start), self.span.part(pages.end - 1));
         let part = first.start..last.end;
-        // SAFETY: as there; the parts of the other pages are between the first page's part and the last
-        // one's.
+        // SAFETY: as in `part`. The parts of all other pages are between the parts of the first and the last
+        // page.
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
 }

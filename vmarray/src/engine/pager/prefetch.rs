@@ -117,14 +117,14 @@ impl Pager {
         let mut frames = frames.into_iter();
         for page in wanted {
             let entry = self.table.entry(page);
-            // Another thread uses this page, so the frame serves the next one.
+            // Another thread uses this page, so keep the frame for the next page.
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {
                     loads.push(Load { page, frame, then: LoadFor::Release, id: channel.load_id() });
                     continue;
                 }
-                // The page lost its contents between the two checks: nothing to fetch.
+                // The page lost its contents between the two checks, so there is nothing to fetch.
                 Ok(_) => {
                     if entry.unmap(false) {
                         unpark(entry);

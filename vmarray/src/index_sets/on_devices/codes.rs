@@ -141,7 +141,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
         let device = own.first()?.device();
-        // The host processes data in files in RAM.
+        // The host processes data of files, in RAM.
         let is_file = device.info().kind == DeviceKind::File;
         let mut all = own.iter().chain(channels);
         let is_there = all.all(|channel| Arc::ptr_eq(channel.device(), device));

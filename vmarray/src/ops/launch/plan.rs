@@ -84,7 +84,8 @@ pub(super) fn run(
         }
     }
     let refused = |reason: &str| kernels.usual.refused(reason);
-    // Move the first result to the front, or the first argument without results: it determines the devices.
+    // Move the first result to the front, because it determines the devices. Without results, move the first
+    // argument.
     let first = own.iter().position(|(_, _, placed)| placed.operand.target.is_some());
     let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
     if first.is_none() && !has_result && appended.is_empty() && matches!(wanted, Wanted::Nothing) {

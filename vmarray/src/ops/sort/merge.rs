@@ -98,7 +98,7 @@ pub(super) fn parts_of<E>(
             place += len;
             let (piece, number) = find(run, place);
             let own = key(run, piece, number)?;
-            // Of equal keys, the keys of the first run come first.
+            // Keys of the first run come before equal keys of the second run.
             let (mut low, mut high) = (0, lengths[1 - run]);
             while low < high {
                 let middle = low.midpoint(high);

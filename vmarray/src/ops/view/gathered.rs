@@ -183,7 +183,7 @@ impl<S: Store, X: Shape, I: Iterator<Item = X::Index>> Iterator for Gathered<'_,
         }
         let left = self.indices.len() - self.next;
         let (least, most) = self.source.size_hint();
-        // An error ends the iterator early.
+        // An error ends the iterator early, so the lower bound is at most `left + 1`.
         (least.saturating_add(left).min(left + 1), most.and_then(|most| most.checked_add(left)))
     }
 }

@@ -428,7 +428,7 @@ impl Session<'_> {
             let report = LAUNCHES * Report::BYTES as usize;
             let asked = self.with(launch, &none, report, |queue, launch| {
                 device.prepare(&[Request::Launch(launch)])?;
-                // A single part reports errors when it starts.
+                // If the launch has a single part, its device reports errors when the part starts.
                 if parts.len() > 1 { queue.submit(launch).map(Some) } else { Ok(None) }
             })?;
             asked.map_or(Ok(()), |ticket| device.wait(ticket))?;

@@ -93,7 +93,7 @@ pub(super) fn differing<T: Sync>(
     let (differ, first) = (AtomicU64::new(0), items.first().map_or(0, key));
     scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
         for block in items[number * PART..items.len().min((number + 1) * PART)].chunks(BLOCK) {
-            // All bits are known to differ.
+            // Stop here, because all bits are known to differ.
             if differ.load(Ordering::Relaxed) == bits {
                 break;
             }
