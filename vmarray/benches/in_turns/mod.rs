@@ -141,7 +141,7 @@ impl Python {
 
 impl Drop for Python {
     fn drop(&mut self) {
-        // The script may have ended already.
+        // Ignore errors, because the script may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -294,7 +294,7 @@ fn functions_in_expressions_end() {
         late(array.histogram(.., limited(x), 10).unwrap_err());
         let nested = endless_after_calls::of(x).time_limit(LIMIT);
         expect_late(&array.sum(.., nested).unwrap_err(), "endless_after_calls", 77..78);
-        // Two functions with limits of their own.
+        // Test two functions with different limits.
         let long = endless_after_calls::of(x - 1000).time_limit(Duration::from_secs(600));
         late(array.sum(..100, long + limited(x)).unwrap_err());
         // The error has the index within the section.

@@ -33,7 +33,7 @@ fn returned_values_are_summed_for_elements_anywhere() -> Result<()> {
         let mut random = Numbers::new(seed);
         let len = random.below(500);
         let x: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
-        // Sums of these are exact in any order.
+        // Sums of these values are exact in any order.
         let y: Vec<f64> = (0..len).map(|_| random.below(1000) as f64 - 300.0).collect();
         let mut shape = || Shape::any(&mut random, 40, 3);
         let (xs, changed) = (shape().build::<i32>(len.max(1)), shape().build::<u64>(len.max(1)));

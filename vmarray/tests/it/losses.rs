@@ -290,7 +290,7 @@ fn unprotected(seed: u64, steps: usize) {
     }
     cards[lost].lose();
     assert_homes(&array, &mut model);
-    // All other elements keep their values, and take new ones.
+    // All other elements keep their values, and accept new values.
     let (_, others): (Vec<_>, Vec<_>) = (0..array.len()).partition(|index| model.is_lost(*index));
     for &index in &others {
         model.saw(index, array.get(index).unwrap());

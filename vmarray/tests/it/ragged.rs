@@ -330,7 +330,7 @@ fn devices_whose_memory_cannot_grow_have_longer_arrays_built() {
 fn a_writer_whose_capacity_was_stated_fills_its_devices() {
     let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
     let builder = RaggedArray::<u32>::builder().devices([as_any(&device)]);
-    // Settings of the offsets persist after later settings.
+    // Later settings do not discard the settings of the offsets.
     let builder = builder.offsets(|offsets| offsets.page_len(64)).elements(|elements| elements.page_len(64));
     let writer = builder.capacity(150, 15_000).writer().unwrap();
     for row in 0..150 {

@@ -149,7 +149,7 @@ fn the_greatest_length_is_none_of_the_file() {
         assert_eq!(of_device(&refusal.unwrap_err()), Some(DeviceErrorKind::ReadOnly), "{at}");
     }
     assert_eq!((copy.len(), copy.get(201).unwrap()), (202, 9));
-    // Arrays with a fixed shape keep it.
+    // The length of an array with a fixed shape cannot change.
     let boxes = Files::new(1);
     let image = NdArray::<u32, 2>::builder([10, 10]).create(&boxes.0).unwrap();
     assert!(is_limit(&image.elements().push(1).unwrap_err()));

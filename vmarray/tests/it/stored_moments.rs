@@ -124,7 +124,7 @@ fn files_of_other_arrays_are_refused() {
     drop(array);
     let copies = last.files.copies();
     for files in [&last.files, &copies] {
-        // The same number of calls of `sync` on both sides.
+        // Call `sync` equally often for the files and for their copies.
         let mut array = builder(None).open(&files.0).unwrap();
         advance(&mut array, files, &mut random);
     }

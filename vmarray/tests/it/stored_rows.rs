@@ -244,7 +244,7 @@ fn files_of_another_kind_are_refused() {
     }
     let other = RaggedArray::<u32>::open(rows).unwrap_err().to_string();
     assert!(other.contains("`u64`") && other.contains("`u32`"), "{other}");
-    // Only one process writes; and a new array does not overwrite existing files.
+    // Only one process may write to the files. A new array does not overwrite existing files.
     let open = RaggedArray::<u64>::open(rows).unwrap();
     for refused in [RaggedArray::<u64>::open(rows), RaggedArray::<u64>::builder().load(rows)] {
         assert_eq!(of_device(&refused.unwrap_err()), Some(DeviceErrorKind::InUse));
