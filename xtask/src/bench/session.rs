@@ -54,7 +54,7 @@ pub fn run(args: Args) -> Result<()> {
         println!("\n{}: {}", family.name, family.about);
         let begin = Instant::now();
         if let Err(error) = (family.run)(&mut bench) {
-            // The other families are useful nevertheless.
+            // Continue after a failure, because the results of other families are useful nevertheless.
             println!("{} FAILED: {error:#}", family.name);
             failed.push(family.name);
         }

@@ -274,7 +274,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        // Tests do not compare texts for people.
+        // Skip texts for people, because tests do not compare them.
         let of = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
         if of.is_some_and(|of| of.ident == "Debug" || of.ident == "Display") {
             return;

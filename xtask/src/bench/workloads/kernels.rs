@@ -540,7 +540,7 @@ fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     const WIDTH: usize = 2048;
     let unit = Unit::MegaPerSecond;
     let items = if on_card { 1 << 26 } else { 1 << 16 };
-    // The copy by CUDA takes some hundred times as long.
+    // Use fewer items, because the copy by CUDA takes some hundred times as long.
     let few = if on_card { 1 << 17 } else { items };
     let what = format!("alloc-256B/{items}");
     if bench.wants(&format!("kernels/{what}")) {
