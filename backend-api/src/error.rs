@@ -100,9 +100,9 @@ kinds! {
     /// A file exists at that path already and would be overwritten. It stays unchanged.
     AlreadyExists "exists already", "name another path, or remove the existing file if it is no longer needed";
     /// The operating system refused: a file, a mapping, a thread.
-    System "refused by the system", "look at the system's reason: permissions, limits, space, the path";
+    System "refused by the system", "check the system's reason: permissions, limits, space on the disk, or the path";
     /// The driver is missing, or returned an error that no other kind covers.
-    Driver "driver error", "install or update the device's driver, and see that this user may use the device";
+    Driver "driver error", "install or update the device's driver, and check that this user has access to the device";
 }
 
 /// The code of the driver or of the system for a failure.

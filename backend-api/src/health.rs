@@ -67,7 +67,7 @@ impl fmt::Display for CardHealth {
                 .filter(|errors| *errors > 0)
                 .map(|errors| format!("{errors} lately")),
             self.remapped_rows.map(|rows| format!("{} remapped", count(rows, "row"))),
-            said(self.remap_pending, "more at the next reset"),
+            said(self.remap_pending, "more rows at the next reset"),
             said(self.remap_failed, "remapping failed"),
             said(self.retirement_pending, "pages to be retired"),
         ];

@@ -309,7 +309,7 @@ impl<D: Device + ?Sized> HostBuffer<D> {
     fn checked(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.allocation.bytes()),
-            "range of {bytes} bytes at {offset} leaves host memory of {} bytes",
+            "{bytes} bytes at offset {offset} are outside of host memory of {} bytes",
             self.allocation.bytes()
         );
         // SAFETY: the offset is not beyond the end of the allocation.

@@ -102,7 +102,7 @@ impl Request<'_> {
     #[must_use]
     pub fn unsupported(&self, device: &DeviceInfo) -> Error {
         Error::new(ErrorKind::Unsupported, self.operation())
-            .with_detail("this device does not know this kind of request")
+            .with_detail("this device does not support this kind of request")
             .with_advice("copy the data to RAM and do the work there, or use another device")
             .on(device)
     }

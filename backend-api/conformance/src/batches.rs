@@ -10,12 +10,12 @@ pub(super) fn an_empty_batch_gives_a_ticket<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 4096, 4096);
     let first = scene.submit(&[scene.upload(0, 0, 4096)]);
     let empty = scene.submit(&[]);
-    assert_eq!(empty.value, first.value + 1, "an empty batch gets the next ticket");
+    assert_eq!(empty.value, first.value + 1, "an empty batch must get the next ticket");
     cx.wait(empty);
     scene.assert_as_expected("an empty batch");
     let queue = cx.queue();
-    let ticket = queue.submit(&[]).expect("an empty batch as the first of a queue");
-    assert_eq!(ticket.value, 1, "the first ticket of a queue is 1");
+    let ticket = queue.submit(&[]).expect("an empty batch must succeed as the first submission of a queue");
+    assert_eq!(ticket.value, 1, "the first ticket of a queue must be 1");
     cx.wait(ticket);
 }
 
@@ -108,7 +108,10 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, PIECES * ROOM, PIECES * ROOM);
     let all = [Route::Single, Route::Batch, Route::Kernel];
     // A device must ignore a requested route that it does not have.
-    assert!(cx.device().routes().iter().all(|route| all.contains(route)), "a device lists known routes");
+    assert!(
+        cx.device().routes().iter().all(|route| all.contains(route)),
+        "a device must list known routes only"
+    );
     let before = cx.device().routing();
     for route in all {
         cx.device().set_routing(Routing::only(route));

@@ -585,7 +585,11 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
         cx.wait(ticket);
         let sum: i128 = (k as i128 * 1000..COUNT as i128).sum();
         let partials = scene.partials(k * room);
-        assert_eq!(Partial::sum_of_integers(&partials), sum, "sum {k} of twelve in three queues");
+        assert_eq!(
+            Partial::sum_of_integers(&partials),
+            sum,
+            "wrong result: sum {k} of twelve in three queues"
+        );
     }
 }
 
@@ -618,7 +622,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
         });
         prepare(&all);
         prepare(&none);
-        assert_eq!(scene.submit(&[]).value, before.value + 1, "preparations take no tickets");
+        assert_eq!(scene.submit(&[]).value, before.value + 1, "preparations must not take tickets");
         scene.assert_as_expected(&format!("preparation {at}"));
         scene.compute(&program, &all, geometry, action, &format!("computation {at}, prepared"));
     }
@@ -648,8 +652,18 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("stride 0", &[scene.elements(0, 8, 0)], geometry, sum);
     refused("pages of nothing", &good, Geometry { page_len: 0, ..geometry }, sum);
     refused("no channels", &good, Geometry { channels: 0, ..geometry }, sum);
-    refused("a sum of bools", &good, geometry, Action::Sum { value: truth, filter: None, answer });
-    refused("a filter of numbers", &good, geometry, Action::Sum { value, filter: Some(value), answer });
+    refused(
+        "a sum of values of type bool",
+        &good,
+        geometry,
+        Action::Sum { value: truth, filter: None, answer },
+    );
+    refused(
+        "a filter of type number instead of bool",
+        &good,
+        geometry,
+        Action::Sum { value, filter: Some(value), answer },
+    );
     refused(
         "an action on a value that does not exist",
         &good,
@@ -657,7 +671,7 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
         Action::Sum { value: Value(9), filter: None, answer },
     );
     let find = |predicate, answer| Action::Find { predicate, limit: 1, count_all: true, answer };
-    refused("a number as predicate", &good, geometry, find(value, answer));
+    refused("a predicate of type number instead of bool", &good, geometry, find(value, answer));
     refused("a misaligned answer", &good, geometry, find(truth, scene.host_at(4)));
     let end = scene.host.bytes() as u64 - 16;
     refused("an answer outside", &good, geometry, find(truth, scene.host_at(end)));
@@ -672,13 +686,18 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
         Action::Store { stores, filter }
     }
     refused("no stores", &good, geometry, stores(&[], None));
-    refused("a store of a bool", &good, geometry, stores(&[store(truth, 0, 0)], None));
+    refused("a store of a value of type bool", &good, geometry, stores(&[store(truth, 0, 0)], None));
     refused("a store outside", &good, geometry, stores(&[store(value, 0, 5)], None));
     refused("a store to a source that does not exist", &good, geometry, stores(&[store(value, 1, 0)], None));
     let twice = [store(value, 0, 0), store(byte, 0, 3)];
     refused("two stores to one byte", &good, geometry, stores(&twice, None));
     let crossed = [good[0], scene.elements(4, 8, 8)];
-    refused("a target that overlaps", &crossed, geometry, stores(&[store(value, 1, 0)], None));
+    refused(
+        "a written source that overlaps with another source",
+        &crossed,
+        geometry,
+        stores(&[store(value, 1, 0)], None),
+    );
     scene.compute(&program, &crossed, geometry, sum, "sources that overlap");
     scene.assert_as_expected("malformed computations");
 }

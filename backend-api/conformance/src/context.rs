@@ -92,7 +92,7 @@ impl<'a, D: Device> Context<'a, D> {
         let mut asked = requests.iter().filter(|request| operations.contains(&request.operation()));
         asked.all(|request| match queue.submit(request) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.skip(format!("the device knows no request `{}`", request.operation()));
+                self.skip(format!("the device does not support the request `{}`", request.operation()));
                 false
             }
             _ => true,
@@ -118,12 +118,12 @@ impl<'a, D: Device> Context<'a, D> {
     pub(super) fn host_of(&self, kind: HostMemory, bytes: usize) -> Option<HostBuffer<D>> {
         match HostBuffer::new(self.device, bytes, kind) {
             Err(error) if (error.kind(), kind) == (ErrorKind::PinRefused, HostMemory::Pinned) => None,
-            other => Some(other.expect("host memory, or its refusal")),
+            other => Some(other.expect("the allocation of host memory must succeed or return `PinRefused`")),
         }
     }
 
     pub(super) fn wait(&self, ticket: Ticket) {
-        self.device.wait(ticket).expect("work that is done");
+        self.device.wait(ticket).expect("the submitted work must succeed");
     }
 
     /// Submits a fill of the first `bytes` bytes of device memory, without a wait for its end.
@@ -177,7 +177,7 @@ impl<'a, D: Device> Context<'a, D> {
 pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, kind: ErrorKind) {
     match result {
         Err(error) if error.kind() == kind => {}
-        other => panic!("{what}: expected a refusal as {kind:?}, found {other:?}"),
+        other => panic!("{what}: expected an error of kind {kind:?}, found {other:?}"),
     }
 }
 

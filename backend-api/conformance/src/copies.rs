@@ -29,7 +29,8 @@ pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
         Transfer::Download { from: none.at(0), to: no_host.at(0), bytes: 0 },
         Transfer::Internal { from: none.at(0), to: none.at(0), bytes: 0 },
     ];
-    let ticket = scene.queue.submit(&copies).expect("copies of nothing between memories of no bytes");
+    let ticket =
+        scene.queue.submit(&copies).expect("copies of 0 bytes between buffers of 0 bytes must succeed");
     scene.settle(ticket);
 }
 
@@ -116,7 +117,7 @@ pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) 
     let hop = |from, to| Transfer::Internal { from, to, bytes: 700 };
     let path = [scene.memory.at(1234), others[0].at(77), others[1].at(0), scene.memory.at(7001)];
     for pair in path.windows(2) {
-        scene.queue.submit(&[hop(pair[0], pair[1])]).expect("a copy between buffers");
+        scene.queue.submit(&[hop(pair[0], pair[1])]).expect("a copy between buffers must succeed");
     }
     scene.expected.copy_within(1234..1934, 7001);
     scene.assert_as_expected("copies by way of other buffers");

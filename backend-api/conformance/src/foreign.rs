@@ -100,7 +100,7 @@ pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     assert_eq!(report(&mut scene), Report::default());
-    scene.assert_as_expected("code from elsewhere between fills");
+    scene.assert_as_expected("memory after foreign code between fills");
 }
 
 pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'_, D>) {

@@ -380,14 +380,21 @@ pub(super) fn items_append_their_values<D: Device>(cx: &Context<'_, D>) {
         let Some(ticket) = accepted(cx, "appending", launched) else { return };
         scene.settle(ticket);
         let report = report(&mut scene);
-        assert_eq!(report.failures, (items - room) as u64, "items without room: {report:?}");
+        assert_eq!(
+            report.failures,
+            (items - room) as u64,
+            "each item that found no room must fail: {report:?}"
+        );
         assert!((room as u64..items as u64).contains(&report.detail) && report.site > 0, "{report:?}");
         let contents = scene.contents();
         assert_eq!(words(&contents[8..16]), [items as u64], "all were counted");
         let mut appended = words(&contents[64..64 + room * 8]);
         appended.sort_unstable();
         appended.dedup();
-        assert!(appended.len() == room && appended[room - 1] < items as u64, "each item once at most");
+        assert!(
+            appended.len() == room && appended[room - 1] < items as u64,
+            "an appended element is missing, invalid, or appended twice"
+        );
         scene.expected[8..16].copy_from_slice(&contents[8..16]);
         scene.expected[64..64 + room * 8].copy_from_slice(&contents[64..64 + room * 8]);
         scene.assert_as_expected("appending");

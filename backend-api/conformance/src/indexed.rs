@@ -24,7 +24,7 @@ pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -
     host.write(0, &8_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
     let gather = Gather { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(8) };
-    let ticket = queue.submit(&gather).expect("a gather that fails by its ticket");
+    let ticket = queue.submit(&gather).expect("a gather that fails later must get a ticket");
     Failing { ticket, _memory: memory, _host: host }
 }
 
@@ -167,12 +167,13 @@ pub(super) fn elements_in_pages<D: Device>(
         };
         match queue.submit(&of(view, &[])) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return false,
-            done => cx.wait(done.expect("a gather of nothing")),
+            done => cx.wait(done.expect("a gather of 0 elements must succeed")),
         }
         let mut memory: Vec<_> = (0..bases.len()).map(read).collect();
         let at = |index: u64| {
             let (base, behind) = view.place(index).expect("an existing element");
-            let place = bases.iter().position(|other| *other == base).expect("a place of the view");
+            let place =
+                bases.iter().position(|other| *other == base).expect("the view must contain this place");
             let start = (base.offset() + behind) as usize;
             (place, start..start + size)
         };
@@ -199,7 +200,8 @@ pub(super) fn elements_in_pages<D: Device>(
         for (number, expected) in memory.iter().enumerate() {
             assert_bytes(&format!("place {number} after a scatter to {what}"), &read(number), expected);
         }
-        let outside = queue.submit(&of(view, &[0, view.count()])).expect("a gather that fails later");
+        let outside =
+            queue.submit(&of(view, &[0, view.count()])).expect("a gather that fails later must get a ticket");
         assert_refused(
             &format!("an index outside of {what}"),
             cx.device().wait(outside),
@@ -259,7 +261,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     let mut scene = Scene::new(cx, 2 * COUNT * 8, VALUES + WANTED * 8 + 100);
     let fails = |scene: &mut Scene<'_, D>, elements, count, what: &str| {
         let submitted = scene.submit_indexed(by, elements, count, [0, VALUES]);
-        let failed = submitted.expect("work that fails by its ticket");
+        let failed = submitted.expect("work that fails later must get a ticket");
         let good = scene.submit(&[scene.upload(0, 0, 8)]);
         let outcome = cx.device().wait(failed);
         let advice = outcome.as_ref().err().map(|error| error.advice().to_owned());
@@ -267,7 +269,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         assert_eq!(
             advice.as_deref(),
             Some(Error::index_outside(name).advice()),
-            "to try again does not help"
+            "the error must have the advice for an invalid index"
         );
         scene.settle(good);
     };
@@ -276,7 +278,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         indices[[0, WANTED - 1, 17][round % 3]] = wrong;
         scene.write_indices(0, &indices);
         let elements = scene.elements(START, COUNT, 8);
-        fails(&mut scene, elements, WANTED, &format!("{by:?}, element {wrong} of {COUNT}"));
+        fails(&mut scene, elements, WANTED, &format!("{by:?} with index {wrong} of {COUNT} elements"));
         // After a failure the values of a gather are unspecified, and a scatter may have written some of its
         // elements. All other bytes are unchanged.
         if by == Gathered {
@@ -291,7 +293,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         scene.assert_as_expected(&format!("{by:?} with an invalid index"));
     }
     let none = scene.elements(START, 0, 8);
-    fails(&mut scene, none, 1, &format!("{by:?}, one of no elements"));
+    fails(&mut scene, none, 1, &format!("{by:?} with an index, but without elements"));
     scene.write_indices(0, &different_indices(8, WANTED, COUNT));
     let elements = scene.elements(START, COUNT, 8);
     scene.indexed(by, elements, WANTED, [0, VALUES]);

@@ -64,7 +64,11 @@ fn places(case: &Case) -> Vec<usize> {
         at
     };
     let places = case.views.iter().map(place).collect();
-    assert!(next <= MEMORY_BYTES, "{} has views of {next} bytes", case.kernel.name());
+    assert!(
+        next <= MEMORY_BYTES,
+        "the views of kernel {} need {next} bytes, more than the memory of the check",
+        case.kernel.name()
+    );
     places
 }
 
@@ -403,7 +407,7 @@ pub(super) fn launches_on_striped_pages<D: Device>(cx: &Context<'_, D>) {
             scene.expected[at..at + 8].copy_from_slice(&new.to_ne_bytes());
         }
         assert_eq!(report(&mut scene), Report::default());
-        scene.assert_as_expected(&format!("pages striped over {bases} places"));
+        scene.assert_as_expected(&format!("memory after a launch on pages striped over {bases} places"));
     }
 }
 
@@ -436,7 +440,7 @@ pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     assert_eq!(report(&mut scene), Report::default());
-    scene.assert_as_expected("launches, fills and copies in turn");
+    scene.assert_as_expected("memory after launches, fills and copies in turn");
 }
 
 pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {

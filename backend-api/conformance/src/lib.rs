@@ -298,9 +298,12 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
 #[doc(hidden)]
 #[track_caller]
 pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, limits: &Limits) {
-    let check = checks::<D>().iter().find(|check| check.name == name).expect("a name of the list");
+    let check = checks::<D>()
+        .iter()
+        .find(|check| check.name == name)
+        .expect("the list must contain a check of this name");
     let Some(device) = device.into() else {
-        println!("skipped {name}: there is no device");
+        println!("skipped {name}: this machine has no device of the backend");
         return;
     };
     match check.run(&device, limits) {

@@ -83,7 +83,7 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     drop(device);
     drop(release);
     for _ in 0..2 {
-        woken.recv().expect("the wakers of finished work");
+        woken.recv().expect("the wakers of finished work must run");
     }
     Outcome::Passed
 }

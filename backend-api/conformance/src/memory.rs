@@ -13,30 +13,36 @@ use super::scene::{Gathered, Scattered, Scene};
 
 pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
     let info = cx.device().info();
-    assert!(!info.backend.is_empty() && !info.name.is_empty(), "a device has a backend and a name: {info:?}");
+    assert!(
+        !info.backend.is_empty() && !info.name.is_empty(),
+        "a device must have a backend and a name: {info:?}"
+    );
     let form =
         |name: &str| name.split_once(':').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty());
-    assert!(form(&info.identity), "an identity has the form kind:name, not {:?}", info.identity);
+    assert!(form(&info.identity), "an identity must have the form kind:name, not {:?}", info.identity);
     for alias in &info.aliases {
-        assert!(form(alias), "an alias has the form kind:name, not {alias:?}");
-        assert_ne!(*alias, info.identity, "an alias differs from the identity");
+        assert!(form(alias), "an alias must have the form kind:name, not {alias:?}");
+        assert_ne!(*alias, info.identity, "an alias must differ from the identity");
     }
-    assert!(info.total_bytes > 0, "a device has memory");
+    assert!(info.total_bytes > 0, "a device must have memory");
     assert!(
         (1..=info.total_bytes).contains(&info.largest_allocation_bytes),
         "the largest allocation of {} bytes is not between 1 and {} bytes",
         info.largest_allocation_bytes,
         info.total_bytes
     );
-    assert!(info.copy_engines >= 1, "a device has at least one copy engine");
-    assert_eq!(*info, *cx.device().info(), "the information about a device does not change");
+    assert!(info.copy_engines >= 1, "a device must have at least one copy engine");
+    assert_eq!(*info, *cx.device().info(), "the information about a device must not change");
 }
 
 pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
     let bytes = cx.limits().bytes / 4;
     let held = cx.memory(bytes);
     let status = cx.device().memory().expect("a memory status");
-    assert!(status.total_bytes >= bytes, "{status:?} with {bytes} bytes taken");
+    assert!(
+        status.total_bytes >= bytes,
+        "the total memory is less than the {bytes} allocated bytes: {status:?}"
+    );
     assert!(status.free_bytes <= status.total_bytes, "the free memory exceeds the total: {status:?}");
     assert!(
         status.usable_bytes <= status.free_bytes,
@@ -47,7 +53,8 @@ pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
 
 pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
     let _memory = [Commit::Lazy, Commit::Proven].map(|commit| {
-        DeviceBuffer::new(cx.device(), 0, commit).expect("an allocation of 0 bytes of device memory")
+        DeviceBuffer::new(cx.device(), 0, commit)
+            .expect("an allocation of 0 bytes of device memory must succeed")
     });
     let [host, _other] = [cx.host(0), cx.host(0)];
     assert_eq!(host.bytes(), 0);
@@ -67,10 +74,10 @@ pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, 
                 assert_eq!(
                     (host.bytes(), host.kind()),
                     (bytes, kind),
-                    "the length and kind of new host memory"
+                    "wrong length or kind of new host memory"
                 );
                 let aligned = host.address().addr().get().is_multiple_of(4096);
-                assert!(aligned, "alignment of {bytes} bytes of {kind:?} memory");
+                assert!(aligned, "{bytes} bytes of {kind:?} memory are not aligned to 4096 bytes");
                 assert_holds("new host memory", &host, 0, &vec![0; bytes]);
                 host.write(0, &vec![0xFF; bytes]);
             }
@@ -113,16 +120,20 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
         }
         for commit in [Commit::Lazy, Commit::Proven] {
             let error = DeviceBuffer::new(cx.device(), bytes, commit)
-                .expect_err("an error for more memory than the device has");
+                .expect_err("an allocation beyond the device's memory must fail");
             assert!(
                 matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooLarge),
-                "{bytes} bytes of {total}: {error}"
+                "wrong kind of error for {bytes} bytes on a device of {total} bytes: {error}"
             );
-            assert_eq!(error.bytes(), Some(bytes), "the error states the number of requested bytes: {error}");
+            assert_eq!(
+                error.bytes(),
+                Some(bytes),
+                "the error must state the number of requested bytes: {error}"
+            );
             if error.kind() == ErrorKind::OutOfMemory {
                 assert!(
                     error.available_bytes().is_some(),
-                    "the error states the number of available bytes: {error}"
+                    "the error must state the number of available bytes: {error}"
                 );
             }
         }
@@ -130,10 +141,10 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
     for bytes in [usize::MAX, usize::MAX - 4096, isize::MAX as usize, 1 << 60] {
         for kind in [HostMemory::Pageable, HostMemory::Pinned] {
             let error = HostBuffer::new(cx.device(), bytes, kind)
-                .expect_err("an error for more host memory than can exist");
+                .expect_err("an allocation of more host memory than can exist must fail");
             let pin = kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused;
             let fits = pin || error.kind() == ErrorKind::OutOfMemory;
-            assert!(fits, "{bytes} bytes of {kind:?} memory: {error}");
+            assert!(fits, "wrong kind of error for {bytes} bytes of {kind:?} memory: {error}");
         }
     }
     let mut scene = Scene::new(cx, 1000, 1000);
@@ -146,7 +157,11 @@ fn extensible<D: Device>(cx: &Context<'_, D>, bytes: u64, most: u64) -> Option<D
     match DeviceBuffer::extensible(cx.device(), bytes, most, Commit::Lazy) {
         Ok(memory) => Some(memory),
         Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "memory that grows: {error}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Unsupported,
+                "wrong kind of error for memory that grows: {error}"
+            );
             cx.skip("the device has no memory that grows");
             None
         }
@@ -162,12 +177,12 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
         let lengths = [first, first + 1, 70_000, 70_000, 10, 1_000_003, most];
         for (step, (length, pattern)) in lengths.into_iter().zip(1_u8..).enumerate() {
             let commit = if step % 2 == 0 { Commit::Lazy } else { Commit::Proven };
-            memory.extend(length, commit).expect("an extension up to the greatest length");
+            memory.extend(length, commit).expect("an extension up to the maximum length must succeed");
             let now = place.max(length);
-            assert_eq!(memory.bytes(), now, "the length of memory that was extended");
+            assert_eq!(memory.bytes(), now, "wrong length of memory after an extension");
             // The queue can access all added bytes, and no byte behind them.
             let fill = Fill { to: memory.at(place), bytes: now - place, pattern: &[pattern] };
-            let ticket = queue.submit(&fill).expect("a fill of the added bytes");
+            let ticket = queue.submit(&fill).expect("a fill of the added bytes must succeed");
             expected.resize(now as usize, pattern);
             let beyond = Fill { bytes: now - place + 1, ..fill };
             assert_refused("a fill beyond the end", queue.submit(&beyond), ErrorKind::InvalidArgument);
@@ -176,15 +191,19 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
             let _ = ticket;
         }
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: most };
-        cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
+        cx.device()
+            .wait(queue.submit(&[copy]).expect("a download"))
+            .expect("a download of all bytes must succeed");
         assert_holds("the contents of extended memory", &host, 0, &expected);
         // Extended memory is one range: a copy from its middle crosses parts that were added at different
         // times.
         let (from, to, bytes) = (50_000, most / 2 + 1, most / 3);
         let within = Transfer::Internal { from: memory.at(from), to: memory.at(to), bytes };
-        queue.submit(&[within]).expect("a copy across parts");
+        queue.submit(&[within]).expect("a copy across parts must succeed");
         expected.copy_within(from as usize..(from + bytes) as usize, to as usize);
-        cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download of all");
+        cx.device()
+            .wait(queue.submit(&[copy]).expect("a download"))
+            .expect("a download of all bytes must succeed");
         assert_holds("a copy across parts that were added", &host, 0, &expected);
     }
 }
@@ -199,24 +218,25 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
         assert_eq!(
             kind(&memory, bytes),
             Err(ErrorKind::TooLarge),
-            "an extension to {bytes} bytes of at most 100000"
+            "wrong result of an extension to {bytes} bytes, beyond the maximum of 100000"
         );
     }
     let fixed = cx.memory(1000);
-    assert_eq!(kind(&fixed, 1000), Ok(()), "an extension to the present length");
-    assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "an extension of memory of fixed length");
+    assert_eq!(kind(&fixed, 1000), Ok(()), "an extension to the current length must succeed");
+    assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory of fixed length must not be extended");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
-    assert_refused("a greatest length below the length", shorter, ErrorKind::InvalidArgument);
+    assert_refused("a maximum length below the initial length", shorter, ErrorKind::InvalidArgument);
     // Some devices accept a maximum length that exceeds their memory. On these devices, extend beyond the
     // memory.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
-        let error =
-            growing.extend(large, Commit::Lazy).expect_err("an error for more memory than the device has");
+        let error = growing
+            .extend(large, Commit::Lazy)
+            .expect_err("an allocation beyond the device's memory must fail");
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
         assert!(
             error.bytes().is_some() && error.available_bytes().is_some(),
-            "the error states both numbers of bytes: {error}"
+            "the error must state the requested and the available bytes: {error}"
         );
         assert_eq!(growing.bytes(), 0);
     }
@@ -224,7 +244,7 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
     let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 };
     cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download");
     let expected: Vec<u8> = b"abc".iter().copied().cycle().take(1000).collect();
-    assert_holds("memory that could not grow", &host, 0, &expected);
+    assert_holds("the contents of memory after a failed extension", &host, 0, &expected);
 }
 
 pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Context<'_, D>) {
@@ -259,9 +279,17 @@ pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) 
                 Ok(memory) => held.push(memory),
                 Err(error) => break error,
             }
-            assert!(held.len() <= 7, "{} pieces of {piece} bytes fit into {total}", held.len());
+            assert!(
+                held.len() <= 7,
+                "{} pieces of {piece} bytes were allocated on a device of {total} bytes",
+                held.len()
+            );
         };
-        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "an allocation on a full device: {error}");
+        assert_eq!(
+            error.kind(),
+            ErrorKind::OutOfMemory,
+            "wrong kind of error for an allocation on a full device: {error}"
+        );
         assert_eq!(error.bytes(), Some(piece), "{error}");
         assert!(error.available_bytes().is_some_and(|available| available < piece), "{error}");
         scene.submit(&[scene.upload(0, 1, 4095)]);
@@ -269,7 +297,7 @@ pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) 
         held.pop();
         held.push(
             DeviceBuffer::new(cx.device(), piece, Commit::Proven)
-                .expect("memory in place of a released allocation"),
+                .expect("an allocation must succeed after a release of the same length"),
         );
     }
 }
@@ -296,7 +324,9 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
     let wanted = piece.saturating_mul(2).saturating_add(5000);
     let usable = cx.device().memory().expect("a memory status").usable_bytes;
     if wanted.saturating_add(HOST_BYTES as u64) > cx.limits().bytes.min(usable) {
-        return cx.skip(format!("{wanted} bytes, as two pieces need, are beyond the limits or the device"));
+        return cx.skip(format!(
+            "two pieces need {wanted} bytes, which exceed the suite's limits or the device's memory"
+        ));
     }
     let bytes = wanted as usize;
     let seams = likely_seams(piece as usize, bytes);
@@ -382,11 +412,15 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             // then.
             let imported = match unsafe { cx.device().import_host(address, BYTES, kind) } {
                 Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
-                    cx.skip(format!("the device may refuse to import {kind:?} memory, and does: {error}"));
+                    cx.skip(format!(
+                        "the device does not import {kind:?} memory, which is optional: {error}"
+                    ));
                     continue;
                 }
                 host => {
-                    let host = host.expect("imported memory, or its refusal");
+                    let host = host.expect(
+                        "the import of host memory must succeed or return `Unsupported` or `PinRefused`",
+                    );
                     Imported { device: &**cx.device(), host: ManuallyDrop::new(host) }
                 }
             };
@@ -420,7 +454,11 @@ pub(super) fn wiping_spares_used_and_imported_memory<D: Device>(cx: &Context<'_,
     scene.fill(0, BYTES, &[7, 8, 9]);
     for _ in 0..2 {
         if let Err(error) = cx.device().wipe_on_release() {
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "a device that does not wipe: {error}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Unsupported,
+                "wrong kind of error of a device that does not wipe memory: {error}"
+            );
             return cx.skip(format!("wiping: {error}"));
         }
     }

@@ -63,8 +63,13 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
     let last = *tickets.last().expect("nine tickets");
     cx.wait(last);
     for ticket in tickets {
-        let progress = cx.device().poll(ticket).expect("a ticket before a finished one");
-        assert_eq!(progress, backend_api::Progress::Done, "{ticket:?}, when {last:?} is done");
+        let progress =
+            cx.device().poll(ticket).expect("the poll of a ticket before a finished one must succeed");
+        assert_eq!(
+            progress,
+            backend_api::Progress::Done,
+            "{ticket:?} is not done, but the later {last:?} is"
+        );
     }
     assert_holds("downloads, read after the last one", &scene.host, 0, &scene.expected_host);
 }
@@ -79,7 +84,7 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
     let mut last: Option<Ticket> = None;
     let then = |queue: usize, last: Option<Ticket>| {
         if let Some(last) = last {
-            queues[queue].order_after(last).expect("an order between queues");
+            queues[queue].order_after(last).expect("an order between queues must succeed");
         }
         &queues[queue]
     };
@@ -108,7 +113,8 @@ pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<
     for round in 0..6_u8 {
         for (i, (queue, memory)) in sources.iter().enumerate() {
             let pattern = [round * 3 + i as u8, 0x11];
-            sink.order_after(cx.fill(queue, memory, PART, &pattern)).expect("an order between queues");
+            sink.order_after(cx.fill(queue, memory, PART, &pattern))
+                .expect("an order between queues must succeed");
         }
         let places = (0..3).map(|i| host.at(i * PART)).zip(&sources);
         let downloads: Vec<_> = places
@@ -116,7 +122,7 @@ pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<
             .collect();
         let done = sink.submit(&downloads).expect("downloads");
         for (queue, _) in &sources {
-            queue.order_after(done).expect("an order between queues");
+            queue.order_after(done).expect("an order between queues must succeed");
         }
         cx.wait(done);
         let expected: Vec<u8> =
@@ -131,7 +137,7 @@ pub(super) fn order_after_in_both_directions_does_not_block<D: Device>(cx: &Cont
     for round in 0..200_u32 {
         for queue in [&a, &b] {
             if let Some(last) = last {
-                queue.order_after(last).expect("an order between queues");
+                queue.order_after(last).expect("an order between queues must succeed");
             }
             last = Some(cx.fill(queue, &memory, 4096, &round.to_le_bytes()));
         }
@@ -154,17 +160,17 @@ pub(super) fn order_after_takes_any_ticket_of_the_device<D: Device>(cx: &Context
     let done = other.submit(&[]).expect("an empty batch");
     cx.wait(done);
     let before = scene.submit(&[scene.upload(0, 0, 10)]);
-    scene.queue.order_after(done).expect("an order after finished work");
-    scene.queue.order_after(done).expect("a second order after the same ticket");
-    scene.queue.order_after(before).expect("an order after the queue's own work");
+    scene.queue.order_after(done).expect("an order after finished work must succeed");
+    scene.queue.order_after(done).expect("a second order after the same ticket must succeed");
+    scene.queue.order_after(before).expect("an order after the queue's own work must succeed");
     let failing = indexed::failing_gather(cx, &other);
     let failed = failing.ticket;
-    scene.queue.order_after(failed).expect("an order after work that fails");
+    scene.queue.order_after(failed).expect("an order after work that fails must succeed");
     let after = scene.submit(&[scene.upload(10, 10, 20)]);
-    assert_eq!(after.value, before.value + 1, "`order_after` issues no ticket");
+    assert_eq!(after.value, before.value + 1, "`order_after` must not issue a ticket");
     scene.assert_as_expected("work ordered after finished work, its own queue's work, and failed work");
     assert_refused("a wait for failed work", cx.device().wait(failed), ErrorKind::KernelFailed);
-    scene.queue.order_after(failed).expect("an order after failed work");
+    scene.queue.order_after(failed).expect("an order after failed work must succeed");
     scene.submit(&[scene.upload(30, 30, 40)]);
     scene.assert_as_expected("work ordered after failed work");
 }
@@ -196,7 +202,11 @@ pub(super) fn work_goes_on_after_a_failure<D: Device>(cx: &Context<'_, D>) {
         let failed = failing.ticket;
         let after = scene.submit(&[scene.internal(100 * round, 2500, 1000)]);
         let values = [failed.value, after.value];
-        assert_eq!(values, [before.value + 1, before.value + 2], "tickets round a failure");
+        assert_eq!(
+            values,
+            [before.value + 1, before.value + 2],
+            "wrong ticket numbers before and after a failure"
+        );
         cx.wait(after);
         cx.wait(before);
         for _ in 0..2 {

@@ -108,10 +108,10 @@ fn copies_between_devices_move_every_byte<D: Device, E: Device>(cx: &Pair<'_, D,
         pieces.push(Transfer::Internal { from: places.0, to: places.1, bytes: bytes as u64 });
         (from, to) = (from + bytes + 3, to + bytes + 5);
     }
-    cx.own.wait(queue.submit(&pieces).expect("copies from an accessible peer"));
+    cx.own.wait(queue.submit(&pieces).expect("copies from an accessible peer must succeed"));
     assert_memory(&cx.own, "the device's memory after copies from the peer", &own, &expected);
     let half = BYTES as u64 / 2;
-    cx.own.wait(copy(&queue, own.at(1), peer.at(half), half - 1).expect("a copy to the peer"));
+    cx.own.wait(copy(&queue, own.at(1), peer.at(half), half - 1).expect("a copy to the peer must succeed"));
     let back = [&there[..BYTES / 2], &expected[1..BYTES / 2], &there[BYTES - 1..]].concat();
     assert_memory(&cx.peer, "the peer's memory after a copy from the device", &peer, &back);
 }
@@ -125,7 +125,7 @@ fn work_is_ordered_after_tickets_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D
     let (theirs, ours) = (cx.peer.queue(), cx.own.queue());
     for round in 1..10_u8 {
         let written = cx.peer.fill(&theirs, &peer, BYTES, &[round]);
-        ours.order_after(written).expect("an order after work of an accessible peer");
+        ours.order_after(written).expect("an order after work of an accessible peer must succeed");
         cx.own.wait(copy(&ours, peer.at(0), own.at(0), BYTES).expect("a copy"));
         assert_memory(
             &cx.own,
@@ -156,8 +156,8 @@ fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>)
             // SAFETY: the memory is released, so the device must refuse this place.
             let gone = unsafe { peer.at(0).detach() };
             drop(peer);
-            let now = cx.own.device().poll(ticket).expect("the ticket of a finished copy");
-            assert_eq!(now, Progress::Done, "a copy from memory that was released before the copy ended");
+            let now = cx.own.device().poll(ticket).expect("the poll of a finished copy must succeed");
+            assert_eq!(now, Progress::Done, "a copy must be done after its memory was released");
             let refused = copy(&queue, gone, own.at(0), 1);
             assert_refused("a copy from released memory", refused, ErrorKind::UnknownHandle);
         }
@@ -176,7 +176,10 @@ fn ranges_outside_of_a_peers_memory_are_refused<D: Device, E: Device>(cx: &Pair<
             assert_refused("a copy outside of the peer's memory", refused, ErrorKind::InvalidArgument);
         }
     }
-    cx.own.wait(copy(&queue, peer.at(100), own.at(0), 0).expect("a copy of nothing at the end"));
+    cx.own.wait(
+        copy(&queue, peer.at(100), own.at(0), 0)
+            .expect("a copy of 0 bytes at the end of memory must succeed"),
+    );
 }
 
 fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
@@ -239,7 +242,7 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     let (here, there) = (View::Run(elements(own.at(0))), View::Run(elements(peer.at(0))));
     let launched = launch(here, there);
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
-        let kind = launched.expect_err("an error for memory that the device cannot map").kind();
+        let kind = launched.expect_err("a launch on memory that the device cannot map must fail").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
         return;
     }
@@ -257,8 +260,10 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     // memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
     let striped = View::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
-    cx.own
-        .wait(launch(View::Run(elements(target.at(0))), striped).expect("a launch on pages of both devices"));
+    cx.own.wait(
+        launch(View::Run(elements(target.at(0))), striped)
+            .expect("a launch on pages of both devices must succeed"),
+    );
     let value = |i: u64| {
         let (page, within) = (i / page_len, i % page_len);
         let at = page / 2 * page_len + within;
@@ -283,7 +288,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
         let elements = View::Striped { bases: &bases, page_len: 8, count: 99, stride: 4 };
         let gathered = queue.submit(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
-        let kind = gathered.expect_err("an error for memory that the device cannot map").kind();
+        let kind = gathered.expect_err("a launch on memory that the device cannot map must fail").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");
         return;
     }

@@ -135,7 +135,7 @@ impl Case {
         };
         let budget = rng.pick(&[None, None, Some(0), Some(7), Some(1000)]);
         let kernel =
-            Kernel::new(body).expect("a generator of verified bodies").named(&format!("case {seed}"));
+            Kernel::new(body).expect("the generator makes valid bodies only").named(&format!("case {seed}"));
         let private_heap_bytes = rng.pick(&[0, 16, 64, 200]);
         Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
@@ -186,10 +186,14 @@ impl Case {
             self.check_view(number, found, expected)?;
         }
         if report.failures != truth.failures {
-            return Err(format!("{} items failed, not {}", report.failures, truth.failures));
+            return Err(format!("{} items failed instead of {}", report.failures, truth.failures));
         }
         if report.failures == 0 {
-            return if report == truth { Ok(()) } else { Err(format!("{report:?}, but no item failed")) };
+            return if report == truth {
+                Ok(())
+            } else {
+                Err(format!("the report must be empty because no item failed: {report:?}"))
+            };
         }
         // Interpret the group of the reported item again, to find the first failure of the item.
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
@@ -207,7 +211,11 @@ impl Case {
         let own = own.map_err(|error| error.to_string())?;
         let own = own.into_iter().find(|own| own.item == report.item);
         let found = Report { failures: 1, ..report };
-        if Some(found) == own { Ok(()) } else { Err(format!("{found:?} is reported, {own:?} is right")) }
+        if Some(found) == own {
+            Ok(())
+        } else {
+            Err(format!("the report has the failure {found:?} instead of {own:?}"))
+        }
     }
 
     fn check_view(&self, number: usize, found: &[u8], expected: &[u8]) -> Result<(), String> {
@@ -225,7 +233,9 @@ impl Case {
                 }
             }
             if found != expected {
-                return Err(format!("element {at} of view {number}: {found:02x?}, not {expected:02x?}"));
+                return Err(format!(
+                    "element {at} of view {number} is {found:02x?} instead of {expected:02x?}"
+                ));
             }
         }
         Ok(())
@@ -392,7 +402,8 @@ impl<'r> Maker<'r> {
     }
 
     fn reg(&mut self, of: Type) -> Reg {
-        let pool = self.types.iter().position(|known| *known == of).expect("a type of the program");
+        let pool =
+            self.types.iter().position(|known| *known == of).expect("the type is one of the program's types");
         Reg(self.pools[pool] + self.rng.index(EACH) as u32)
     }
 

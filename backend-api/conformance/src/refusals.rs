@@ -78,7 +78,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
             for (call, result) in calls {
                 match (name, call) {
                     ("host memory", "internal" | "fill") => {
-                        cx.wait(result.expect("work without host memory"))
+                        cx.wait(result.expect("work without host memory must succeed"))
                     }
                     _ => {
                         let what = format!("{call} with a {name} {what}");
@@ -100,9 +100,13 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     }
     // The device must refuse an unknown handle even in a copy of 0 bytes.
     let nothing = Transfer::Upload { from: host, to: fresh.at(0), bytes: 0 };
-    assert_refused("a copy of nothing to nowhere", scene.queue.submit(&[nothing]), ErrorKind::UnknownHandle);
+    assert_refused(
+        "a copy of 0 bytes to an unknown buffer",
+        scene.queue.submit(&[nothing]),
+        ErrorKind::UnknownHandle,
+    );
     let refused = device.submit(&QueueHandle::unique(), &Request::Copies(&[], None));
-    assert_refused("an empty batch in no queue", refused, ErrorKind::UnknownHandle);
+    assert_refused("an empty batch in an unknown queue", refused, ErrorKind::UnknownHandle);
     // The release of an unknown handle must have no effect on either device.
     let address = other_host.address();
     let free = other.memory().expect("a memory status").free_bytes;
@@ -116,7 +120,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     // SAFETY: the other device still owns this memory of 1024 bytes.
     let byte = unsafe { address.read() };
     assert_eq!(byte, 0, "a release on one device must not change another device's host memory");
-    scene.assert_as_expected("after calls with unknown names");
+    scene.assert_as_expected("memory after calls with unknown handles");
 }
 
 /// Returns offsets and lengths of ranges that exceed memory of `length` bytes. In some of them offset plus
@@ -165,7 +169,7 @@ pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
         let fill = Fill { to: memory, bytes, pattern: &[1, 2, 3] };
         assert_refused(&what("a fill"), scene.queue.submit(&fill), ErrorKind::InvalidArgument);
     }
-    scene.assert_as_expected("after copies that were refused");
+    scene.assert_as_expected("memory after invalid copies");
 }
 
 /// Asserts that the device returns `InvalidArgument` for this gather and for the scatter with the same
@@ -236,7 +240,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, 
         let (indices, values) = (scene.host.at(indices), scene.host.at(values));
         assert_refuses(&what, queue, Gather { elements: fitting.into(), indices, count, values });
     }
-    scene.assert_as_expected("after kernels that were refused");
+    scene.assert_as_expected("memory after invalid kernels");
 }
 
 pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
@@ -256,9 +260,9 @@ pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
         let elements = Elements { start: at, count: 1, stride };
         queue.submit(&Search { elements, field_offset, value, limit: 1, count_all: true, answer })
     };
-    assert_refused("a search for nothing", search(8, 0, &[], host), invalid);
+    assert_refused("a search for an empty value", search(8, 0, &[], host), invalid);
     let long = [1; Search::VALUE_MAX_BYTES + 1];
-    assert_refused("a search for too much", search(5000, 0, &long, host), invalid);
+    assert_refused("a search for a value that is too long", search(5000, 0, &long, host), invalid);
     for (stride, offset, bytes) in
         [(8, 8, 1), (8, 7, 2), (8, 0, 9), (8, u64::MAX, 1), (1, 1, 1), (8, u64::MAX - 3, 8)]
     {
@@ -277,9 +281,9 @@ pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
     }
     for count in [0, 1] {
         let elements = Elements { start: at, count, stride: 0 };
-        assert_refused("elements of no bytes", search(0, 0, &[1], host), invalid);
+        assert_refused("elements of 0 bytes", search(0, 0, &[1], host), invalid);
         let request = Gather { elements: elements.into(), indices: host, count: 0, values: host };
-        assert_refuses("elements of no bytes", queue, request);
+        assert_refuses("elements of 0 bytes", queue, request);
     }
     scene.assert_as_expected("after malformed requests");
 }
@@ -304,10 +308,10 @@ pub(super) fn a_refused_batch_changes_nothing<D: Device>(cx: &Context<'_, D>) {
         for place in 0..=good.len() {
             let mut batch = good.to_vec();
             batch.insert(place, bad);
-            assert_refused("a batch with one copy that is wrong", scene.queue.submit(&batch), kind);
+            assert_refused("a batch with one invalid copy", scene.queue.submit(&batch), kind);
             let ticket = scene.queue.submit(&[]).expect("an empty batch");
             scene.settle(ticket);
-            scene.assert_as_expected("after a batch that was refused");
+            scene.assert_as_expected("memory after an invalid batch");
         }
     }
 }

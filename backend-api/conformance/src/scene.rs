@@ -59,7 +59,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let from = scene.mirror.at(0);
         let whole = Transfer::Upload { from, to: scene.memory.at(0), bytes: memory_bytes as u64 };
         let ticket = scene.queue.submit(&[whole]);
-        scene.settle(ticket.expect("the first upload to the scene's memory"));
+        scene.settle(ticket.expect("the first upload to the scene's memory must succeed"));
         scene
     }
 
@@ -96,7 +96,7 @@ impl<'a, D: Device> Scene<'a, D> {
     /// contents. Does not wait.
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
-        let ticket = self.queue.submit(transfers).expect("copies within their memory");
+        let ticket = self.queue.submit(transfers).expect("valid copies must succeed");
         self.expect_copies(ticket, transfers)
     }
 
@@ -105,7 +105,7 @@ impl<'a, D: Device> Scene<'a, D> {
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket =
             self.queue.device().submit(self.queue.handle(), &Request::Copies(transfers, Some(route)));
-        self.expect_copies(ticket.expect("copies within their memory, by any route"), transfers)
+        self.expect_copies(ticket.expect("valid copies by any route must succeed"), transfers)
     }
 
     fn expect_copies(&mut self, ticket: Ticket, transfers: &[Transfer<'_>]) -> Ticket {
@@ -248,7 +248,7 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn go_on_in(&mut self, queue: Queue<D>) -> Queue<D> {
         if let Some(last) = self.last {
-            queue.order_after(last).expect("an order between queues of one device");
+            queue.order_after(last).expect("an order between queues of one device must succeed");
         }
         std::mem::replace(&mut self.queue, queue)
     }
@@ -335,8 +335,10 @@ impl<'a, D: Device> Scene<'a, D> {
             let mut read = vec![0x5C; self.expected.len()];
             let (first, second) = read.split_at_mut(self.expected.len() / 3);
             let place = self.memory.at(first.len() as u64);
-            direct.read_directly(self.memory.at(0), first).expect("a direct read of the first third");
-            direct.read_directly(place, second).expect("a direct read of the rest");
+            direct
+                .read_directly(self.memory.at(0), first)
+                .expect("a direct read of the first third must succeed");
+            direct.read_directly(place, second).expect("a direct read of the rest must succeed");
             assert_bytes(&format!("{what}: device memory, read directly"), &read, &self.expected);
         }
         assert_holds(&format!("{what}: host memory"), &self.host, 0, &self.expected_host);
@@ -350,7 +352,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };
-        let ticket = self.queue.submit(&[whole]).expect("a download of the scene's memory");
+        let ticket = self.queue.submit(&[whole]).expect("a download of the scene's memory must succeed");
         self.cx.wait(ticket);
         self.mirror.read(0, &mut contents);
         contents
@@ -367,13 +369,13 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
 #[track_caller]
 fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
     let (total, listed) = (words[0], words[1]);
-    assert_eq!(listed, truth[1], "{what}: the number of listed indices");
+    assert_eq!(listed, truth[1], "{what}: wrong number of listed indices");
     if count_all {
-        assert_eq!(total, truth[0], "{what}: the number of matches");
+        assert_eq!(total, truth[0], "{what}: wrong number of matches");
     } else {
-        assert!((listed..=truth[0]).contains(&total), "{what}: {total} matches, not {}", truth[0]);
+        assert!((listed..=truth[0]).contains(&total), "{what}: {total} matches instead of {}", truth[0]);
     }
-    assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: the indices of the matches");
+    assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: wrong indices of the matches");
 }
 
 /// Returns the partial results of two answers, and asserts that both count the same number of elements.
@@ -381,6 +383,6 @@ fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
 fn assert_counts(what: &str, words: &[u64], truth: &[u64]) -> [Vec<Partial>; 2] {
     let lists = [words, truth].map(Partial::list);
     let [found, truth] = lists.each_ref().map(|list| list.iter().map(|part| part.count).sum::<u64>());
-    assert_eq!(found, truth, "{what}: the number of counted elements");
+    assert_eq!(found, truth, "{what}: wrong number of counted elements");
     lists
 }

@@ -53,10 +53,10 @@ pub(super) fn searches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let elements = Elements { start: none.at(0), count: 0, stride: 8 };
     let answer = scene.host.at(0);
     let search = Search { elements, field_offset: 0, value: &[1; 8], limit: 9, count_all: true, answer };
-    let ticket = scene.queue.submit(&search).expect("a search of a buffer of no bytes");
+    let ticket = scene.queue.submit(&search).expect("a search of a buffer of 0 bytes must succeed");
     scene.settle(ticket);
     scene.write_host_expected(0, &[0; 16]);
-    scene.assert_as_expected("a search of a buffer of no bytes");
+    scene.assert_as_expected("a search of a buffer of 0 bytes");
 }
 
 pub(super) fn searches_of_every_stride<D: Device>(cx: &Context<'_, D>) {

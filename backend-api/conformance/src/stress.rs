@@ -165,7 +165,7 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
                         queue.submit(&[up]).expect("an upload"),
                         queue.submit(&[down]).expect("a download"),
                     ];
-                    assert!(mine.is_sorted(), "the tickets of a thread ascend: {mine:?}");
+                    assert!(mine.is_sorted(), "the tickets of a thread must ascend: {mine:?}");
                     if round % 8 == 0 {
                         device.wait(mine[1]).expect("work that succeeds");
                     }
@@ -176,7 +176,10 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
     });
     let mut tickets = tickets.into_inner();
     tickets.sort_unstable();
-    assert!(tickets.iter().copied().eq(1..=(3 * THREADS * EACH) as u64), "the queue issues each ticket once");
+    assert!(
+        tickets.iter().copied().eq(1..=(3 * THREADS * EACH) as u64),
+        "the queue must issue each ticket once"
+    );
     cx.wait(queue.submit(&[]).expect("an empty batch"));
     let sent = cx.noise(12, THREADS * PART);
     assert_holds("data that threads sent through one queue", &host, THREADS * PART, &sent);

@@ -44,11 +44,16 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
                 let tickets: Vec<Ticket> =
                     requests.iter().map(|request| queue.submit(request).expect("a ticket")).collect();
                 for pair in tickets.windows(2) {
-                    assert_eq!(pair[1].value, pair[0].value + 1, "the ticket after {:?}", pair[0]);
+                    assert_eq!(
+                        pair[1].value,
+                        pair[0].value + 1,
+                        "wrong number of the ticket after {:?}",
+                        pair[0]
+                    );
                 }
-                assert!(tickets.iter().all(|t| t.queue == queue.id()), "tickets name their queue");
+                assert!(tickets.iter().all(|t| t.queue == queue.id()), "a ticket must name its queue");
                 if round == 0 && q == 0 {
-                    assert_eq!(tickets[0].value, 1, "the first ticket of a queue");
+                    assert_eq!(tickets[0].value, 1, "the first ticket of a queue must be 1");
                 }
                 cx.wait(tickets[tickets.len() - 1]);
             }
@@ -59,7 +64,7 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
     assert_eq!(
         [last(0).value, last(1).value],
         [5 * each + 1, 10 * each + 1],
-        "the last ticket of each queue"
+        "wrong number of the last ticket of each queue"
     );
 }
 
@@ -90,7 +95,10 @@ pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
         match cx.device().poll(tickets[done]).expect("an issued ticket") {
             Progress::Done => done += 1,
             Progress::Pending => {
-                assert!(Instant::now() < deadline, "work that is only polled for never ends");
+                assert!(
+                    Instant::now() < deadline,
+                    "the program only polls, and the work did not end before the deadline"
+                );
                 std::thread::yield_now();
             }
         }
@@ -114,7 +122,7 @@ pub(super) fn refused_calls_take_no_ticket<D: Device>(cx: &Context<'_, D>) {
         let fill = Fill { to: scene.memory.at(0), bytes: 101, pattern: &[1] };
         assert_refused("a fill beyond the end", scene.queue.submit(&fill), ErrorKind::InvalidArgument);
         let next = scene.submit(&[scene.upload(0, 1, 9)]);
-        assert_eq!(next.value, last.value + 1, "the ticket after refused calls");
+        assert_eq!(next.value, last.value + 1, "calls that return an error must not take a ticket");
         last = next;
     }
     scene.assert_as_expected("work between refused calls");
@@ -130,7 +138,8 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     let last = queue.submit(&[]).expect("an empty batch");
     drop(queue);
     for ticket in [first, failing.ticket, last] {
-        let progress = cx.device().poll(ticket).expect("a ticket of an ended queue");
+        let progress =
+            cx.device().poll(ticket).expect("the poll of a ticket of a released queue must succeed");
         assert_eq!(progress, Progress::Done, "{ticket:?}");
         cx.wait(ticket);
         let woken = Woken::new();
@@ -139,7 +148,7 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     }
     let never = Ticket { value: last.value + 1, ..last };
     let refused = cx.device().poll(never);
-    assert_refused("a ticket that an ended queue never issued", refused, ErrorKind::UnknownHandle);
+    assert_refused("a ticket that a released queue never issued", refused, ErrorKind::UnknownHandle);
 }
 
 pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
@@ -158,9 +167,11 @@ pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
                 scope.spawn(move || match thread % 4 {
                     0 => device.wait(last).expect("work that succeeds"),
                     1 => device.wait(before).expect("work that succeeds"),
-                    2 => {
-                        assert_refused("a wait of one of many", device.wait(failed), ErrorKind::KernelFailed)
-                    }
+                    2 => assert_refused(
+                        "the wait of one of many threads for failed work",
+                        device.wait(failed),
+                        ErrorKind::KernelFailed,
+                    ),
                     _ => {
                         while device.poll(last).expect("work that succeeds") == Progress::Pending {
                             std::thread::yield_now();
@@ -206,7 +217,7 @@ impl Woken {
     /// Asserts that the waker was woken `times` more times since the last call.
     #[track_caller]
     fn assert_came(&self, times: usize) {
-        assert_eq!(self.times.try_iter().count(), times, "the number of wake-ups");
+        assert_eq!(self.times.try_iter().count(), times, "wrong number of wake-ups");
     }
 }
 
@@ -223,7 +234,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
     for (ticket, woken) in &asked {
         woken.assert_comes(1, cx.limits().patience);
         let progress = cx.device().poll(*ticket).expect("work that succeeds");
-        assert_eq!(progress, Progress::Done, "{ticket:?} when its waker is woken");
+        assert_eq!(progress, Progress::Done, "{ticket:?} is not done when its waker runs");
     }
     let last = scene.submit(&[scene.upload(0, 0, 100)]);
     scene.settle(last);

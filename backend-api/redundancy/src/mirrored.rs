@@ -164,7 +164,7 @@ impl Mirrored {
         if devices.is_empty() || has_twice(&devices) {
             return Err(Error::new(ErrorKind::InvalidArgument, "mirror")
                 .with_detail("the list of devices is empty, or has a device twice")
-                .with_advice("give one device or more, each once"));
+                .with_advice("pass at least one device, and each device once"));
         }
         let info = info(&devices);
         let routes = devices[0].routes().to_vec();

@@ -140,7 +140,7 @@ impl ParityGroup {
         if devices.len() < 3 || has_twice(&devices) {
             return Err(Error::new(ErrorKind::InvalidArgument, "parity")
                 .with_detail("the list has fewer than three devices, or a device twice")
-                .with_advice("give three devices or more, each once"));
+                .with_advice("pass at least three devices, and each device once"));
         }
         let about: Vec<_> =
             devices.iter().map(|device| (info(device.info()), device.routes().to_vec())).collect();

@@ -474,7 +474,7 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
         all.extend_from_slice(values);
         Ok(())
     });
-    evaluated.expect("reads of slices never fail");
+    evaluated.expect("accesses to slices never fail");
     all
 }
 

@@ -93,7 +93,10 @@ impl<'a> Slices<'a> {
     /// If a stride is 0.
     #[must_use]
     pub fn new(slices: Vec<(&'a mut [u8], usize)>) -> Self {
-        assert!(slices.iter().all(|(_, stride)| *stride > 0), "a stride of 0");
+        assert!(
+            slices.iter().all(|(_, stride)| *stride > 0),
+            "a slice has a stride of 0 bytes, but needs at least 1"
+        );
         Self(slices)
     }
 }

@@ -200,7 +200,9 @@ impl Check<'_> {
             };
             if matches!(op, Op::Continue { .. }) {
                 if !self.labels[at].is_loop {
-                    return Err(self.error("only a loop can be continued, not a block".into()));
+                    return Err(
+                        self.error("`Continue` names a block, but only loops can be continued".into())
+                    );
                 }
             } else {
                 let left = self.labels[at].left.take();
@@ -374,7 +376,9 @@ impl Check<'_> {
 
     fn call(&self, to: Reg, function: &Function, arguments: &[Reg]) -> Result<()> {
         if !self.has_calls {
-            return Err(self.error("only programs of expressions can call functions, not kernels".into()));
+            return Err(self.error(
+                "a kernel calls a function, but only programs of expressions can call functions".into(),
+            ));
         }
         let given = arguments.iter().map(|argument| self.of(*argument)).collect::<Result<Vec<_>>>()?;
         if given != function.params() {
@@ -415,9 +419,9 @@ impl Check<'_> {
     fn subgroup_op(&self, how: SubgroupOp, to: Reg, of: Reg) -> Result<()> {
         if !self.body.group_len.is_some_and(|len| len.is_multiple_of(32)) {
             let len = self.body.group_len.unwrap_or(1);
-            return Err(
-                self.error(format!("{how:?} needs groups of a multiple of 32 items, but they have {len}"))
-            );
+            return Err(self.error(format!(
+                "{how:?} needs a group length that is a multiple of 32, but the length is {len}"
+            )));
         }
         let found = self.of(of)?;
         if let SubgroupOp::Shuffle { lane } = how {
@@ -499,7 +503,7 @@ mod tests {
         );
         refused(
             vec![Op::Block { body: vec![Op::Continue { out: 0 }] }],
-            "only a loop can be continued, not a block",
+            "`Continue` names a block, but only loops can be continued",
         );
         let inner = Op::Block { body: vec![Op::Continue { out: 1 }] };
         assert!(body(vec![Op::Loop { body: vec![inner] }]).verify().is_ok());

@@ -254,7 +254,7 @@ mod os {
                 let is_other =
                     matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK));
                 if is_other {
-                    refused(path, "is not a folder, or a link to one; name the folder itself")
+                    refused(path, "is not a folder, or is a link to a folder; name the folder itself")
                 } else {
                     error
                 }
@@ -316,7 +316,10 @@ mod os {
     impl Place {
         pub fn open(path: &Path) -> io::Result<Self> {
             if !fs::symlink_metadata(path)?.is_dir() {
-                return Err(refused(path, "is not a folder, or a link to one; name the folder itself"));
+                return Err(refused(
+                    path,
+                    "is not a folder, or is a link to a folder; name the folder itself",
+                ));
             }
             Ok(Self(path.to_owned()))
         }

@@ -13,7 +13,7 @@ const SAID_MAX: usize = 64;
 /// Warns about memory that was released without being wiped.
 #[doc(hidden)]
 pub fn not_wiped(what: &str, place: &dyn fmt::Display, reason: &dyn fmt::Display) {
-    warn(format!("{what} of {place} was not wiped before it was given back: {reason}"));
+    warn(format!("{what} of {place} was not wiped before its release: {reason}"));
 }
 
 /// Reports a warning. On standard error, each text appears only once.

@@ -64,7 +64,7 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
         }
         Ok(())
     });
-    evaluated.expect("slices can be read and written");
+    evaluated.expect("accesses to slices never fail");
     value.map_or(Vec::new(), |value| answer(compute.action, type_of(value), &counted))
 }
 

@@ -115,7 +115,7 @@ impl Memory {
                 let mut elements = self.view(&view);
                 let done = reference::scatter(&mut elements, size(stride), &indices, &values);
                 for (number, element) in (0..).zip(elements.chunks_exact(size(stride))) {
-                    let (base, offset) = view.place(number).expect("one for each element");
+                    let (base, offset) = view.place(number).expect("the view has a place for each element");
                     self.bytes_mut(base.plus(offset), stride).copy_from_slice(element);
                 }
                 done?;
@@ -157,7 +157,7 @@ impl Memory {
     }
 
     fn address(&self, at: HostSpan<'_>, bytes: u64) -> *mut u8 {
-        self.check_host("copy", at, bytes).expect("a request that was checked");
+        self.check_host("copy", at, bytes).expect("the request has passed the check");
         self.hosts[&at.host()].start.as_ptr().wrapping_add(size(at.offset()))
     }
 
@@ -199,7 +199,7 @@ impl Memory {
     }
 
     fn bytes_mut(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
-        let buffer = self.buffers.get_mut(&at.buffer()).expect("a request that was checked");
+        let buffer = self.buffers.get_mut(&at.buffer()).expect("the request has passed the check");
         &mut buffer[size(at.offset())..][..size(bytes)]
     }
 
@@ -270,7 +270,9 @@ impl ReferenceDevice {
         self.on(request.check(&*memory))?;
         let outside = || {
             let error = Error::new(ErrorKind::KernelFailed, operation);
-            error.with_detail("an index is outside").with_advice("correct the list of indices")
+            error
+                .with_detail("an index is outside of the elements")
+                .with_advice("correct the list of indices")
         };
         let outcome = self.on(memory.run(request).ok_or_else(outside));
         // The work is over before the ticket is issued, so no caller can have registered a waker. A waker

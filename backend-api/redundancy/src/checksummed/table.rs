@@ -56,7 +56,10 @@ impl Table {
     /// Makes room for the whole units of `bytes` bytes. An incomplete unit at the end of a buffer has no
     /// word.
     pub(super) fn grow(&self, operation: &'static str, bytes: u64) -> Result<()> {
-        let none = || Error::new(ErrorKind::OutOfMemory, operation).with_detail("no memory for checksums");
+        let none = || {
+            Error::new(ErrorKind::OutOfMemory, operation)
+                .with_detail("no RAM for the checksums of new memory")
+        };
         let units = usize::try_from(bytes / self.unit_bytes).map_err(|_| none())?;
         let mut words = self.words.lock();
         let more = units.saturating_sub(words.len());

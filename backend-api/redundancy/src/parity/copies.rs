@@ -399,7 +399,7 @@ impl Core {
         } else {
             as_lost = Error::new(ErrorKind::Lost, "parity")
                 .with_detail(format!(
-                    "the device is not used any more, because its contents are unknown: {error}"
+                    "the group no longer uses the device, because its contents are unknown: {error}"
                 ))
                 .on(self.member_queues[position].lock().member.device.info());
             &as_lost

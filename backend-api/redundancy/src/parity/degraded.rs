@@ -147,7 +147,7 @@ impl Core {
                 // Another device may support the request, so ask it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
                     refusal.get_or_insert(error.with_advice(
-                        "rebuild the lost device, or request less at once: another device does its work",
+                        "rebuild the lost device, or request less at once: another device executes its requests meanwhile",
                     ));
                 }
                 Err(error) => return Err(error),

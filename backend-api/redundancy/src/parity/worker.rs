@@ -250,10 +250,8 @@ impl MemberWorker {
         let run = || kept.with(|request| self.core.carry_out(self.at, request));
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
             // The work failed, so the contents of the device are unknown.
-            let error = Error::new(ErrorKind::KernelFailed, "parity").with_detail(
-                "the code of a device \
-                    panicked",
-            );
+            let error =
+                Error::new(ErrorKind::KernelFailed, "parity").with_detail("a call of a device panicked");
             let id = member_queue.lock().member.id;
             self.core.lose(self.at, id, &error);
             Err(error)
