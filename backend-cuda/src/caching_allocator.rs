@@ -133,7 +133,7 @@ impl CachingAllocator {
 fn give_back(context: &Context, pieces: Vec<Piece>) {
     for Piece { address, bytes, .. } in pieces {
         if let Err(code) = free(context, address) {
-            tracing::debug!(?code, bytes, "device memory was not given back: the device is lost");
+            tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
         }
     }
 }

@@ -304,7 +304,7 @@ impl Drop for Entered<'_> {
         if let Some(before) = self.put_back {
             let put_back: Result<(), Code> = self.context.set_current(before);
             if let Err(code) = put_back {
-                tracing::warn!(?code, "the context that was current before could not be made current again");
+                tracing::warn!(?code, "the context that was current before the call could not be restored");
             }
         }
     }

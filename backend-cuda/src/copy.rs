@@ -166,7 +166,7 @@ fn start_mapped(
             Err(code) if code.is_fatal() => return Err(code),
             // If the kernels do not load, copies take other routes.
             Err(code) => {
-                tracing::warn!(?code, "the copy kernels do not load; copies go another way");
+                tracing::warn!(?code, "the copy kernels do not load; copies use other routes");
                 route = route::choose(load, Possible { batch, kernel: false }, &preferences);
             }
         }

@@ -163,7 +163,7 @@ impl Core {
         });
         if is_waiting && let Err(error) = self.watch.add(self, queue) {
             // This thread blocks, because no other thread will poll. That is slow but correct.
-            tracing::warn!(%error, "no thread for wakers");
+            tracing::warn!(%error, "the thread that runs wakers cannot start");
             while !self.is_settled(queue, value) {
                 std::thread::yield_now();
                 self.was_pending(queue);

@@ -77,7 +77,7 @@ pub fn survey() -> (Vec<Card>, Vec<Absence>) {
 
 fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
     let unusable = |what: &str, code| {
-        let reason = format!("the CUDA driver does not {what}: {code:?}; see what `nvidia-smi` says");
+        let reason = format!("the CUDA driver does not {what}: {code:?}; check the output of `nvidia-smi`");
         Absence::new("cuda", AbsenceKind::Unusable, reason)
     };
     let mut count = 0;
@@ -94,7 +94,7 @@ fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
     }
     if cards.is_empty() && absences.is_empty() {
         let reason =
-            "the CUDA driver sees no card; if there is one, look at CUDA_VISIBLE_DEVICES and `nvidia-smi`";
+            "the CUDA driver finds no GPU; if there is one, check CUDA_VISIBLE_DEVICES and `nvidia-smi`";
         absences.push(Absence::new("cuda", AbsenceKind::NoDevices, reason));
     }
     (cards, absences)

@@ -59,17 +59,17 @@ impl Missing {
             ),
             Self::Refused { code: Code::NO_DEVICE, .. } => (
                 AbsenceKind::NoDevices,
-                "the CUDA driver sees no card; if there is one, look at CUDA_VISIBLE_DEVICES and `nvidia-smi`".into(),
+                "the CUDA driver finds no GPU; if there is one, check CUDA_VISIBLE_DEVICES and `nvidia-smi`".into(),
             ),
             Self::Refused { code: Code::STUB_LIBRARY, .. } => (
                 AbsenceKind::Unusable,
-                "the toolkit's stub is found before the CUDA driver; take its folder out of LD_LIBRARY_PATH".into(),
+                "the stub library of the CUDA toolkit is loaded instead of the driver; remove its folder from LD_LIBRARY_PATH".into(),
             ),
             Self::Refused { code, name, sentence } => (
                 AbsenceKind::Unusable,
                 format!(
-                    "the CUDA driver refuses to start: {name} ({}) {sentence}; see what `nvidia-smi` says, and \
-                     whether the kernel's module has the version of the library",
+                    "the CUDA driver refuses to start: {name} ({}) {sentence}; check the output of \
+                     `nvidia-smi`, and that the kernel module and the library have the same version",
                     code.get()
                 ),
             ),

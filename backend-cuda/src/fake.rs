@@ -43,7 +43,7 @@ impl Reachable {
         let found = ranges.range(..=address).next_back();
         assert!(
             found.is_some_and(|(start, len)| end <= start + len),
-            "a kernel reaches {bytes} bytes at {address:#x}, where nothing is"
+            "a kernel accesses {bytes} bytes at {address:#x}, which are not allocated"
         );
         std::ptr::with_exposed_provenance_mut(address as usize)
     }
@@ -366,7 +366,11 @@ unsafe extern "C" fn address_reserve(address: *mut u64, bytes: usize, _: usize, 
 
 unsafe extern "C" fn address_free(address: u64, bytes: usize) -> u32 {
     let reserved = RESERVED.lock().remove(&address);
-    assert_eq!(reserved, Some([bytes, 0, 0]), "freed addresses are a whole reservation without memory");
+    assert_eq!(
+        reserved,
+        Some([bytes, 0, 0]),
+        "freed addresses must be a whole reservation without mapped memory"
+    );
     // SAFETY: from `address_reserve`, with the same layout.
     unsafe {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
@@ -407,7 +411,7 @@ unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, 
     assert_eq!(
         (handle, address),
         (bytes as u64, start + *mapped as u64),
-        "new memory must be mapped behind the mapped range"
+        "new memory must be mapped directly after the mapped range"
     );
     *mapped += bytes;
     assert!(*mapped <= *reserved);
@@ -446,7 +450,11 @@ unsafe extern "C" fn set_access(
     assert!(!cards.is_null() && count > 0);
     let mut all = RESERVED.lock();
     let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
-    assert_eq!((address, bytes), (start + *reached as u64, *mapped - *reached), "the memory mapped last");
+    assert_eq!(
+        (address, bytes),
+        (start + *reached as u64, *mapped - *reached),
+        "only the memory that was mapped last can be unmapped"
+    );
     *reached = *mapped;
     0
 }
@@ -509,7 +517,7 @@ unsafe extern "C" fn between(
     bytes: usize,
     stream: StreamHandle,
 ) -> u32 {
-    assert_ne!(to_context, from_context, "a copy within a context is none between contexts");
+    assert_ne!(to_context, from_context, "a copy between contexts must have two different contexts");
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.betweens.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as above.
@@ -605,7 +613,10 @@ unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle,
     let name = unsafe { CStr::from_ptr(name) }.to_str().expect("a name");
     let mut function = Function::NULL;
     if name.starts_with("launch_") {
-        let kernel = Arc::new(emulator::Kernel::parse(&module.text, name).expect("a kernel of this name"));
+        let kernel = Arc::new(
+            emulator::Kernel::parse(&module.text, name)
+                .expect("the module must contain a kernel of this name"),
+        );
         function.0 = std::ptr::from_ref(&*kernel).cast_mut().cast();
         module.kernels.lock().push(kernel);
     }

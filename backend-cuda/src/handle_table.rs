@@ -240,7 +240,7 @@ impl HandleLookup<'_> {
             self.check_transfer(transfer)?;
             if self.foreign_context(device).is_some() {
                 return Err(Error::new(ErrorKind::UnknownHandle, "submit").with_detail(
-                    "the memory is of another device, and can be copied only from or to device memory",
+                    "the memory belongs to another device, and can be copied only from or to device memory",
                 ));
             }
             let lengths = self.host_bytes(host.host()).zip(self.device_bytes(device.buffer()));

@@ -248,11 +248,7 @@ impl Drop for HostRange {
             }),
         };
         if let Err(code) = freed {
-            tracing::debug!(
-                ?code,
-                bytes = self.bytes,
-                "pinned memory was not given back: the device is lost"
-            );
+            tracing::debug!(?code, bytes = self.bytes, "pinned memory was not freed: the device is lost");
         }
     }
 }

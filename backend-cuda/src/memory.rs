@@ -145,7 +145,7 @@ impl Drop for DeviceMemory {
             return;
         }
         if let Err(code) = CachingAllocator::keep(&self.context, self.address, self.allocated) {
-            tracing::debug!(?code, bytes, "device memory was not given back: the device is lost");
+            tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
         }
     }
 }

@@ -58,8 +58,9 @@ pub(crate) fn queue_of(core: &Core, operation: &'static str, ticket: Ticket) -> 
         let queue = peer.queue_of(operation, ticket).ok().filter(|_| core.context.reaches(&peer.context))?;
         Some(queue.filter(|_| peer.lost().is_none()))
     });
-    let unknown =
-        || Error::new(ErrorKind::UnknownHandle, operation).with_detail("the ticket is of another device");
+    let unknown = || {
+        Error::new(ErrorKind::UnknownHandle, operation).with_detail("the ticket belongs to another device")
+    };
     found.ok_or_else(|| core.here(unknown()))
 }
 

@@ -182,7 +182,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Err(code) = self.give_back() {
-            tracing::debug!(?code, bytes = self.bytes, "memory was not given back: the device is lost");
+            tracing::debug!(?code, bytes = self.bytes, "memory was not freed: the device is lost");
         }
     }
 }

@@ -120,7 +120,9 @@ impl Staging {
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))
-                    .with_detail(format!("index number {position} of the list is outside of the elements"));
+                    .with_detail(format!(
+                        "the index at position {position} of the list is outside of the elements"
+                    ));
                 self.failures.insert(lease.value, error);
             } else {
                 attention.fetch_sub(1, Ordering::AcqRel);

@@ -30,7 +30,7 @@ macro_rules! owner {
                     check(unsafe { (self.context.driver.table.$destroy)(self.handle) })
                 });
                 if let Err(code) = destroyed {
-                    tracing::debug!(?code, object = stringify!($name), "not destroyed: the device is lost");
+                    tracing::debug!(?code, object = stringify!($name), "an object was not destroyed: the device is lost");
                 }
             }
         }

@@ -154,7 +154,10 @@ impl Kernel {
                     run.on()
                 };
                 let stops: Vec<Stop> = all.iter_mut().map(run).collect();
-                assert!(stops.iter().all(|stop| *stop == stops[0]), "threads go apart: {stops:?}");
+                assert!(
+                    stops.iter().all(|stop| *stop == stops[0]),
+                    "the threads of a block stop at different instructions: {stops:?}"
+                );
                 let Stop::Together(at) = stops[0] else { break };
                 let instruction = &self.code[at];
                 if instruction.words[0] != "barrier" {
@@ -167,13 +170,13 @@ impl Kernel {
 
 /// Executes an instruction for all threads of a warp.
 fn across(instruction: &Instruction, warp: &mut [Thread]) {
-    assert_eq!(warp.len(), 32, "the mask names all lanes");
+    assert_eq!(warp.len(), 32, "the warp must have 32 threads");
     let words: Vec<&str> = instruction.words.iter().map(String::as_str).collect();
     let operands = &instruction.operands;
     let read = |thread: &Thread, at: usize| match operands[at] {
         Operand::Register(register) => thread.registers[register],
         Operand::Number(number) => number,
-        ref other => panic!("{other:?} is no value"),
+        ref other => panic!("the operand {other:?} is not a value"),
     };
     let values: Vec<u64> = warp.iter().map(|thread| read(thread, 1)).collect();
     let mask = operands.len() - 1;
@@ -224,7 +227,7 @@ impl Instruction {
         let mut left = rest.trim();
         while !left.is_empty() {
             let end = match left.find('{') {
-                Some(0) => left.find('}').expect("the end of a list") + 1,
+                Some(0) => left.find('}').expect("a list of operands must end with a brace") + 1,
                 _ => left.find(',').unwrap_or(left.len()),
             };
             operands.push(operand(left[..end].trim(), names, operation.starts_with("bra")));
@@ -335,7 +338,10 @@ impl<M: Memory> Run<'_, M> {
                     return Stop::Over;
                 }
                 ["barrier" | "shfl" | "vote" | "redux", ..] => {
-                    assert!(instruction.guard.is_none(), "all threads of a block must take part");
+                    assert!(
+                        instruction.guard.is_none(),
+                        "an instruction for all threads must not have a guard"
+                    );
                     return Stop::Together(self.thread.at - 1);
                 }
                 ["membar", "gl"] => {}
@@ -346,7 +352,10 @@ impl<M: Memory> Run<'_, M> {
 
     fn register(&self, register: usize) -> u64 {
         let value = self.thread.registers[register];
-        assert!(value != TURNED || !self.kernel.registers[register], "a predicate of an earlier iteration");
+        assert!(
+            value != TURNED || !self.kernel.registers[register],
+            "a predicate was read that an earlier iteration of the loop wrote"
+        );
         value
     }
 
@@ -364,12 +373,14 @@ impl<M: Memory> Run<'_, M> {
                 "%lanemask_le" => u32::MAX >> (31 - self.thread.number % 32),
                 other => panic!("no register {other}"),
             }),
-            other => panic!("{other:?} is no value"),
+            other => panic!("the operand {other:?} is not a value"),
         }
     }
 
     fn address(&self, operand: &Operand) -> u64 {
-        let Operand::Memory(base, offset) = operand else { panic!("{operand:?} is no address") };
+        let Operand::Memory(base, offset) = operand else {
+            panic!("the operand {operand:?} is not an address")
+        };
         base.map_or(0, |base| self.thread.registers[base]).wrapping_add(*offset)
     }
 
@@ -389,7 +400,7 @@ impl<M: Memory> Run<'_, M> {
         assert!(address.is_multiple_of(width as u64), "a misaligned write of {width} bytes");
         let (bytes, at) = (value.to_le_bytes(), address as usize);
         match space {
-            Space::Param => panic!("parameters are read only"),
+            Space::Param => panic!("kernels must not write to parameters"),
             Space::Local => self.thread.local[at..at + width].copy_from_slice(&bytes[..width]),
             Space::Shared => self.shared[at..at + width].copy_from_slice(&bytes[..width]),
             Space::Global => self.memory.write(address, &bytes[..width]),
@@ -445,7 +456,7 @@ impl<M: Memory> Run<'_, M> {
         let registers = match &operands[0] {
             Operand::Register(register) => vec![*register],
             Operand::List(registers) => registers.clone(),
-            other => panic!("a load to {other:?}"),
+            other => panic!("a load cannot write to the operand {other:?}"),
         };
         assert!(address.is_multiple_of((registers.len() * width) as u64), "a misaligned vector");
         for (part, register) in registers.into_iter().enumerate() {
@@ -478,7 +489,7 @@ fn space_of(words: &[&str]) -> Space {
         "global" => Some(Space::Global),
         _ => None,
     };
-    words.iter().find_map(named).unwrap_or_else(|| panic!("no space in {words:?}"))
+    words.iter().find_map(named).unwrap_or_else(|| panic!("no state space in the instruction {words:?}"))
 }
 
 /// Result of an atomic operation on a value.

@@ -65,7 +65,7 @@ fn a_route_that_a_driver_has_not_is_not_offered_and_not_taken() {
     assert_eq!(scene.device.routes(), [Route::Single, Route::Kernel]);
     assert_eq!(scene.submitted_by(Route::Batch, 20), [20, 0, 0]);
     scene.device.set_routing(Routing::only(Route::Batch));
-    assert_eq!(scene.submitted(20), [0, 0, 1], "the device's own choice");
+    assert_eq!(scene.submitted(20), [0, 0, 1], "wrong driver calls with the device's own choice of a route");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_table_decides_until_it_is_taken_back() {
     assert_eq!(scene.device.routing(), routing);
     assert_eq!(scene.submitted(20), [20, 0, 0]);
     assert_eq!(scene.submitted(8), [0, 0, 1]);
-    assert_eq!(scene.submitted(4), [0, 1, 0], "the table says nothing");
+    assert_eq!(scene.submitted(4), [0, 1, 0], "wrong driver calls if the table has no entry");
     // An explicit route has priority.
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
     scene.device.set_routing(Routing::new());
@@ -97,7 +97,7 @@ fn neighbours_count_as_one_piece() {
         })
         .collect();
     let started = scene.started(|| scene.queue.submit(&whole).unwrap());
-    assert_eq!(started, [1, 0, 0], "one copy ignores the entry for several");
+    assert_eq!(started, [1, 0, 0], "a single copy must ignore the entry for several copies");
 }
 
 #[test]
