@@ -315,7 +315,7 @@ unsafe impl Device for BackedDevice {
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // After a panic, the state of the program's own type is the program's concern.
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(io::Error::other("the program's code panicked")))
+        .unwrap_or_else(|_| Err(io::Error::other("a function of the program panicked")))
 }
 
 /// Consecutive pages of one buffer.

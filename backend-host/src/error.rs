@@ -22,7 +22,7 @@ pub(crate) fn file_advice(operation: &'static str, error: &io::Error) -> &'stati
         io::ErrorKind::NotFound => "name a file that exists, or make it by `create`",
         io::ErrorKind::NotADirectory => "a part of the path before the last is a file; name another path",
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",
-        io::ErrorKind::PermissionDenied => "see that this user may read and write the file and its folder",
+        io::ErrorKind::PermissionDenied => "check that this user may read and write the file and its folder",
         io::ErrorKind::ReadOnlyFilesystem => "open the file for reading only, or name one on another disk",
         io::ErrorKind::InvalidFilename => "name a shorter path",
         _ => match error.raw_os_error() {

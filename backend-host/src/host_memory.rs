@@ -173,7 +173,7 @@ impl Pinning {
             .map_err(|used| {
                 refused(Error::new(ErrorKind::PinRefused, operation))
                     .with_available_bytes(self.max_bytes - used)
-                    .with_detail("the limit of page-locked memory of this device is reached")
+                    .with_detail("the device's limit of page-locked memory is reached")
                     .with_advice(
                         "raise `pinned_max_bytes` of the device, request less, or use HostMemory::Pageable",
                     )
@@ -185,8 +185,8 @@ impl Pinning {
                 self.used_bytes.fetch_sub(wanted, Ordering::Relaxed);
                 let mut error = refused(error::system(ErrorKind::PinRefused, operation, &cause));
                 if cause.kind() == io::ErrorKind::Unsupported {
-                    error =
-                        error.with_advice("use HostMemory::Pageable: nothing is page-locked on this system");
+                    error = error
+                        .with_advice("use HostMemory::Pageable: this system does not support page-locking");
                 }
                 Err(match Locked::available_bytes() {
                     Some(available) => error.with_available_bytes(available),

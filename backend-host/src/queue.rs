@@ -130,7 +130,7 @@ impl<J: Job> Lane<J> {
         let job = Arc::new(job);
         let mut state = self.state.lock();
         if state.ended {
-            return Err(Error::new(ErrorKind::UnknownHandle, operation).with_detail("the queue has ended"));
+            return Err(Error::new(ErrorKind::UnknownHandle, operation).with_detail("the queue is released"));
         }
         let ticket = self.timeline.begin()?;
         state.items.push_back(Item::Work { value: ticket.value, job });
@@ -365,7 +365,7 @@ impl<J: Job> Wake for Lane<J> {
 fn panicked() -> Error {
     Error::new(ErrorKind::KernelFailed, "run")
         .with_detail("the work panicked")
-        .with_advice("report it with the message of the panic: it is a fault of this library")
+        .with_advice("report this bug of the library, with the message of the panic")
 }
 
 #[cfg(test)]

@@ -290,7 +290,7 @@ impl Drop for SimulatedDevice {
 }
 
 fn lost(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Lost, operation).with_detail("the simulation has lost the device")
+    Error::new(ErrorKind::Lost, operation).with_detail("the simulation injected the loss of the device")
 }
 
 // SAFETY: work runs under the schedule's lock, on checked ranges and on memory that it keeps alive. Its

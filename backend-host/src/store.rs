@@ -236,7 +236,7 @@ impl StoreDevice {
         let invalid = |detail| Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail);
         let fits = (pages as u128) * (page_bytes as u128) <= u128::from(FILE_BYTES_MAX);
         if page_bytes == 0 || page_bytes as u64 > PAGE_BYTES_MAX || !fits {
-            return Err(invalid("pages need 1 byte to 1 GiB, and all pages must fit into a file"));
+            return Err(invalid("a page must have 1 byte to 1 GiB, and all pages must fit into a file"));
         }
         let metadata = metadata.to_vec();
         Ok(Self::new(path, Self::make(OPERATION, path, (page_bytes, pages), metadata, note)?))
@@ -384,7 +384,10 @@ impl StoreDevice {
     /// ```
     pub fn open_together(files: Vec<StoreFile>) -> Result<Vec<Self>> {
         let is_read_only = files.first().is_some_and(|file| file.is_read_only);
-        assert!(files.iter().all(|file| file.is_read_only == is_read_only), "files are opened in one mode");
+        assert!(
+            files.iter().all(|file| file.is_read_only == is_read_only),
+            "all files must be opened in the same mode"
+        );
         let (opened, paths): (Vec<_>, Vec<_>) =
             files.into_iter().map(|StoreFile { opened, path, .. }| (opened, path)).unzip();
         let volumes =
@@ -661,7 +664,7 @@ impl StoreDevice {
         };
         if share.number == share.shares {
             let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(bytes);
-            return Err(error.with_detail("all shares of the store have a buffer already"));
+            return Err(error.with_detail("each share of the store already has a buffer"));
         }
         let part = Part::share(&self.volume, share, bytes, most)?;
         *next = Some(Share { number: share.number + 1, ..share });
@@ -703,7 +706,7 @@ impl Drop for StoreDevice {
         }
         let stored = sync_together(&self.group).map_err(|error| self.of_file(error));
         if let Err(error) = stored.and_then(|()| self.volume.mark_closed()) {
-            warn::warn(format!("{}: not all pages could be stored: {error}", self.path.display()));
+            warn::warn(format!("{}: some changed pages could not be stored: {error}", self.path.display()));
         }
     }
 }

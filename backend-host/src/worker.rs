@@ -225,7 +225,7 @@ impl Threads {
             wanted -= 1;
             if let Err(error) = self.start_one(state) {
                 // Continue with the existing threads. At least one thread exists.
-                tracing::warn!(%error, threads = state.threads.len(), "no further worker thread");
+                tracing::warn!(%error, threads = state.threads.len(), "a further worker thread cannot start");
                 break;
             }
         }

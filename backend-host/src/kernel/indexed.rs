@@ -161,8 +161,11 @@ impl<M: Storage> Indexed<M> {
 
     #[cold]
     fn outside(&self, k: u64, index: u64) -> Error {
-        Error::index_outside(self.direction.operation())
-            .with_offset(self.indices.offset + k * 8)
-            .with_detail(format!("index {index} at place {k} is outside of {} elements", self.element_count))
+        Error::index_outside(self.direction.operation()).with_offset(self.indices.offset + k * 8).with_detail(
+            format!(
+                "index {index} at position {k} of the list is outside of {} elements",
+                self.element_count
+            ),
+        )
     }
 }

@@ -273,7 +273,7 @@ impl Waves {
 pub(super) fn no_memory(operation: &'static str, more: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, operation)
         .with_bytes(more as u64 * 8)
-        .with_detail("no memory for the list of matches")
+        .with_detail("no RAM for the list of matches")
 }
 
 #[cfg(test)]

@@ -100,7 +100,10 @@ impl SimulatedDeviceBuilder {
     /// # Panics
     /// If `jitter` is negative, infinite or NaN.
     pub fn jitter(mut self, jitter: f64) -> Self {
-        assert!(jitter.is_finite() && jitter >= 0.0, "a jitter of {jitter}; use a number from 0 on");
+        assert!(
+            jitter.is_finite() && jitter >= 0.0,
+            "the jitter {jitter} is invalid; use a finite number of at least 0"
+        );
         self.settings.jitter = jitter;
         self
     }

@@ -216,7 +216,8 @@ impl Schedule {
                 if !self.lost {
                     self.chance.spoil(&work);
                 }
-                return Err(Error::new(kind, operation).with_detail("refused by the simulation"));
+                return Err(Error::new(kind, operation)
+                    .with_detail("the simulation injected this error at submission"));
             }
         };
         let ticket = timeline.begin()?;
@@ -315,7 +316,9 @@ impl Schedule {
                 outcome
             }
             Some(ErrorKind::Lost) => Err(lost(operation.operation)),
-            Some(kind) => Err(Error::new(kind, operation.operation).with_detail("failed by the simulation")),
+            Some(kind) => {
+                Err(Error::new(kind, operation.operation).with_detail("the simulation injected this failure"))
+            }
         };
         let outcome = outcome.map_err(|error| error.on(&self.info));
         operation.failure = outcome.as_ref().err().map(Error::kind);

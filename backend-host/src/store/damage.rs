@@ -320,7 +320,7 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
                 let mut part = vec![0; bytes.min(found.len() - at)];
                 let offset = page * found.len() as u64 + at as u64;
                 volume.read_into("read", offset, &mut part).unwrap();
-                assert_eq!(part, found[at..at + part.len()], "a part of page {page}");
+                assert_eq!(part, found[at..at + part.len()], "a part of page {page} differs from the page");
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
@@ -370,7 +370,10 @@ fn expect_sound(
         return count(&counts.refused);
     };
     let [commit, seven, square] = volume.note();
-    assert!(commit == 0 || (seven, square) == (7, commit * commit), "a note of two moments");
+    assert!(
+        commit == 0 || (seven, square) == (7, commit * commit),
+        "the note mixes the numbers of two commits"
+    );
     let (pages, expected) = &shape.history[commit as usize];
     let newest = shape.history.len() as u64 - 1;
     let damaged = compare(&volume, *pages, expected, shape.has_checksums);
@@ -382,13 +385,13 @@ fn expect_sound(
     } else if are_marks_gone {
         count(&counts.marks_gone);
     } else {
-        assert_ne!(shape.end, End::Closed, "commit {commit} of {newest}");
+        assert_ne!(shape.end, End::Closed, "only commit {commit} of {newest} was found");
         assert!(!report.is_closed);
         count(&counts.older);
         let is_short = damage.len() == 1 && damage[0].starts_with("flip");
         if is_short {
-            assert_eq!(shape.end, End::PowerLost, "commit {commit} of {newest}");
-            assert_eq!(commit + 1, newest, "more than the last commit");
+            assert_eq!(shape.end, End::PowerLost, "only commit {commit} of {newest} was found");
+            assert_eq!(commit + 1, newest, "more commits than the last one were lost");
             count(&counts.older_by_one);
         }
     }
@@ -410,7 +413,10 @@ fn expect_sound(
     for is_read_only in [true, false] {
         let volume = Volume::open(Box::new(disk.clone()), is_read_only).unwrap();
         assert_eq!(volume.note(), note);
-        assert!(compare(&volume, pages, &now, shape.has_checksums) <= damaged, "more pages are damaged");
+        assert!(
+            compare(&volume, pages, &now, shape.has_checksums) <= damaged,
+            "more pages are damaged than the case has damaged"
+        );
     }
 }
 
@@ -455,7 +461,7 @@ fn damage_is_an_error_or_harmless() {
     let cases = number("VMARRAY_DAMAGE_CASES").unwrap_or(16 * CASES_OF_A_SHAPE);
     let resume = std::env::var_os("VMARRAY_DAMAGE_RESUME");
     let done = resume.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
-    let first = done.map_or(0, |done| done.trim().parse().expect("a number of cases"));
+    let first = done.map_or(0, |done| done.trim().parse().expect("the file must contain a number of cases"));
     let (counts, shapes) = (Counts::default(), cases.div_ceil(CASES_OF_A_SHAPE));
     let mut start = first / CASES_OF_A_SHAPE;
     while start < shapes {

@@ -46,7 +46,7 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
 
 /// Reason why no program will find the writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect it"))]
+#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect a replaced file"))]
 pub(crate) enum Loss {
     /// The file was removed: it has no name any more.
     Removed,

@@ -54,7 +54,7 @@ fn read(volume: &Volume, page: u64) -> Result<u8> {
 fn state(volumes: &[Volume]) -> Result<State> {
     let mut contents = Contents::new();
     for (file, volume) in volumes.iter().enumerate() {
-        assert_eq!(volume.note(), volumes[0].note(), "files have one note");
+        assert_eq!(volume.note(), volumes[0].note(), "all files must have the same note");
         for page in 0..PAGES {
             let byte = read(volume, page)?;
             if byte != 0 {
@@ -106,7 +106,9 @@ fn a_crash_leaves_all_files_at_one_commit() {
             if let Ok(volumes) = open(&disks, false) {
                 let mut now = state(&volumes).unwrap();
                 let at = allowed.iter().position(|state| *state == now);
-                let at = at.unwrap_or_else(|| panic!("seed {seed}: neither the last commit nor a later one"));
+                let at = at.unwrap_or_else(|| {
+                    panic!("seed {seed}: the files have neither the last commit nor a later one")
+                });
                 (opened, taken_back) = (opened + 1, taken_back + usize::from(at == 0 && allowed.len() > 1));
                 allowed = vec![now.clone()];
                 for step in 0..random.index(30) as u64 {

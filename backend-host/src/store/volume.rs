@@ -618,7 +618,7 @@ impl Volume {
     /// Returns an error if another program has visibly changed the disk.
     pub fn expect_disk(&self, operation: &'static str) -> Result<()> {
         if self.disk.loss() == Some(Loss::Replaced) {
-            let detail = "another file has taken the place of this one while it was open";
+            let detail = "another file has replaced this file while it was open";
             return Err(corrupted(operation, detail).with_advice("save the contents to another file"));
         }
         self.expect_length(operation, &self.space.lock())

@@ -173,7 +173,9 @@ impl Card {
         self.is_lost.store(true, Ordering::Release);
         drop(reason);
         let name = self.device.info();
-        warn::warn(format!("{name} no longer caches pages of a file, which are read from there: {error}"));
+        warn::warn(format!(
+            "{name} no longer caches pages of a file, so they are read from the file: {error}"
+        ));
     }
 
     /// Counts a reader of a slot. The caller holds the lock of the slot's page.

@@ -403,7 +403,7 @@ unsafe fn hand_over_checked<M: Storage>(
         above.cards.counts.damaged.fetch_add(1, Ordering::Relaxed);
         let (page, device) = (part.page, reading.card.device().info());
         warn::warn(format!(
-            "page {page} of a file came back damaged from {device}, and is read from the file again"
+            "the copy of page {page} of a file on {device} is damaged; the page is read from the file again"
         ));
     }
     // SAFETY: the caller has the same obligations.

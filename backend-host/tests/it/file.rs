@@ -288,5 +288,5 @@ fn a_failed_wipe_is_reported_to_the_operator() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success() && text.contains("was not wiped before it was given back"), "{child:?}");
+    assert!(child.status.success() && text.contains("was not wiped before its release"), "{child:?}");
 }

@@ -156,7 +156,10 @@ impl OpenedVolume {
         }
         if found.unfinished_pages > 0 {
             let pages = found.unfinished_pages;
-            tracing::warn!(pages, "a commit was not finished: these pages are as they were before it");
+            tracing::warn!(
+                pages,
+                "an unfinished commit was rolled back: these pages have their previous contents"
+            );
         }
         let doubts = std::mem::take(&mut found.doubts);
         let (are_superblocks_equal, is_closed) = (found.are_superblocks_equal, found.is_closed);
