@@ -371,7 +371,7 @@ impl Track {
         let call = Box::into_raw(Box::new(Call { track: Arc::clone(self), mark: Arc::clone(&mark) }));
         // SAFETY: `on_event` takes the box back; the driver calls it once.
         if let Err(status) = unsafe { mark.event.on_completion(on_event, call.cast()) } {
-            tracing::debug!(status, "a driver refused a callback");
+            tracing::debug!(status, "a driver did not register a callback");
             // SAFETY: the driver did not take it.
             drop(unsafe { Box::from_raw(call) });
             elsewhere(Arc::clone(self), value);
@@ -412,7 +412,7 @@ fn elsewhere(track: Arc<Track>, value: u64) {
     let done = Arc::clone(&counter);
     let work = move || wake_all(settle(track, Some(value), &done));
     if let Err(error) = std::thread::Builder::new().name("opencl-wake".into()).spawn(work) {
-        tracing::error!(%error, "no thread can wake a waiter; the next poll wakes it");
+        tracing::error!(%error, "the completion thread cannot wake a waiter; the next poll wakes it");
         counter.fetch_sub(1, Ordering::AcqRel);
     }
 }

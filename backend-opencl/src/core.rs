@@ -84,7 +84,7 @@ impl Core {
         let callbacks = Arc::default();
         let completion_thread = CompletionThread::new(&callbacks).map_err(|error| {
             Error::new(ErrorKind::System, OPERATION)
-                .with_detail(format!("the thread for wake-ups cannot start: {error}"))
+                .with_detail(format!("the thread that runs wakers cannot start: {error}"))
                 .on(&info)
         })?;
         Ok(Arc::new(Self {

@@ -149,7 +149,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         Ok(platforms) => platforms,
         Err(CL_PLATFORM_NOT_FOUND_KHR) => Vec::new(),
         Err(code) => {
-            let reason = format!("the OpenCL loader names no drivers: {}; reinstall it", name(code));
+            let reason = format!("the OpenCL loader cannot list its drivers: {}; reinstall it", name(code));
             absent(AbsenceKind::Unusable, reason);
             return (found, absences);
         }
@@ -203,7 +203,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
                 Ok(discovered) => found.push(discovered),
                 Err(lacks) => absent(
                     AbsenceKind::Unusable,
-                    format!("a device of the driver {platform_name} {lacks}; look at its driver"),
+                    format!("a device of the driver {platform_name} {lacks}; check its driver"),
                 ),
             }
         }

@@ -126,7 +126,7 @@ impl Drop for Mapping {
         // ended.
         let unmapped = unsafe { self.core.service.unmap(&self.memory, self.address) };
         if let Err(status) = unmapped.and_then(|()| self.core.service.finish()) {
-            tracing::debug!(status, "a driver refused to unmap");
+            tracing::debug!(status, "a driver did not unmap a buffer");
         }
     }
 }

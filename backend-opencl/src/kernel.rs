@@ -261,7 +261,11 @@ fn build(
     let program = context.program_from_source(sources).map_err(refused)?;
     program.build(device, options).map_err(|status| {
         let log = program.build_log(device);
-        refused(status).with_detail(if log.is_empty() { "the compiler gave no reason".into() } else { log })
+        refused(status).with_detail(if log.is_empty() {
+            "the compiler reported no reason".into()
+        } else {
+            log
+        })
     })?;
     Ok(program)
 }

@@ -374,7 +374,9 @@ impl<'q> Submission<'q> {
         let length = bytes.max(4096).checked_next_power_of_two().unwrap_or(bytes);
         let length =
             if length > self.core.info.largest_allocation_bytes.max(1 << 20) { bytes } else { length };
-        let full = |error: Error| error.with_bytes(length).with_detail("no scratch memory for a queue");
+        let full = |error: Error| {
+            error.with_bytes(length).with_detail("no device memory for the scratch memory of a queue")
+        };
         let size = usize::try_from(length)
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
         let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;

@@ -67,7 +67,7 @@ impl Listed {
         let (library, advice) = match self {
             Self::File(path) => match std::fs::read(path) {
                 Ok(text) => (first_line(&text), "reinstall it, or remove that file"),
-                Err(error) => return Some(format!("the driver that {self} names is unknown: {error}")),
+                Err(error) => return Some(format!("{self}, which names a driver, cannot be read: {error}")),
             },
             Self::Library(name) => (name.clone(), "correct OCL_ICD_VENDORS"),
         };

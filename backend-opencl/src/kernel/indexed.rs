@@ -76,8 +76,9 @@ pub(crate) fn indexed(
     let verdict = submission.verdict(move |words| {
         let position = u64::from(words[1]) | u64::from(words[2]) << 32;
         (words[0] == tag).then(|| {
-            Error::index_outside(direction.operation())
-                .with_detail(format!("index number {position} is outside of the {of} elements"))
+            Error::index_outside(direction.operation()).with_detail(format!(
+                "the index at position {position} of the list is outside of the {of} elements"
+            ))
         })
     })?;
     let failure = submission.scratch(Scratch::Failure, 16)?;

@@ -195,7 +195,8 @@ impl Launches {
         };
         let last = shapes.iter().enumerate().map(add).last();
         last.ok_or_else(|| {
-            Error::new(ErrorKind::KernelFailed, OPERATION).with_detail("the list of launches is empty")
+            Error::new(ErrorKind::KernelFailed, OPERATION)
+                .with_detail("the list of kernels to prepare is empty")
         })
     }
 
