@@ -121,7 +121,7 @@ fn with_remedy(what: &str, usual: &str) -> String {
 fn file_advice(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::NotFound => "name a path that exists, or make its folder first",
-        io::ErrorKind::PermissionDenied => "see that this user may read and write the file and its folder",
+        io::ErrorKind::PermissionDenied => "check that this user may read and write the file and its folder",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, and try again",
         io::ErrorKind::ReadOnlyFilesystem => "name a path on another disk",
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",

@@ -52,7 +52,7 @@ impl Moto {
         writeln!(peer.asked, "{}", [&[what], of].concat().join(" ")).expect("Python reads");
         let answer = peer.answer();
         let answer = answer.strip_prefix("ok");
-        answer.unwrap_or_else(|| panic!("{what} {of:?}: see what Python printed")).trim().to_owned()
+        answer.unwrap_or_else(|| panic!("{what} {of:?} failed; see the output of Python")).trim().to_owned()
     }
 }
 

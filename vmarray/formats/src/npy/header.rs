@@ -198,7 +198,7 @@ fn type_of(value: &Literal) -> Result<DataType, Fault> {
             }
             Ok(DataType::Struct(parts))
         }
-        _ => Err("the type of its elements is neither a text nor a list".into()),
+        _ => Err("the type of its elements is neither a string nor a list".into()),
     }
 }
 

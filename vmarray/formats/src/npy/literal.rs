@@ -135,7 +135,7 @@ impl Rest<'_> {
                 _ => text.push(c),
             }
         }
-        Err("a text of the header does not end".into())
+        Err("a string in the header has no closing quote".into())
     }
 
     fn number(&mut self) -> Result<Literal, String> {
@@ -149,7 +149,7 @@ impl Rest<'_> {
         rest[..digits]
             .parse()
             .map(Literal::Number)
-            .map_err(|_| "the header has a number of too many digits".into())
+            .map_err(|_| "a number in the header has too many digits".into())
     }
 }
 

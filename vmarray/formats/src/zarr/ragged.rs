@@ -99,7 +99,7 @@ pub fn read_ragged<T: Element + KernelType, D: Device>(
     if offsets_len == 0 {
         return Err(Error::malformed(
             path,
-            "the offsets are empty, but need at least the end of the last row",
+            "the list of offsets is empty, but must have at least the end of the last row",
         ));
     }
     let mut failed = None;

@@ -322,7 +322,7 @@ impl Description<'_> {
         let codecs = self.codecs(&settings["codecs"], &chunk, data_type, number_bytes, depth + 1)?;
         let index = self.codecs(&settings["index_codecs"], &[], data_type, number_bytes, DEPTH_MAX)?;
         let (Some(bytes), Some(index_bytes)) = (codecs.to_bytes, index.to_bytes) else {
-            return Err(self.malformed("the codecs of shards lack one that turns numbers into bytes"));
+            return Err(self.malformed("the codecs of shards lack a codec that converts numbers to bytes"));
         };
         let of_chunk: Vec<NonZeroU64> =
             chunk.iter().filter_map(|extent| NonZeroU64::new(*extent as u64)).collect();
