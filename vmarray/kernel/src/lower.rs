@@ -330,7 +330,7 @@ fn lowered_here(
     let attempt = |is_unrolled| {
         with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
-            Exit::Diverges => unreachable!("functions have handled divergence at their end"),
+            Exit::Diverges => unreachable!("the end of the function has handled divergence"),
         })
     };
     match attempt(true) {
