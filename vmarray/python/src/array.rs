@@ -458,7 +458,7 @@ impl Core {
     fn read_into(&self, py: Python<'_>, into: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.view(py)?, Bytes::of(into)?);
         if bytes.len != view.geometry.bytes() {
-            return Err(PyValueError::new_err("the array has another length"));
+            return Err(PyValueError::new_err("the target has another length than the view"));
         }
         off(py, || {
             // SAFETY: the caller's reference keeps the array alive, and the program does not use it
@@ -471,7 +471,7 @@ impl Core {
     fn write(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
         if bytes.len != view.geometry.bytes() {
-            return Err(PyValueError::new_err("the array has another length"));
+            return Err(PyValueError::new_err("the source has another length than the view"));
         }
         off(py, || {
             view.handle.settle(None)?;
@@ -487,7 +487,7 @@ impl Core {
         // SAFETY: the array is alive, and Python's lock is held while its item is copied.
         let item = unsafe { bytes.get() }.to_vec();
         if item.len() != view.geometry.itemsize {
-            return Err(PyValueError::new_err("the item has another length"));
+            return Err(PyValueError::new_err("the value has another length than an item of the array"));
         }
         off(py, || {
             view.handle.settle(None)?;
@@ -555,7 +555,7 @@ impl Core {
         let unit = view.handle.unit.bytes();
         let Some(rows) = view.geometry.rows(unit) else { return Ok(false) };
         if bytes.len != indices.len() * rows.elements * unit {
-            return Err(PyValueError::new_err("the array has another length"));
+            return Err(PyValueError::new_err("the source has another length than the rows that the indices select"));
         }
         off(py, || {
             copies::check_rows(indices, rows.extent)?;
@@ -580,7 +580,7 @@ impl Core {
     ) -> PyResult<()> {
         let (view, bytes, starts) = (self.writable(py)?, Bytes::of(from)?, starts.as_slice()?);
         if bytes.len != starts.len() * view.geometry.itemsize {
-            return Err(PyValueError::new_err("the array has another length"));
+            return Err(PyValueError::new_err("the source has another length than the selected items"));
         }
         off(py, || {
             check_places(&view, starts)?;

@@ -84,7 +84,7 @@ impl Backing for Home {
                 // SAFETY: the array is alive, and no code writes to it, because it was made for this call.
                 let items = unsafe { Bytes::of(&items)?.get() };
                 if items.len() != into.len() {
-                    return Err(PyValueError::new_err("the page has another length"));
+                    return Err(PyValueError::new_err("the bytes of the page have the wrong length"));
                 }
                 py.detach(|| into.copy_from_slice(items));
                 Ok(())
