@@ -253,7 +253,7 @@ impl ErrorKind {
             ),
             Self::ListedIndexOutside { position, index, len } => (
                 format!(
-                    "index {index} at place {position} of the list is outside of an array of {}",
+                    "index {index} at position {position} of the list is outside of an array of {}",
                     counted(*len, "element")
                 ),
                 below("indices", *len),
@@ -375,7 +375,7 @@ impl ErrorKind {
                 "mirror arrays over two devices or more, and rebuild them when one is lost",
             ),
             Self::ParityRefused { reason } => refused(
-                "pages are not kept by parity",
+                "pages are not protected by parity",
                 reason,
                 "use parity for arrays over three devices or more, and rebuild them when one is lost",
             ),
@@ -385,7 +385,7 @@ impl ErrorKind {
                 "build the array with `Builder::movable`, and name the devices to move to",
             ),
             Self::FileRefused { reason } => refused(
-                "the array is not kept in files",
+                "the array is not stored in files",
                 reason,
                 "name at least one file, and use the settings that `Builder::create` lists",
             ),
@@ -605,7 +605,7 @@ pub struct Unmet {
 
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nothing for {:?}: {}", self.filter, self.reason)
+        write!(f, "no device for {:?}: {}", self.filter, self.reason)
     }
 }
 

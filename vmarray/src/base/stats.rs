@@ -192,7 +192,7 @@ impl fmt::Display for ChannelStats {
             (self.evictions, "evictions"),
             (self.write_backs, "write-backs"),
             (self.failed_write_backs, "failed write-backs"),
-            (self.bypasses, "pages past the cache"),
+            (self.bypasses, "pages that bypassed the cache"),
         ];
         write!(f, "{} misses", self.misses)?;
         let named = |f: &mut fmt::Formatter<'_>, (count, name)| match count {

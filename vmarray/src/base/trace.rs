@@ -49,7 +49,7 @@ pub(crate) fn link_untried(
     error: &backend_api::Error,
 ) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(%from, %to, %error, "a link between devices could not be tried");
+    tracing::warn!(%from, %to, %error, "a link between devices could not be tested");
     #[cfg(not(feature = "tracing"))]
     let _ = (from, to, error);
 }
@@ -85,9 +85,9 @@ pub(crate) fn filter_unmet(unmet: &crate::discovery::Unmet) {
 /// Host RAM is used for lack of a GPU, but a driver is broken.
 pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(%broken, "host RAM is used, but there is a driver that does not work");
+    tracing::warn!(%broken, "host RAM is used, but an installed driver does not work");
     #[cfg(not(feature = "tracing"))]
-    say_once(&format!("host RAM is used, but there is a driver that does not work: {broken}"), String::new);
+    say_once(&format!("host RAM is used, but an installed driver does not work: {broken}"), String::new);
 }
 
 /// Reports a text to the operator once, even if it recurs with other details.

@@ -435,7 +435,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     /// ```
     #[must_use]
     pub const fn nth<const I: usize>(self) -> Field<T, E> {
-        const { assert!(I < N, "the array is not that long") };
+        const { assert!(I < N, "the index of the array's element is out of bounds") };
         self.part(I * size_of::<E>())
     }
 }

@@ -37,7 +37,7 @@ fn a_file_that_another_program_changes_is_noticed() {
         let error = array.sync().unwrap_err();
         assert_eq!(kind_of(&error), CORRUPTED, "{how}");
         let (name, text) = (path.file_name().unwrap().to_str().unwrap(), error.to_string());
-        let said = if how == "replaced" { "taken the place" } else { how };
+        let said = if how == "replaced" { "replaced this file" } else { how };
         assert!(text.contains(name) && text.contains(said), "{text}");
         drop(array);
         std::fs::remove_file(path).unwrap();

@@ -49,7 +49,7 @@ fn indices_ranges_and_pages() {
         text(array(0).get(0)),
         "index 0 is outside of an array of 0 elements; it is empty: put something into it first"
     );
-    assert!(text(small.gather(&[1, 2, 77])).starts_with("index 77 at place 2 of the list is outside"));
+    assert!(text(small.gather(&[1, 2, 77])).starts_with("index 77 at position 2 of the list is outside"));
     assert!(text(small.scatter(&[1, 2], &[0; 3])).contains("its length must be"));
 }
 
@@ -89,7 +89,7 @@ fn builders() {
             .ends_with("; name three or more, or use `Placement::Mirrored`")
     );
     let growing = text(build(3, Placement::Parity).max_len(1000).build());
-    assert!(growing.starts_with("pages are not kept by parity: the array may grow"), "{growing}");
+    assert!(growing.starts_with("pages are not protected by parity: the array may grow"), "{growing}");
     assert!(growing.ends_with("; leave `max_len` out, or use `Placement::Mirrored`"), "{growing}");
     let movable = text(build(3, Placement::Parity).movable(true).build());
     assert!(movable.ends_with("; use `Placement::Mirrored`, or leave `movable` out"), "{movable}");

@@ -183,7 +183,7 @@ fn errors_name_place_and_index_and_come_before_anything_is_written() {
     let array = numbered();
     let error = array.gather(&[3, 159, 160, 500]).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 2, index: 160, len: 160 });
-    let text = "index 160 at place 2 of the list is outside of an array of 160 elements; ";
+    let text = "index 160 at position 2 of the list is outside of an array of 160 elements; ";
     assert!(error.to_string().starts_with(text), "{error}");
     let mut values = [9; 2];
     assert!(array.gather_into(&[1, usize::MAX], &mut values).is_err());

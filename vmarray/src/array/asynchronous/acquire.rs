@@ -22,7 +22,10 @@ const TURNS: u32 = 64;
 enum Wait {
     Nothing,
     /// The answer to its request; other events that may end the wait also wake the task.
-    Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
+    Answer(
+        Arc<Request>,
+        #[expect(dead_code, reason = "the drop of this value unregisters the waiter")] Option<Asleep>,
+    ),
     /// The release of a page or a guard.
     Asleep(Asleep),
 }

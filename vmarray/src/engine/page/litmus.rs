@@ -61,7 +61,10 @@ fn one_of_two_threads_sees_the_others_store() {
     });
     counter::release(number);
     for (round, (first, last)) in first.into_iter().zip(last).enumerate() {
-        assert!(first <= last + 1, "round {round}: neither saw the other's store: {first}, {last}");
+        assert!(
+            first <= last + 1,
+            "round {round}: neither thread saw the other thread's store: {first}, {last}"
+        );
     }
 }
 
@@ -94,7 +97,9 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
     let reader = &|| {
         let seen = read_lock_free::<true, _>(&entry, number, 0, read);
         let seen = seen.or_else(|| read_fenced(&entry, number, read));
-        seen.map(|words| assert_eq!(words, [VALUE; 2], "read while another thread had the page"))
+        seen.map(|words| {
+            assert_eq!(words, [VALUE; 2], "a thread read the page while another thread held it exclusively")
+        })
     };
     let writer = &|| {
         let written = write_lock_free::<true, _>(&entry, number, 0, write);
@@ -128,7 +133,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
             if now != [0; 2] {
                 is_over.store(true, Ordering::Relaxed);
             }
-            assert_eq!(now, [0; 2], "written while another thread had the page");
+            assert_eq!(now, [0; 2], "a thread wrote to the page while another thread held it exclusively");
             taken += 1;
             thread::yield_now();
         }

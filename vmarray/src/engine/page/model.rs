@@ -426,8 +426,8 @@ fn one_of_two_threads_loads_a_page_and_both_wake() {
         let (other_asked, other_woke) = other.join().unwrap();
         assert_eq!(claims.load(Ordering::Relaxed), 1);
         assert!(entry.state(Ordering::Acquire).has(RESIDENT));
-        assert!(!asked || other_woke, "a sleeper was forgotten");
-        assert!(!other_asked || woke, "a sleeper was forgotten");
+        assert!(!asked || other_woke, "a sleeping thread was not woken");
+        assert!(!other_asked || woke, "a sleeping thread was not woken");
     });
 }
 
@@ -478,7 +478,7 @@ fn a_new_guard_wakes_sleepers() {
             concurrently(&page, |page| page.entry.try_share(Holder::Guard, false).unwrap().any(WAITED));
         let asked = page.entry.ask_to_wake(|s| s.shared() && s.guards() == 0);
         let woken = guard.join().unwrap();
-        assert!(!asked || woken, "a sleeper was forgotten");
+        assert!(!asked || woken, "a sleeping thread was not woken");
     });
 }
 

@@ -224,7 +224,7 @@ fn no_thread_writes_to_a_page_that_a_snapshot_saves() {
             assert_eq!(
                 saved,
                 writer.join().unwrap(),
-                "the snapshot has all earlier writes, and no later ones"
+                "the snapshot must have all earlier writes and no later writes"
             );
             drop(making);
         });

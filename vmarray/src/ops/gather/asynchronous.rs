@@ -216,7 +216,7 @@ impl<T: Element, D: Device> Future for GatherAsync<'_, T, D> {
                     this.step = GatherStep::OneByOne(left);
                     polled
                 }
-                GatherStep::Over => panic!("polled after it was ready"),
+                GatherStep::Over => panic!("the future was polled after completion"),
             };
             if polled.is_ready() {
                 this.step = GatherStep::Over;

@@ -148,7 +148,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
                 }
             }
         }
-        other => panic!("no kernel of sorts: {other}"),
+        other => panic!("the tested sorts do not use the kernel {other}"),
     }
 }
 
@@ -156,7 +156,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
 fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
     match *view {
         kernel::View::Run(elements) => (elements.start, elements.count * elements.stride),
-        kernel::View::Striped { .. } => panic!("sorts have views that are runs"),
+        kernel::View::Striped { .. } => panic!("sorts use contiguous views only"),
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     steps: &Steps,
     begin_write: impl FnOnce(),
 ) -> Result<()> {
-    assert_eq!(keys.len(), values.len(), "a value for each key");
+    assert_eq!(keys.len(), values.len(), "each key must have a value");
     let len = keys.len();
     run(Columns { keys, values }, || ScratchVec::unspecified(len), order, threads, steps, begin_write)
 }

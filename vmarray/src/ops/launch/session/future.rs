@@ -86,7 +86,7 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
                 let Some(session) = begun? else { return Poll::Ready(Ok(())) };
                 session
             }
-            LaunchCourse::Done => unreachable!("a future must not be polled after its end"),
+            LaunchCourse::Done => unreachable!("the future was polled after completion"),
         };
         let outcome = session.poll(asked, context);
         if outcome.is_pending() {
