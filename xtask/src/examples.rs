@@ -40,7 +40,11 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     let others = others.flat_map(|package| ["--package", package.name.as_str()]);
     cmd!(sh, "cargo doc --quiet --no-deps --all-features {others...}").run()?;
     if !faults.is_empty() {
-        bail!("{} of {items} public items\n{}", faults.len(), faults.join("\n"));
+        bail!(
+            "{} of {items} public items have faults in their documentation:\n{}",
+            faults.len(),
+            faults.join("\n")
+        );
     }
     Ok(Outcome::Passed(format!("{items} public items of {} crates", documented.len())))
 }

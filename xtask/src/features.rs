@@ -27,7 +27,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
             .extend(combinations.into_iter().filter(|features| !builds(sh, &package.name, target, features)));
     }
     if !failed.is_empty() {
-        bail!("{} of {built} combinations: {}", failed.len(), failed.join("; "));
+        bail!("{} of {built} combinations of features do not build: {}", failed.len(), failed.join("; "));
     }
     Ok(Outcome::Passed(format!("{built} combinations")))
 }

@@ -90,7 +90,7 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
 
 /// Returns the Python that has all packages, and installs them if needed; else the reason why it cannot.
 fn environment(sh: &Shell, packages: &[&str], test: &str) -> Result<Utf8PathBuf, String> {
-    let members = project::members().map_err(|error| format!("no target folder: {error:#}"))?;
+    let members = project::members().map_err(|error| format!("cannot find the target folder: {error:#}"))?;
     let folder = members.target_directory.join("formats-python");
     let bin = folder.join(if cfg!(windows) { "Scripts" } else { "bin" });
     let python = bin.join("python");
@@ -98,11 +98,11 @@ fn environment(sh: &Shell, packages: &[&str], test: &str) -> Result<Utf8PathBuf,
         return Ok(python);
     }
     if tools::find("python3").is_none() {
-        return Err("there is no python3".into());
+        return Err("python3 is not installed".into());
     }
     cmd!(sh, "python3 -m venv {folder}")
         .run()
-        .map_err(|error| format!("no environment of Python: {error}"))?;
+        .map_err(|error| format!("cannot create a virtual environment of Python: {error}"))?;
     cmd!(sh, "{python} -m pip install --quiet --disable-pip-version-check --no-compile {packages...}")
         .run()
         .map_err(|error| format!("{} cannot be installed: {error}", packages.join(", ")))?;

@@ -172,7 +172,7 @@ pub fn run(args: &GateArgs) -> Result<()> {
     let judged = record.rows.values().filter(|row| row.is_judged).count();
     if 2 * judged < record.rows.len() {
         bail!(
-            "only {judged} of {} rows are quiet enough to be judged; use a quieter machine",
+            "only {judged} of {} rows have little enough noise to be judged; use a quieter machine",
             record.rows.len()
         );
     }

@@ -64,7 +64,7 @@ impl Known {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < 2 * self.len, "the map has so many words");
+        assert!(at < 2 * self.len, "the index of the word must be inside of the map");
         // SAFETY: the map has this length, is aligned, and lives as long as the reference; only atomics of
         // these two processes access it.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().cast::<u64>().add(at)) }
@@ -161,7 +161,7 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
         std::thread::sleep(Duration::from_micros(life));
         victim.kill()?;
         let status = victim.wait()?;
-        ensure!(writes && status.code().is_none(), "the victim ended before it was killed: {status}");
+        ensure!(writes && status.code().is_none(), "the child process ended before it was killed: {status}");
         synced += look(&shape).with_context(|| format!("kill {kill}, seed {seed}"))?;
         if let Some(file) = &args.resume {
             std::fs::write(file, (kill + 1).to_string())?;

@@ -192,7 +192,7 @@ pub fn run(mut args: Args) -> Result<()> {
             |commit: &str| cmd!(sh, "git cat-file -e {commit}").quiet().ignore_stderr().run().is_ok();
         match &args.since {
             Some(commit) if !has_commit(commit) => {
-                Ok(Outcome::Skipped(format!("this checkout has no {commit}")))
+                Ok(Outcome::Skipped(format!("this checkout lacks the commit {commit}")))
             }
             _ => check(&sh, &args),
         }
@@ -274,7 +274,7 @@ impl Mutant {
 fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
     let known = AREAS.map(|area| area.name);
     if let Some(unknown) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("no area is called {unknown}: {}", known.join(", "));
+        bail!("unknown area {unknown}; the areas are {}", known.join(", "));
     }
     let changed = args.since.as_deref().map(|commit| changed_lines(sh, commit)).transpose()?;
     let mut all = Vec::new();
@@ -416,7 +416,7 @@ fn build(
             }));
         }
         let text = errors.iter().filter_map(|error| error["rendered"].as_str()).take(3).collect::<String>();
-        ensure!(!wrong.is_empty(), "the tree does not compile, and not because of a mutant:\n{text}");
+        ensure!(!wrong.is_empty(), "the tree does not compile, even without mutants:\n{text}");
         mutants.retain(|mutant| {
             let compiles = !wrong.contains(&mutant.number);
             if !compiles {

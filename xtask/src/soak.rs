@@ -402,7 +402,11 @@ impl Worker {
         let at = index % self.seen.len();
         let (known, least) = &mut self.seen[at];
         if *known == index {
-            ensure!(version >= *least, "element {index}: {version} after {least} ({})", self.drawn);
+            ensure!(
+                version >= *least,
+                "element {index} has version {version}, older than the version {least} seen before ({})",
+                self.drawn
+            );
         }
         (*known, *least) = (index, version);
         Ok(())

@@ -54,8 +54,6 @@ fn cards(sh: &Shell) -> Result<String> {
         .unwrap_or(0);
     match tools::opencl() {
         Ok(drivers) if render > 0 => Ok(format!("{render} cards; OpenCL: {drivers}")),
-        _ => bail!(
-            "no card here: `nvidia-smi -L` lists none, and there is no render node with an OpenCL driver"
-        ),
+        _ => bail!("no GPU: `nvidia-smi -L` lists none, and there is no render node with an OpenCL driver"),
     }
 }

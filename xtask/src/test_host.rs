@@ -94,7 +94,7 @@ pub fn example_programs(sh: &Shell) -> Result<Outcome> {
         }
     }
     if !failed.is_empty() {
-        bail!("{} of {run}: {}", failed.len(), failed.join(", "));
+        bail!("{} of {run} examples failed: {}", failed.len(), failed.join(", "));
     }
     Ok(Outcome::Passed(format!("{run} programs")))
 }

@@ -33,7 +33,7 @@ pub fn miri(sh: &Shell) -> Result<(), &'static str> {
         return Ok(());
     }
     if find("rustup").is_none() {
-        return Err("rustup is missing, which would install Miri");
+        return Err("rustup is missing, but is needed to install Miri");
     }
     let nightly = cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok();
     let _ = nightly && cmd!(sh, "rustup component add miri rust-src --toolchain nightly").run().is_ok();

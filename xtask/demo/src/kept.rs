@@ -138,7 +138,7 @@ impl KeptStore {
     pub fn copy_to(&self, number: usize, words: &VirtualArray<u32>) -> Result<()> {
         let kept = &self.genomes[number];
         if kept.strains * kept.records.len() == 0 {
-            bail!("a genome without records");
+            bail!("the genome has no records");
         }
         let start = self.rows.row(kept.first)?.range().start;
         Ok(words.copy_from(0, self.rows.items().section(start..start + words.len())?)?)

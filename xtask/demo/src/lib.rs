@@ -71,7 +71,7 @@ pub fn run(args: DemoArgs) -> Result<()> {
     ensure!(args.threads != Some(0), "--threads must be at least 1");
     ensure!(
         (1..=1 << 15).contains(&side),
-        "a picture of {side} by {side} pixels is not possible: 1 to 32768 a side"
+        "a picture of {side} by {side} pixels is not supported; use 1 to 32768 pixels a side"
     );
     let motif = motif::Motif::new(&args.motif.to_ascii_uppercase())?;
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;

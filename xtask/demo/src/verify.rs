@@ -47,7 +47,7 @@ pub fn verify(
         let codes = strain::codes(&genome.codes, strain, places);
         ensure!(
             Hash::of(&codes) == *hash,
-            "strain {strain}: record {} of {bases} bases is not the file's",
+            "strain {strain}: record {} of {bases} bases differs from the file",
             number + 1
         );
         let hit = |(at, strand)| Hit { strain, place: start + at, strand };
@@ -60,12 +60,21 @@ pub fn verify(
 
 fn compare_hits(found: &[Hit], wanted: &[Hit]) -> Result<()> {
     if let Some(wrong) = found.iter().find(|hit| wanted.binary_search(hit).is_err()) {
-        bail!("the motif was found where it is not: strain {}, place {}", wrong.strain, wrong.place);
+        bail!(
+            "the search found a motif that the file does not contain: strain {}, place {}",
+            wrong.strain,
+            wrong.place
+        );
     }
     if let Some(missed) = wanted.iter().find(|hit| found.binary_search(hit).is_err()) {
-        bail!("the motif was not found in strain {}, place {}", missed.strain, missed.place);
+        bail!("the search missed the motif in strain {}, place {}", missed.strain, missed.place);
     }
-    ensure!(found.len() == wanted.len(), "the motif was found {} times, not {}", found.len(), wanted.len());
+    ensure!(
+        found.len() == wanted.len(),
+        "the search found the motif {} times instead of {}",
+        found.len(),
+        wanted.len()
+    );
     Ok(())
 }
 

@@ -33,7 +33,7 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 pub fn run() -> Result<()> {
     // SAFETY: the handler adds to an atomic number, which is allowed at any time.
     let before = unsafe { libc::signal(libc::SIGTRAP, on_trap as *const () as libc::sighandler_t) };
-    ensure!(before != libc::SIG_ERR, "no handler can be set for SIGTRAP");
+    ensure!(before != libc::SIG_ERR, "cannot set a handler for SIGTRAP");
     if instructions(|steps| (0..steps).for_each(|step| _ = black_box(step))) == 0.0 {
         println!("SKIPPED, NOT CHECKED: the trap flag has no effect on this machine");
         return Ok(());
@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
         }
     }
     if !risen.is_empty() {
-        bail!("more instructions than xtask/hits/src/counting.rs says: {}", risen.join(", "));
+        bail!("more instructions than the table in xtask/hits/src/counting.rs: {}", risen.join(", "));
     }
     Ok(())
 }

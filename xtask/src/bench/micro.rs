@@ -81,7 +81,7 @@ pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let (table, broken) = compare(&medians);
     print!("\n{table}");
     if check && broken > 0 {
-        bail!("{broken} ratios are out of bounds");
+        bail!("{broken} ratios exceed their limits");
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ fn page(selection: &Selection, records: &Records, gaps: &str) -> Result<String> 
 
 /// A line of a topic's table.
 fn line(row: &Row, words: &str, run: usize) -> Result<String> {
-    let Some(base) = row.base() else { bail!("the row {:?} has no figure of the array", row.name) };
+    let Some(base) = row.base() else { bail!("the row {:?} has no measurement of the array", row.name) };
     let unit = row.unit.symbol();
     let others = |role: Role| -> String {
         let of_role = row.entries.iter().filter(|entry| entry.role == role);
