@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A result of this crate.
+/// Result type of this crate.
 ///
 /// ```
 /// use vmarray_formats::{Result, npy::NpyFile};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Error of an import or export. Its text has the values and, if possible, the remedy.
+/// Error of an import or export. The message contains the values concerned and, if possible, a remedy.
 ///
 /// ```
 /// use vmarray_formats::{Error, npy::NpyFile};

@@ -46,7 +46,7 @@ mod views;
 pub mod zarr;
 
 pub use error::{Error, Result};
-/// Crate of the object stores in which a [`Location`](zarr::Location) can be.
+/// The crate `object_store`: a [`Location`](zarr::Location) can be in any of its object stores.
 #[cfg(feature = "object_store")]
 pub use object_store;
 pub use options::{ByteOrder, Options, Progress};

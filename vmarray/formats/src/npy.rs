@@ -60,7 +60,7 @@ use crate::options::Options;
 use crate::views::{FileView, FileViewMut};
 use header::Header;
 
-/// Writes the elements of a view to a file, and replaces an existing one.
+/// Writes the elements of a view to a file, and replaces an existing file.
 ///
 /// The file gets its name when it is complete and synchronised. Until then it has a temporary name in the
 /// same folder, which ends in `.unfinished`; such a file remains only if the process is killed. Blocks;
@@ -160,17 +160,17 @@ impl NpyFile {
         self.header.of.to_string()
     }
 
-    /// Reads all elements into a view. Shape and element type of the view must equal the file's.
+    /// Reads all elements into a view. The view must have the shape and the element type of the file.
     ///
-    /// Blocks; several threads copy elements in [pieces](Options::piece_bytes). If the first axis of the file
-    /// is the fastest (Fortran order), each thread transposes its piece.
+    /// Blocks; several threads copy elements in [pieces](Options::piece_bytes). For a file in Fortran order
+    /// (contiguous along the first axis), each thread transposes its piece.
     ///
     /// # Errors
     /// [`ElementMismatch`](Error::ElementMismatch) and [`ShapeMismatch`](Error::ShapeMismatch), before
-    /// anything is read; [`Unsupported`](Error::Unsupported) for elements that are arrays in a file whose
-    /// first axis is the fastest, because they are not contiguous there; [`File`](Error::File),
-    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which the view has some of the
-    /// elements.
+    /// anything is read; [`Unsupported`](Error::Unsupported) for elements that are arrays if the file is in
+    /// Fortran order, because such elements are not contiguous in the file; [`File`](Error::File),
+    /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which only a part of the view has been
+    /// written.
     pub fn read<V>(&self, view: V, mut options: Options<'_>) -> Result<()>
     where
         V: FileViewMut<Element: KernelType>,

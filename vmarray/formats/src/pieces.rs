@@ -20,7 +20,7 @@ pub(crate) struct Pieces {
     step: usize,
 }
 
-/// A box of a shape.
+/// The part of an array that a thread copies at a time: a range of indices along each axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The indices along each axis.

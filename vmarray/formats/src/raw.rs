@@ -33,15 +33,15 @@ use crate::options::{ByteOrder, Options};
 use crate::pieces::element_count;
 use crate::views::{FileView, FileViewMut};
 
-/// Writes the elements of a view to a file, and replaces an existing one.
+/// Writes the elements of a view to a file, and replaces an existing file.
 ///
 /// The file gets its name when it is complete and synchronised; before, it has a temporary name in the same
 /// folder. Blocks; several threads copy elements in [pieces](Options::piece_bytes).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), and
-/// [`Unsupported`](Error::Unsupported) if the byte order differs from the machine's, but the structure of the
-/// elements is unknown.
+/// [`Unsupported`](Error::Unsupported) if the bytes of numbers must be swapped, but the fields of the element
+/// type are unknown.
 pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
 where
     V: FileView<Element: KernelType>,

@@ -51,7 +51,7 @@ pub trait FileView: sealed::Sealed + Copy + Send + Sync {
     fn read_piece(self, piece: &Piece, into: &mut [Self::Element]) -> vmarray::Result<()>;
 }
 
-/// A [`FileView`] whose elements can be read from a file.
+/// A [`FileView`] into which the elements of a file can be read.
 ///
 /// ```
 /// use vmarray::prelude::*;

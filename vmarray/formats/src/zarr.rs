@@ -77,12 +77,14 @@ pub use ragged::{read_ragged, write_ragged};
 /// Most bytes of a chunk or shard.
 const CHUNK_MAX: u64 = 1 << 30;
 
-/// Writes the elements of a view to a folder, or to objects of a server, which must not exist yet.
+/// Writes the elements of a view to a new Zarr store: a folder, or objects of a server. The store must not
+/// exist yet.
 ///
-/// Writes to a temporary folder whose name ends in `.unfinished`, and renames it when it is complete and
-/// synchronised; the temporary folder stays only if the process is killed. On a server, the store becomes
-/// valid with the last object; if a write fails, the objects written so far are removed. Blocks. Several
-/// threads compress and write chunks in the requested [order of bytes](Options::byte_order).
+/// The function writes to a temporary folder whose name ends in `.unfinished`, and renames the folder when it
+/// is complete and synchronised. The temporary folder stays only if the process is killed. On a server, the
+/// last written object makes the store valid; if a write fails, the function removes the objects written so
+/// far. Blocks. Several threads compress and write chunks in the requested [order of
+/// bytes](Options::byte_order).
 ///
 /// # Errors
 /// [`Exists`](Error::Exists), [`File`](Error::File), [`Zarr`](Error::Zarr), [`Array`](Error::Array),

@@ -7,8 +7,8 @@ thread_local! {
     static OUTSIDE: Cell<Option<OutOfBounds>> = const { Cell::new(None) };
 }
 
-/// The error of a run on the host in which items accessed arrays or views out of bounds. Such an access reads
-/// zero or writes nothing.
+/// The error that [`run_on_host`](crate::run_on_host) returns if items accessed arrays or views out of
+/// bounds. Such an access reads zero or writes nothing.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};

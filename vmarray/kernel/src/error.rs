@@ -3,8 +3,8 @@
 use crate::lower::{Lowered, SourcePlace};
 use std::fmt;
 
-/// An error of lowering a kernel. Rustc reports most errors in kernels; lowering reports errors that depend
-/// on the kernel's type and const parameters.
+/// An error of lowering: of the translation of a kernel to a form that devices run. Rustc reports most errors
+/// in kernels; lowering reports errors that depend on the kernel's type and const parameters.
 ///
 /// ```
 /// use vmarray_kernel::{ErrorKind, At, Own, kernel, lower};
@@ -31,7 +31,7 @@ pub struct Error {
     detail: String,
 }
 
-/// Kind of an error of lowering.
+/// Kind of an [`Error`].
 ///
 /// ```
 /// use vmarray_kernel::ErrorKind;
@@ -79,7 +79,7 @@ impl Error {
         self.function
     }
 
-    /// Returns the file of the function, as rustc names it.
+    /// Returns the path of the function's source file, as rustc reports it.
     ///
     /// ```
     /// # use vmarray_kernel::{At, Own, kernel, lower};
@@ -98,8 +98,8 @@ impl Error {
         self.file
     }
 
-    /// Returns the problem and the remedy, without the function and source place that
-    /// [`Display`](fmt::Display) adds.
+    /// Returns the problem and the remedy. [`Display`](fmt::Display) adds the function, the file and the
+    /// line.
     ///
     /// ```
     /// # use vmarray_kernel::{At, Own, kernel, lower};
@@ -119,7 +119,7 @@ impl Error {
         &self.detail
     }
 
-    /// Returns the line of the problem in the file.
+    /// Returns the line of the problem in the source file.
     #[must_use]
     pub const fn line(&self) -> u32 {
         self.line

@@ -7,7 +7,7 @@ use crate::number::Scalar;
 use crate::turns;
 use backend_api::kernel::{self, Op, TimeLimit, Type};
 
-/// Numbers and bools as the arguments of a function: tuples of one to eight.
+/// The arguments of a function that takes only numbers and bools: a tuple of one to eight of them.
 ///
 /// ```
 /// use vmarray_kernel::{ScalarArguments, Scalar};

@@ -25,8 +25,8 @@ const SEARCHED_TURNS: u64 = 1 << 20;
 /// Number of items whose elements are loaded at a time.
 const BLOCK_ITEMS: usize = 512;
 
-/// A kernel that can be launched, as a type. `#[kernel]` implements it for functions that have a parameter
-/// for items, such as [`At`](crate::At), [`Own`](crate::Own) or [`Anywhere`](crate::Anywhere).
+/// The type of a kernel that can be launched. `#[kernel]` implements this trait if the function has a
+/// parameter for items, such as [`At`](crate::At), [`Own`](crate::Own) or [`Anywhere`](crate::Anywhere).
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, run_on_host};
@@ -112,7 +112,7 @@ pub trait Kernel: Define {
 /// [interpreted](crate::interpret).
 ///
 /// # Errors
-/// [`OutOfBounds`] if items have accessed elements out of bounds. All items have run nevertheless.
+/// [`OutOfBounds`] if items accessed elements out of bounds. The function has still run all items.
 ///
 /// # Panics
 /// If a slice has too few elements, or a kernel with groups cannot be lowered.
@@ -144,9 +144,9 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     bounds_report::take().map_or(Ok(()), Err)
 }
 
-/// The native code of a kernel without groups, for devices that compute with the CPU; pass it to
-/// `backend_api::kernel::Kernel::with_host`. It calls the kernel function for each item, instead of running
-/// the [lowered](crate::lower) form.
+/// Runs a kernel without groups as native code, on devices that compute with the CPU. Pass this function to
+/// `backend_api::kernel::Kernel::with_host`: the device then calls the kernel function for each item, instead
+/// of running the [lowered](crate::lower) form.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -164,7 +164,8 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, false)
 }
 
-/// The native code like [`host_form`], for the lowered form that [returns values](crate::lower_returning).
+/// Runs a kernel as [`host_form`] does, and stores the values that items return, like the lowered form of
+/// [`lower_returning`](crate::lower_returning).
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -182,9 +183,9 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, true)
 }
 
-/// Returns the native code like [`host_form`], for a result with `axes` axes; 0 means the number of axes of
-/// the kernel's place. Returns `None` for more than four axes. If `returns` is true, the code is for the
-/// lowered form that [returns values](crate::lower_returning).
+/// Returns a function like [`host_form`] for a result with `axes` axes; 0 means the number of axes of the
+/// kernel's [`At`](crate::At). Returns `None` for more than four axes. If `returns` is true, the function
+/// stores the values that items return, as [`host_form_returning`] does.
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
         if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }

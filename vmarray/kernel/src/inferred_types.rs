@@ -17,10 +17,10 @@ impl<T> Lit<T> {
     }
 }
 
-/// A callee: a call of the kernel function with the type `C`.
+/// A call of the kernel function with the type `C`, for the inference of `C`.
 pub struct Call<C>(PhantomData<fn() -> C>);
 
-/// A struct literal of type `T`.
+/// A struct literal of type `T`, for the inference of `T`.
 pub struct Of<T>(PhantomData<fn() -> T>);
 
 impl<T> Of<T> {
@@ -105,7 +105,7 @@ pub fn constant<T: KernelType>(value: T) -> Constant {
     Constant { layout: T::layout(), values }
 }
 
-/// The definition of a kernel function for given type and const parameters.
+/// The definition of a kernel function, with concrete types and constants in place of its generic parameters.
 ///
 /// ```
 /// use vmarray_kernel::{Define, Definition, kernel};
@@ -129,7 +129,7 @@ pub struct Definition {
     pub constants: Vec<Constant>,
 }
 
-/// A kernel function, as a type. `#[kernel]` implements it for the type with the name of the function.
+/// The type of a kernel function. `#[kernel]` implements this trait for a type with the name of the function.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Define};
@@ -153,7 +153,7 @@ pub trait Define: 'static {
     fn define() -> Definition;
 }
 
-/// A kernel function as a type parameter, with its arguments and output.
+/// The type of a kernel function with these arguments and this output; used as a bound on type parameters.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Function};

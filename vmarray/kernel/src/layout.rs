@@ -51,7 +51,7 @@ impl Layout {
     /// The type `()`.
     pub const UNIT: Self = Self::Tuple(Vec::new());
 
-    /// Returns the size of a value in memory, in bytes. For types that can be in memory, not tuples.
+    /// Returns the size of a value in memory, in bytes. Tuples cannot be in memory; for them, returns 0.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -83,7 +83,7 @@ impl Layout {
         }
     }
 
-    /// Returns the index of a struct's field or a tuple's part with this name; `None` if there is none.
+    /// Returns the index of the struct field or tuple part with this name; `None` if no field or part has it.
     #[must_use]
     pub fn part(&self, name: &str) -> Option<usize> {
         match self {

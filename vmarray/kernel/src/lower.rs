@@ -77,8 +77,8 @@ pub struct Lowered {
     pub parameters: Vec<ParameterInfo>,
     /// Source of each scalar parameter of the body.
     pub scalars: Vec<ScalarSource>,
-    /// For each view of the body, the index of its parameter in [`parameters`](Self::parameters); for a view
-    /// of [returned values](lower_returning), the number of parameters.
+    /// For each view of the body, the index of its parameter in [`parameters`](Self::parameters). A view of
+    /// [returned values](lower_returning) has no parameter; its entry is the length of `parameters`.
     pub views: Vec<usize>,
     /// Source of each table of the body.
     pub tables: Vec<TableSource>,
@@ -104,7 +104,7 @@ pub struct Lowered {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePlace {
-    /// File, as rustc names it.
+    /// Path of the source file, as rustc reports it.
     pub file: &'static str,
     /// Line, counted from 1.
     pub line: u32,
@@ -244,7 +244,7 @@ struct Lower {
     marker: Option<Reg>,
 }
 
-/// Lowers a kernel: translates it for devices.
+/// Lowers a kernel: translates it to a form that devices run.
 ///
 /// # Errors
 /// [`Error`], for errors that depend on the kernel's type and const parameters; see [`ErrorKind`].
@@ -264,9 +264,9 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
     lower_for::<K>(&LaunchVariant::default())
 }
 
-/// Lowers a kernel like [`lower`], in a form that stores the value that each item returns. There is a view
-/// for each scalar of the value, with an element for each item. These views follow the views of the
-/// parameters. Bools are stored as `u8`.
+/// Lowers a kernel as [`lower`] does, to a form that also stores the value that each item returns. The form
+/// has an additional view for each scalar of the value, with one element for each item. These views follow
+/// the views of the parameters. Bools are stored as `u8`.
 ///
 /// # Errors
 /// The errors of [`lower`].
@@ -287,7 +287,7 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
     lower_for::<K>(&LaunchVariant { returns: true, ..LaunchVariant::default() })
 }
 
-/// Lowers a kernel for launches with known properties, the launch variant.
+/// Lowers a kernel for launches with the properties `form`.
 ///
 /// # Errors
 /// The errors of [`lower`].

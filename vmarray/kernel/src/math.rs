@@ -877,7 +877,7 @@ pub fn hypot<T: Float>(x: T, y: T) -> T {
     }
 }
 
-/// The reciprocal of the rounded square root.
+/// Returns the reciprocal of the square root of `x`; the square root is rounded before the division.
 #[kernel(crate = crate)]
 #[inline(always)]
 pub fn rsqrt<T: Float>(x: T) -> T {

@@ -144,7 +144,7 @@ impl At<1> {
         group_ops::never()
     }
 
-    /// Returns the place at a distance of `by` elements.
+    /// Returns the place `by` elements after this one, or before it if `by` is negative.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, by: isize) -> Self {
@@ -200,7 +200,8 @@ macro_rules! several_axes {
                 group_ops::never()
             }
 
-            /// Returns the place at a distance of `by` elements along each axis.
+            /// Returns the place `by[axis]` elements after this one along each axis, or before it if
+            /// negative.
             #[inline(always)]
             #[must_use]
             pub fn plus(self, by: [isize; $N]) -> Self {
@@ -269,15 +270,15 @@ impl Parameter for At<1> {
     }
 }
 
-/// One axis of a stored array, and the range of a launch's items along it. The store is divided into tiles
-/// whose elements are contiguous; row-major storage has tiles of one element.
+/// One axis of a stored array, and the range of a launch's items along it. The array is stored in tiles whose
+/// elements are contiguous; row-major storage has tiles of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainAxis {
     /// First index of the items along the axis.
     pub start: usize,
     /// Number of items along the axis.
     pub extent: usize,
-    /// Number of tiles of the store along the axis.
+    /// Number of tiles of the stored array along the axis.
     pub tiles: usize,
     /// Number of elements of a tile along the axis.
     pub tile: usize,
@@ -308,8 +309,8 @@ impl DomainAxis {
     }
 }
 
-/// A divisor as a factor and a shift, because GPUs have no fast division. For a dividend `n` whose top bit is
-/// clear, the quotient is the upper half of `2 * n * factor`, shifted right by `shift`.
+/// A divisor, stored as a factor and a shift, because GPUs have no fast division. For a dividend `n` whose
+/// top bit is clear, the quotient is the upper half of `2 * n * factor`, shifted right by `shift`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
     /// Factor; see the type for its use.
@@ -339,7 +340,7 @@ pub struct Domain<const N: usize> {
     pub extents: [usize; N],
     tile_len: usize,
     is_tiled: bool,
-    /// True if some elements of the store have no item, because the launch covers a part of the result.
+    /// True if the launch covers only a part of the result, so that some stored elements have no item.
     pub is_part: bool,
 }
 

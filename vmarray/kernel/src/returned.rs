@@ -81,7 +81,8 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// The target of returned values in the host form. It is empty if the launch does not use these values.
+/// The views into which a kernel's native code writes the values that items return. It is empty if the launch
+/// does not use these values.
 pub struct Returning<'s, R> {
     /// For each scalar.
     views: Vec<HostView<'s>>,
@@ -92,13 +93,13 @@ pub struct Returning<'s, R> {
 }
 
 impl<'s, R: Returned> Returning<'s, R> {
-    /// Returns the empty target, for a launch that does not use returned values.
+    /// Creates an empty target, for a launch that does not use returned values.
     #[must_use]
     pub const fn nowhere() -> Self {
         Self { views: Vec::new(), first: 0, elements: Vec::new(), marker: PhantomData }
     }
 
-    /// Takes the target from the views of a device's launch.
+    /// Takes the views for returned values from the arguments of a launch.
     #[must_use]
     pub fn given(given: &mut Given<'_, 's>) -> Self {
         let scalars = if given.takes_returned() { R::types().len() } else { 0 };
@@ -106,7 +107,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         Self { elements: vec![Vec::new(); scalars], views, ..Self::nowhere() }
     }
 
-    /// Reserves memory for the returned values of some items.
+    /// Reserves memory for the returned values of the items of a range.
     pub fn begin(&mut self, items: &Range<u64>) {
         self.first = items.start as usize;
         for (elements, of) in self.elements.iter_mut().zip(R::types()) {
@@ -114,7 +115,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         }
     }
 
-    /// Adds the returned value of an item.
+    /// Stores the returned value of an item in the reserved memory.
     #[inline(always)]
     pub fn put(&mut self, item: Item, value: R) {
         if self.views.is_empty() {
@@ -131,7 +132,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         });
     }
 
-    /// Writes the added values to the views.
+    /// Writes the stored values to the views.
     pub fn end(&mut self) {
         for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
             let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);

@@ -35,7 +35,7 @@ use std::ops::Range;
 #[repr(transparent)]
 pub struct Rows<T: 'static>(RowElements<'static, T>);
 
-/// Source of rows: the start of each row, and the elements.
+/// Source of the elements of a [`Rows`] parameter: the start of each row, and the elements of all rows.
 pub struct RowElements<'s, T> {
     starts: AllElements<'s, u64>,
     elements: AllElements<'s, T>,

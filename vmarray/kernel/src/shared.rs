@@ -373,8 +373,7 @@ atomics!([] [] usize, Shared<T>);
 atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: GroupIndex<A, B, C, D>>] I, Group<T, A, B, C, D>);
 
 /// A list to which items append elements, in unspecified order unless the launch requests item order. Its
-/// capacity is limited. An element beyond the capacity is not stored: it is counted, as an access out of
-/// bounds.
+/// capacity is limited. An element beyond the capacity is dropped, and counts as an access out of bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};

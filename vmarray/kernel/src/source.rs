@@ -8,7 +8,8 @@ use crate::views::{Item, Memory};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
-/// The arguments of a device's launch. The parameters take them in the order of declaration.
+/// The arguments of a launch on a device. Each kernel parameter takes its arguments from here, in the order
+/// of declaration.
 pub struct Given<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,

@@ -181,7 +181,7 @@ impl Mode {
     }
 }
 
-/// An axis of elements that items read by position.
+/// One axis of an array whose elements items read by position.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
     /// The first place.

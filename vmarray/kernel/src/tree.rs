@@ -17,7 +17,7 @@ pub struct Tree {
     pub line: u32,
     /// The number of the function's variables.
     pub locals: u16,
-    /// The patterns of its arguments.
+    /// The patterns of the function's parameters.
     pub parameters: &'static [Pattern],
     /// The body of the function.
     pub body: Expr,

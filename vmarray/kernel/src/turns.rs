@@ -25,8 +25,9 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The payload of the unwinding that ends an item.
 struct Ended(Overtime);
 
-/// A counter of the loop iterations (back edges) in one call of a kernel function. It reads the clock at
-/// every [`TimeLimit::TURNS`]-th back edge. If the item must end, `turn` unwinds the function.
+/// A counter of the loop iterations (back edges) in one call of a kernel function. At every
+/// [`TimeLimit::TURNS`]-th back edge, it reads the clock; if the item has exceeded its time limit, `turn`
+/// unwinds the function.
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
@@ -42,7 +43,7 @@ impl Turns {
         Self { left: TimeLimit::TURNS, since: 0 }
     }
 
-    /// Counts one back edge; unwinds if the item must end.
+    /// Counts one back edge; unwinds if the item has exceeded its time limit.
     #[inline(always)]
     pub fn turn(&mut self) {
         self.left -= 1;

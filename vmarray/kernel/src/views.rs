@@ -57,7 +57,7 @@ impl<T: Memory> Own<T> {
     }
 }
 
-/// An item of a call of the host form.
+/// One of the items that a call of a kernel's native code runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// Number of the item among the items of the call.

@@ -120,7 +120,8 @@ fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
 }
 
 impl Body<'_> {
-    /// Reports an error, and returns code that fits in any place.
+    /// Reports an error at the tokens `at`, and returns placeholder code that compiles as an expression of
+    /// any type.
     pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> Code {
         let error = syn::Error::new_spanned(at, text);
         match &mut self.errors {
@@ -131,8 +132,8 @@ impl Body<'_> {
         Code::same(quote!(#k::never()), quote!(#k::Expr::Bool(false)))
     }
 
-    /// Translates an expression to a value. Reports an error for a view or a place, whose value is read by a
-    /// method or an index.
+    /// Translates an expression to a value. Reports an error if the expression is a view or a place: kernels
+    /// can use only its methods and elements as values.
     pub fn value(&mut self, expr: &Expr) -> Code {
         match self.view(expr) {
             Some((name, view)) => self.error(expr, view.as_value(&name)),
@@ -373,8 +374,8 @@ impl Body<'_> {
         self.structure(code)
     }
 
-    /// Translates a struct literal with an inferred type. Its tree has the fields and the base of the other
-    /// fields.
+    /// Translates a struct literal with an inferred type. The tree in `code` has the fields, and the base
+    /// struct (`..base`) if there is one.
     pub fn structure(&mut self, code: Code) -> Code {
         let (k, number) = (self.k.clone(), self.slots.len() as u16);
         let slot = self.slot(quote!(#k::Of<_>));

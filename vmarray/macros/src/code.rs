@@ -24,12 +24,13 @@ pub struct Code {
 }
 
 impl Code {
-    /// Returns code that is equal in the host form and in the form for type inference.
+    /// Returns code with the same Rust tokens in the host form and in the form for type inference.
     pub fn same(rust: TokenStream, tree: TokenStream) -> Self {
         Self { host: rust.clone(), slots: rust, tree }
     }
 
-    /// Returns code that is made of its parts in the same way in both forms.
+    /// Builds code from parts. The function `rust` combines the parts of the host form, and of the form for
+    /// type inference; `tree` combines their syntax trees.
     pub fn of<const N: usize>(
         parts: [&Self; N],
         rust: impl Fn([&TokenStream; N]) -> TokenStream,
@@ -42,7 +43,7 @@ impl Code {
         }
     }
 
-    /// Returns a list of parts, which is separated by commas in both forms, and a slice in the tree.
+    /// Returns a list of parts: separated by commas in the two forms of Rust code, and a slice in the tree.
     pub fn list(parts: &[Self]) -> Self {
         let rust = |form: fn(&Self) -> &TokenStream| {
             let parts = parts.iter().map(form);
@@ -62,7 +63,7 @@ impl Code {
         Self { tree: tree(self.tree), ..self }
     }
 
-    /// Returns the same code, with both forms changed by a function.
+    /// Returns the same code after `rust` has changed the host form and the form for type inference.
     pub fn with_rust(self, rust: impl Fn(TokenStream) -> TokenStream) -> Self {
         Self { host: rust(self.host), slots: rust(self.slots), tree: self.tree }
     }

@@ -106,7 +106,7 @@ impl Body<'_> {
         }
     }
 
-    /// Translates a block whose label is open already.
+    /// Translates a block. The caller has already opened its label, if any, in the scope.
     pub fn block(&mut self, block: &Block, label: Option<u16>) -> Code {
         let k = self.k.clone();
         let names = self.scope.enter();

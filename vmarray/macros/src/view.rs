@@ -131,8 +131,8 @@ impl View {
         }
     }
 
-    /// Returns advice for a read of an element, if the view supports no reads or not by this index; `at` is
-    /// the name of a place, if the index is one.
+    /// Returns advice for a read of an element, or `None` if the view supports a read by this index. If the
+    /// index is a place, `at` has its name and kind.
     pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
         match (self, at) {
             (Self::Own { .. }, _) => Some(format!(
@@ -184,8 +184,8 @@ fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     }
 }
 
-/// Returns advice for an element type that the view does not support: no array can have it, or no atomic
-/// instruction can change it.
+/// Returns advice for an element type that the view does not support, because arrays cannot store it, or no
+/// atomic instruction can change it.
 pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let of = match of {
         Type::Reference(reference) => &*reference.elem,

@@ -39,12 +39,13 @@ impl Watched {
         self.programs = programs.into_iter().map(with_before).collect();
     }
 
-    /// The number of arrays that programs omit from their files.
+    /// Returns the number of arrays whose statistics the programs do not publish, because their files have no
+    /// room.
     pub fn left_out(&self) -> u64 {
         self.programs.iter().map(|(program, _)| program.left_out).sum()
     }
 
-    /// All channels, by program and array.
+    /// Returns all channels, in the order of programs and arrays.
     pub fn channels(&self) -> impl Iterator<Item = WatchedChannel<'_>> {
         self.programs.iter().flat_map(|(program, before)| {
             let arrays = program.arrays.iter().enumerate();

@@ -47,18 +47,20 @@ impl Bucket {
         Self { server, name, client }
     }
 
-    /// Returns the location of a store. Its client does not retry requests, because the server answers all of
-    /// them.
+    /// Returns the location of the store whose object names begin with `prefix`. Its client does not retry
+    /// requests, because the local server answers every request.
     pub fn at(&self, prefix: &str) -> Location {
         Location::objects(Arc::clone(&self.client), prefix)
     }
 
-    /// Returns a location as [`at`](Self::at) does, with a separate client that uses the credentials `keys`.
+    /// Returns the location that [`at`](Self::at) returns, with a separate client that uses the credentials
+    /// `keys`.
     pub fn at_with(&self, prefix: &str, keys: Keys) -> Location {
         Location::objects(client(&self.name, self.server.port(), keys, 0), prefix)
     }
 
-    /// Returns a location as [`at`](Self::at) does, through a proxy and with at most `retries` retries.
+    /// Returns the location that [`at`](Self::at) returns, with a client that connects through `proxy`, and
+    /// repeats a failed request at most `retries` times.
     pub fn at_by(&self, proxy: &Proxy, prefix: &str, retries: usize) -> Location {
         Location::objects(client(&self.name, proxy.port(), self.server.keys(), retries), prefix)
     }
@@ -68,7 +70,7 @@ impl Bucket {
         Proxy::new(self.server.port(), decide)
     }
 
-    /// Returns the names of all objects in the bucket, in order.
+    /// Returns the names of all objects in the bucket, sorted.
     pub fn names(&self) -> Vec<String> {
         let client = Arc::clone(&self.client);
         let mut names: Vec<String> = wait_for(async move {

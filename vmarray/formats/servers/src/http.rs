@@ -11,8 +11,9 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads a message; returns `None` at the end of the connection. `has_body` receives the head, and must
-    /// return true if the message can have a body: the head of a response does not determine this.
+    /// Reads a message; returns `None` at the end of the connection. `has_body` receives the head, and
+    /// returns true if the message can have a body. The caller must decide this, because the response to a
+    /// `HEAD` request has a length but no body.
     pub fn read(from: &mut impl BufRead, has_body: impl FnOnce(&str) -> bool) -> io::Result<Option<Self>> {
         let mut head = String::new();
         loop {
@@ -40,18 +41,18 @@ impl Message {
         Ok(Some(message))
     }
 
-    /// The words of the first line.
+    /// Returns the words of the first line.
     pub fn first(&self) -> impl Iterator<Item = &str> {
         self.head.lines().next().unwrap_or_default().split(' ')
     }
 
-    /// Value of a header.
+    /// Returns the value of the header `name`.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         fields.find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// Returns the head with another length of the body. The head must contain a length.
+    /// Returns the head with `len` as its `Content-Length`. The head must have this header.
     pub fn head_of(&self, len: usize) -> String {
         let is_length = |line: &str| line.to_ascii_lowercase().starts_with("content-length:");
         let with =

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::bucket::Keys;
 
-/// The S3 server moto in a Python process. It ends at the end of its input, at the latest with this process.
+/// The S3 server moto in a Python child process. The child ends when its standard input is closed, at the
+/// latest when this process ends.
 pub struct Moto {
     pub(crate) port: u16,
     pub(crate) keys: Keys,
@@ -43,10 +44,11 @@ impl Moto {
         Some(Self { port, keys: Keys { id: id.into(), secret: secret.into() }, peer: Mutex::new(peer) })
     }
 
-    /// Runs a command in Python with Python's own S3 clients.
+    /// Sends the command `what` with the arguments `of` to the Python process, which runs it with Python's
+    /// own S3 clients. Returns the printed result.
     ///
     /// # Panics
-    /// If the command fails, with Python's output.
+    /// If the command fails; Python has then printed the error.
     pub fn ask(&self, what: &str, of: &[&str]) -> String {
         let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(peer.asked, "{}", [&[what], of].concat().join(" ")).expect("Python reads");

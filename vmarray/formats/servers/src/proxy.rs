@@ -23,10 +23,10 @@ pub enum Fault {
     Short,
 }
 
-/// A request that the proxy received, and the failure that the rule selects for it.
+/// A request that the proxy received, and the failure that the proxy caused for it, if any.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Number of requests before this one.
+    /// Number of requests that the proxy received before this one.
     pub number: usize,
     pub method: String,
     /// The path with the query.
@@ -44,15 +44,16 @@ struct Shared {
     seen: Mutex<Vec<Request>>,
 }
 
-/// A proxy in front of a local server, which causes failures by a rule. It runs until the program ends,
-/// because clients keep their connections open.
+/// A proxy in front of a local server. A closure selects the requests that fail. The proxy runs until the
+/// program ends, because clients keep their connections open.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
-    /// Starts a proxy in front of a port.
+    /// Starts a proxy that forwards requests to the local port `to`. `decide` returns the failure of a
+    /// request, or `None`.
     pub fn new(to: u16, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port");
         let port = listener.local_addr().expect("a bound socket has a port").port();
@@ -74,12 +75,12 @@ impl Proxy {
         self.port
     }
 
-    /// Replaces the rule that selects the failures.
+    /// Replaces the closure that selects the requests that fail.
     pub fn decide(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
         *self.shared.decide.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(decide);
     }
 
-    /// Takes the requests since the last call.
+    /// Returns the requests received since the last call.
     pub fn take_seen(&self) -> Vec<Request> {
         std::mem::take(&mut *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }

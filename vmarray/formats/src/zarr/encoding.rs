@@ -140,10 +140,10 @@ impl<T: Element> Encoding<T> {
         self
     }
 
-    /// Enables or disables checksums: each chunk then ends with a CRC-32C of its compressed bytes, which
-    /// takes four bytes. The default is `true`: every reader of the store detects damage. Without checksums a
-    /// reader detects damage only if it cannot decode the compressed bytes; otherwise a damaged chunk has
-    /// wrong values. The index of a shard always has a checksum.
+    /// Enables or disables checksums; the default is `true`. With checksums, each chunk ends with a CRC-32C
+    /// (four bytes) of its compressed bytes, by which every reader detects damage. Without checksums, a
+    /// reader detects damage only if it cannot decode the compressed bytes; otherwise it returns wrong
+    /// values. The index of a shard always has a checksum.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -35,11 +35,12 @@ impl<T: Element + KernelType> Zarr<T> {
     /// the store's description still exists.
     ///
     /// # Errors
-    /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for stores of other
-    /// programs whose fields have different chunks, and for `bool`; [`Array`](Error::Array) for errors of the
-    /// array. Later, the array reports a damaged chunk as a device error of kind `Corrupted` that names store
-    /// and chunk, [if the store has checksums](super). Chunks that could not be written stay in the cache for
-    /// the next attempt. After removal of the store, `sync` and reads of chunks fail.
+    /// [`RankMismatch`](Error::RankMismatch); [`Unsupported`](Error::Unsupported) for `bool`, and for stores
+    /// of other programs in which the arrays of a struct's fields have different chunk shapes;
+    /// [`Array`](Error::Array) for errors of the array. Later, the array reports a damaged chunk as a device
+    /// error of kind `Corrupted` that names store and chunk, [if the store has checksums](super). If a chunk
+    /// cannot be written, it stays in the cache for the next attempt. After the store has been removed,
+    /// `sync` and reads of chunks fail.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -100,8 +100,8 @@ impl Objects {
         wait_for(async move { Ok(store.list(Some(&prefix)).try_next().await?.is_none()) })
     }
 
-    /// Removes all objects with the prefix, unless an object is the description of a store: then another
-    /// writer has completed a store there.
+    /// Removes all objects with the prefix, unless one of them is the description of a store (`zarr.json`):
+    /// another writer has then completed a store there.
     pub fn remove(&self) {
         let Self { store, prefix } = self.clone();
         // Ignore this result, and report the first error.

@@ -80,9 +80,9 @@ impl<T: Element + KernelType> Zarr<T> {
     /// Opens a store and reads the descriptions of its arrays.
     ///
     /// # Errors
-    /// [`Malformed`](Error::Malformed) if it is not a Zarr store, or damaged; [`ElementMismatch`] if the
-    /// element type differs; [`Unsupported`](Error::Unsupported) for features that this crate does not
-    /// [read](super); [`Zarr`](Error::Zarr).
+    /// [`Malformed`](Error::Malformed) if the location has no Zarr store, or a damaged one;
+    /// [`ElementMismatch`] if the element type differs; [`Unsupported`](Error::Unsupported) for features that
+    /// this crate does not [read](super); [`Zarr`](Error::Zarr).
     ///
     /// [`ElementMismatch`]: Error::ElementMismatch
     pub fn open(at: impl Into<Location>) -> Result<Self> {
@@ -146,14 +146,14 @@ impl<T: Element + KernelType> Zarr<T> {
     /// # Errors
     /// [`ShapeMismatch`](Error::ShapeMismatch), before anything is read; [`Corrupted`](Error::Corrupted) with
     /// the damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled),
-    /// after which the view has some of the elements. Damage in [stores without checksums](super) can stay
-    /// unnoticed.
+    /// after which only a part of the view has been written. Damage in [stores without checksums](super) can
+    /// stay undetected.
     pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
     /// Reads a box of the store's elements into a view, which must have the shape of the box. Use it to
-    /// process a store larger than memory part by part. The call reads all chunks that overlap the box as a
+    /// process a store larger than memory part by part. The call reads each chunk that overlaps the box as a
     /// whole.
     ///
     /// # Errors
@@ -265,8 +265,8 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// # Errors
     /// The errors of [`write`](super::write) and [`read_box`](Self::read_box); after an error some of the
-    /// chunks may have been written. [`Unsupported`](Error::Unsupported) for stores of other programs whose
-    /// fields have different chunks.
+    /// chunks may have been written. [`Unsupported`](Error::Unsupported) for stores of other programs in
+    /// which the arrays of a struct's fields have different chunk shapes.
     pub fn write_box<V: FileView<Element = T>, const N: usize>(
         &mut self,
         bounds: Range<[usize; N]>,

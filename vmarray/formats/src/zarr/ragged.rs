@@ -12,9 +12,9 @@ use crate::error::{Error, Result, zeroed};
 use crate::options::Options;
 use crate::pieces::element_count;
 
-/// Writes the rows of a ragged array to a new folder, or to new objects: a group of two arrays: `offsets`,
-/// with the start of each row and the end of the last row, and `items`, with the elements. The encoding
-/// applies to the items; offsets have the same compression and checksums.
+/// Writes the rows of a ragged array to a new Zarr group with two arrays. `offsets` has the start of each row
+/// and the end of the last row, and `items` has the elements. The encoding applies to `items`; `offsets` has
+/// the same compression and checksums.
 ///
 /// The folder gets its name when it is complete, as with [`write`](super::write).
 ///

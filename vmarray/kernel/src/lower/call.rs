@@ -73,8 +73,8 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// Returns the result of code with several exits: its normal end, and exits that have written a value to
-    /// `outcome`. `None` if the code has no exit.
+    /// Returns the result of code with several exits: its normal end with the value `end`, and exits that
+    /// have written a value to `outcome`. Returns `None` if the code has no exit.
     pub fn joined(
         &mut self,
         outcome: &mut Outcome,
@@ -90,7 +90,8 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(Value::unit, Value::fresh)))
     }
 
-    /// Writes the value of an exit to the place of an outcome.
+    /// Writes the value of an exit (`break` or `return`) to the place of an outcome. Allocates the place at
+    /// the first exit.
     pub fn give(&mut self, outcome: &mut Outcome, value: &Value) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {
@@ -102,7 +103,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Makes the arrays of finished code available to later code.
+    /// Marks the arrays of ended blocks as free, so that later code reuses them.
     pub fn release(&mut self) {
         let depth = self.depth;
         for array in self.arrays.iter_mut().filter(|array| array.1.is_some_and(|of| of > depth)) {
@@ -225,7 +226,7 @@ impl Lower {
         Ok(Value::unit())
     }
 
-    /// Lowers a call of a function of the rule table.
+    /// Lowers a call of a built-in function: of a number, of an operator on numbers, or `barrier`.
     pub fn call_number(&mut self, name: &str, arguments: &'static [Expr]) -> Result<Value> {
         if name == "barrier" {
             self.expect_group("`barrier()`")?;

@@ -9,7 +9,7 @@ use crate::lower::frame::{Frame, is_pure, may_assign};
 use crate::tree::{Expr, Operator};
 use backend_api::kernel::{Binary, Type};
 
-/// Returns an expression without its line.
+/// Returns an expression without the [`Expr::Line`] around it.
 pub fn bare(expr: &'static Expr) -> &'static Expr {
     match expr {
         Expr::Line(_, of) => bare(of),
@@ -54,7 +54,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an expression. The result is a place if the expression is one.
+    /// Lowers an expression. The result is a place if the expression is a place, such as a variable.
     pub fn expr(&mut self, expr: &'static Expr) -> Result<Value> {
         match expr {
             Expr::Line(line, of) => {
@@ -193,7 +193,7 @@ impl Lower {
         self.operand(&value)
     }
 
-    /// Lowers an expression to an operand that later assignments do not change.
+    /// Returns an operand with the present value of `operand`, which later assignments do not change.
     pub fn kept_operand(&mut self, operand: Operand) -> Result<Operand> {
         let value = Value::scalar(self.type_of(operand), operand);
         let value = self.kept(&value)?;
@@ -260,7 +260,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an operation of the rule table.
+    /// Lowers a binary operation on two scalars.
     pub fn operated(&mut self, operator: Operator, left: Operand, right: Operand) -> Operand {
         let (op, is_swapped) = operation(operator);
         let (left, mut right) = if is_swapped { (right, left) } else { (left, right) };
@@ -445,7 +445,7 @@ pub fn constant(of: Type, bits: u64) -> Value {
     Value::scalar(of, Operand::Constant(of, bits))
 }
 
-/// Returns a tuple or struct of settled parts.
+/// Returns a tuple or struct of parts whose scalars are already computed.
 pub fn assembled(layout: Layout, parts: Vec<Value>) -> Value {
     let mut arrays = parts.iter().filter(|part| part.has_arrays());
     let (is_shared, is_fresh) = (arrays.clone().any(|part| part.is_shared), arrays.all(|part| part.is_fresh));

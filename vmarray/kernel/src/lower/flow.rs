@@ -183,7 +183,8 @@ impl Lower {
         Ok((std::mem::replace(&mut self.code, outer), end))
     }
 
-    /// Lowers a branch: code that runs one of two pieces of code.
+    /// Lowers a branch, which runs one of two pieces of code. If the condition is constant, lowers only one
+    /// piece.
     pub fn branches(
         &mut self,
         condition: Operand,

@@ -22,8 +22,9 @@ pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     !of.is_float() && right == neutral
 }
 
-/// Returns the shift or mask that equals a division of an unsigned number by a power of two. GPUs have no
-/// division instruction, and their compilers call a function of 60 instructions for 64 bits, for any divisor.
+/// Returns the shift or mask that replaces the division, or the remainder, of an unsigned number by a power
+/// of two. GPUs have no division instruction: for 64 bits their compilers call a function of 60 instructions,
+/// even if the divisor is a power of two.
 pub fn without_division(op: Binary, of: Type, by: u64) -> Option<(Binary, u64)> {
     let is_unsigned = matches!(of, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     match op {

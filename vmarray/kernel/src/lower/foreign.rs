@@ -36,7 +36,7 @@ impl Lower {
         Ok(assembled(layout.clone(), vec![Value::scalar(self.type_of(bits), bits)]))
     }
 
-    /// Lowers an operation of the rule table on values of a type of another crate.
+    /// Lowers a binary operation on two numbers of another crate's type, such as `half::f16`.
     pub fn operated_foreign(&mut self, operator: Operator, left: &Value, right: &Value) -> Result<Value> {
         if conversions(&left.layout).is_some() {
             let (a, b) = (self.widened(left)?, self.widened(right)?);
@@ -52,7 +52,7 @@ impl Lower {
         }
     }
 
-    /// Lowers the negation of a value of a type of another crate.
+    /// Lowers the negation of a number of another crate's type, such as `half::f16`.
     pub fn negated_foreign(&mut self, of: &Value) -> Result<Value> {
         if conversions(&of.layout).is_some() {
             let value = self.widened(of)?;

@@ -6,11 +6,11 @@ use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
-/// Number of elements below which the result and all operands that items read by position must stay, so that
-/// 32 bits suffice for the computation of positions.
+/// Limit for 32-bit arithmetic on positions: the result, and each operand that items read by position, must
+/// have fewer elements.
 pub const SHORT_MAX: u64 = 1 << 30;
-/// Maximum number of scalars of an element type, for a boundary constant that the launch passes as
-/// parameters.
+/// Maximum number of scalars in an element of a parameter with a constant boundary value, because the launch
+/// passes each scalar of the constant as a parameter.
 pub const VALUES_MAX: usize = 16;
 
 /// The source of a scalar parameter of the lowered kernel.
@@ -67,9 +67,9 @@ pub enum ScalarSource {
 
 /// A scalar from which the kernel computes the number of a group in the whole launch, along one axis.
 ///
-/// A device executes a launch in runs. A group with the number `g` in its run has the number `q = First + g`
-/// in the launch. If the launch variant [is striped](LaunchVariant::is_striped), its number is `q + q /
-/// PerPage * Skip + Offset`.
+/// A device executes a launch in runs. The group with the number `g` in its run has the number `q = First +
+/// g` in the launch. If the launch variant [is striped](LaunchVariant::is_striped), the number in the launch
+/// is instead `q + q / PerPage * Skip + Offset`.
 ///
 /// ```
 /// use vmarray_kernel::{At, GroupPart, Own, ScalarSource, kernel, lower};
@@ -182,28 +182,28 @@ impl ScalarSource {
     }
 }
 
-/// A launch variant: the properties of a launch for which a kernel is lowered specially.
+/// A launch variant: properties of a launch that change the code of the lowered kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaunchVariant {
     /// Number of axes of the result; 0 for the number of axes of the kernel's place.
     pub axes: usize,
     /// True if the result is stored in tiles.
     pub is_tiled: bool,
-    /// True if the launch covers only a part of the result, so that some elements of the store have no item.
+    /// True if the launch covers only a part of the result, so that some stored elements have no item.
     pub is_part: bool,
-    /// True if 32 bits suffice for place computations.
+    /// True if 32 bits suffice to compute positions: see [`SHORT_MAX`].
     pub is_short: bool,
-    /// True if a run of groups has only the pages of one of several channels, so that the group numbers have
-    /// gaps.
+    /// True if pages are striped over several channels, and each run has only the groups of one channel. The
+    /// group numbers of a run then have gaps.
     pub is_striped: bool,
     /// True if the kernel stores the values that items return.
     pub returns: bool,
-    /// True if items of tiled groups can read the old elements of results.
+    /// True if items of tiled groups can read the old element of the result before they write it.
     pub keeps: bool,
-    /// Indices of the parameters whose appended elements are [preceded](numbered) by the index of the item.
+    /// Indices of the `Append` parameters whose elements are stored with the index of the item [before
+    /// them](numbered), for sorting in item order.
     pub ordered: Vec<usize>,
-    /// Boundary modes: for each, the index of the parameter, the axis, and the mode. Not listed for
-    /// [`Mode::Checked`].
+    /// Boundary modes other than [`Mode::Checked`]: the index of the parameter, the axis, and the mode.
     pub modes: Vec<(usize, usize, Mode)>,
 }
 
@@ -244,7 +244,8 @@ impl LaunchVariant {
     }
 }
 
-/// Returns the layout of an appended element with the item's index before it, for sorting in item order.
+/// Returns the layout of a struct of an item's index and an element of the layout `of`. Appended elements are
+/// stored like this if the launch sorts them in item order.
 ///
 /// Its size is a multiple of 8 bytes.
 #[must_use]

@@ -7,7 +7,7 @@ use crate::tree::Pattern;
 use backend_api::kernel::{Binary, Type};
 
 impl Lower {
-    /// Binds the variables of a pattern that a value fits.
+    /// Binds the variables of a pattern to the parts of a value that matches the pattern.
     pub fn bind(&mut self, pattern: &'static Pattern, value: &Value) -> Result<()> {
         match pattern {
             Pattern::Bind(number, is_mutable, inner) => {
@@ -55,7 +55,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Lowers the test that a value matches a pattern, to a bool.
+    /// Lowers the test of a value against a pattern. Returns a bool operand, true if the value matches.
     pub fn fits(&mut self, pattern: &'static Pattern, value: &Value) -> Result<Operand> {
         match pattern {
             Pattern::Wild => Ok(TRUE),

@@ -7,9 +7,11 @@ use std::collections::{BTreeSet, HashMap};
 /// Maximum length of an array that becomes registers if only constants index it.
 const REGISTERS_MAX: u32 = 256;
 
-/// Turns arrays with constant indices into registers, dissolves blocks without a break, propagates copies,
-/// and drops unused `removable` results. Removes literals of the register `marker`,
-/// and returns them by the number of the operation after each.
+/// Simplifies a lowered body: replaces arrays with constant indices by registers, inlines blocks without a
+/// break, propagates copies, and drops operations whose results are unused and `removable`.
+///
+/// Literals of the register `marker` mark source lines. The function removes them, and returns the value of
+/// each with the number of the operation after it.
 pub fn simplify(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
     let literals = literals(&body.code);
     arrays_to_registers(body, &literals, &mut removable);

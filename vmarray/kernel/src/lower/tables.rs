@@ -140,7 +140,8 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
 }
 
 impl Lowered {
-    /// Returns the bytes of all tables of a launch. `values` returns the values of the parameter at an index.
+    /// Returns the bytes of all tables of a launch. `values` returns the bits of all scalars of the parameter
+    /// with the given index.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, kernel, lower};

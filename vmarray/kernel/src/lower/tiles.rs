@@ -21,12 +21,12 @@ static PLACING: Tree = Tree {
     body: Expr::Bool(false),
 };
 
-/// Lowers the kernel that moves elements from tile order to their places in a result. Its views are the
-/// result, and the elements in tile order. [`StencilPart::First`] and [`StencilPart::Extent`] of parameter 1
-/// are the place of the first element along each axis, and the number of tiles.
+/// Lowers a kernel that copies elements from tile order to their places in a result. View 0 is the result,
+/// and view 1 has the elements in tile order. A launch passes, for each axis, the index of the first element
+/// as [`StencilPart::First`] of parameter 1, and the number of tiles as [`StencilPart::Extent`].
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`](crate::ErrorKind) for elements of too many numbers.
+/// [`ErrorKind::TooLarge`](crate::ErrorKind) if an element has too many scalars.
 pub fn lower_placing(
     layout: &Layout,
     tile: &[u32],

@@ -350,8 +350,8 @@ impl Lower {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
-    /// Reads the scalars of a value, so that the result has computed scalars. Arrays are not read if code can
-    /// access them without an index.
+    /// Loads the scalars of a value, and returns the value with computed scalars. Does not load arrays that
+    /// code can access without an index.
     pub fn settled(&mut self, value: &Value) -> Result<Value> {
         match &value.node {
             Node::Leaf(_) => {
@@ -453,7 +453,7 @@ impl Lower {
         })
     }
 
-    /// Allocates memory of the group, for its whole lifetime.
+    /// Allocates memory that the items of a group share, for the group's whole lifetime.
     pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<Value> {
         let first = self.arrays.len();
         let (mut len, mut of) = (1, layout);
@@ -472,7 +472,7 @@ impl Lower {
         Ok(Value { is_reference: true, ..place })
     }
 
-    /// Returns the length of an array, or of memory of a group over all axes.
+    /// Returns the number of elements of a value: over all axes if it is the memory of a group, else `len`.
     pub fn len_of(&self, of: &Value, len: usize) -> usize {
         match of.node.first() {
             Some(Leaf::Element(_, array)) if of.index.is_none() => {
@@ -500,8 +500,8 @@ impl Lower {
         Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::Allocated(Box::new(allocated))) })
     }
 
-    /// Lowers an access to an element in the private heap. An index out of bounds fails here, and the address
-    /// is then outside of the private heap.
+    /// Lowers an access to an element in the private heap. The lowered code reports an index out of bounds,
+    /// and computes an address outside of the private heap for it.
     pub fn allocated_element(&mut self, of: &Allocated, at: Operand) -> Result<Value> {
         let at = self.kept_operand(at)?;
         let inside = self.binary(Binary::Lt, at, of.len);
@@ -626,7 +626,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Lowers code for each number below `len`, as a loop.
+    /// Lowers a loop that runs `body` for each number from 0 to below `len`.
     pub fn repeated(
         &mut self,
         len: usize,

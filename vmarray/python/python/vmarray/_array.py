@@ -92,10 +92,10 @@ def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any,
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of any shape and dtype. Devices store the items, and RAM caches them.
 
-    Index, compute and reduce it like a NumPy array. Devices compute an expression when its items are needed. Later
-    changes to its operands do not affect the result. Views share memory.
+    Index, compute and reduce it like a NumPy array. Devices compute an expression when the program first needs its
+    items; changes to the operands in between do not affect the result. Views share memory with their array.
 
-    Arrays are made by `zeros`, `ones`, `full`, `empty`, `arange`, `asarray`, `array`, `create` and `open`.
+    `zeros`, `ones`, `full`, `empty`, `arange`, `asarray`, `array`, `create` and `open` create arrays.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of items along each axis. For a selection, the devices count them first."""
+        """Number of items along each axis. If a mask selects the items (``a[a > 3]``), the devices first count them."""
         return self._core.shape
 
     @property
@@ -153,22 +153,22 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an item."""
+        """Size of an item in bytes."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all items."""
+        """Size of all items in bytes."""
         return self.size * self.itemsize
 
     @property
     def device(self) -> Device | tuple[Device, ...]:
-        """The device of the items, or a tuple of several devices."""
+        """The device that stores the items, or a tuple if there are several."""
         devices = self.devices
         return devices[0] if len(devices) == 1 else tuple(devices)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """A copy on other devices; the array itself if the devices are the same."""
+        """A copy on the given devices, or the array itself if it is already on them."""
         devices = _listed(device)
         if devices == self.devices:
             return self
@@ -197,8 +197,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def devices(self) -> list[Device]:
-        """Devices for the results of expressions on this array. They also store the items of the array, unless it is in
-        a file.
+        """Devices that store the items of this array and of results computed from it. If the array is in a file, only
+        the results are on these devices.
         """
         return self._core.devices
 
@@ -255,7 +255,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.read() if self.size == 1 else np.empty(min(self.size, 2), self.dtype)
 
     def item(self, *index: int) -> Any:
-        """An item as a number of Python."""
+        """An item as a Python number."""
         if index:
             key = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
             if len(key) == 1 and self.ndim != 1:
@@ -269,7 +269,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.read().item()
 
     def tolist(self) -> Any:
-        """All items as numbers of Python, in lists of lists."""
+        """All items as Python numbers, in nested lists."""
         return self._core.read().tolist()
 
     def __repr__(self) -> str:
@@ -319,9 +319,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Any:
         """A view, an item, or a copy of items, as with NumPy's arrays.
 
-        Integers, slices, ellipses, ``None`` and names of fields make views. Arrays of integers or bools give the
-        items as a NumPy array. A key that is an `Array` gives an `Array`: a mask of the same shape selects items when
-        they are needed; integers take items of an array of one axis, on the devices.
+        Integers, slices, ellipses, ``None`` and names of fields return views. A NumPy array or list of integers or
+        bools returns the items as a NumPy array. An `Array` returns an `Array`: a mask of the same shape selects
+        items when the program first needs them; an `Array` of integers takes items of an array with one axis, on the
+        devices.
         """
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             if self.dtype.names is None:
@@ -576,9 +577,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         has closed the returned object and freed all objects made from it. The array then has the changes of the other
         package.
 
-        All items must be in one piece of memory: all items of an array on one device, or one page of an array on
-        several devices (``memory()["page_bytes"]`` bytes). Arrays in files, arrays with checksums, and arrays of OpenCL
-        have no such memory.
+        The items must be contiguous in the memory of one device. An array on one device is contiguous. Of an array
+        on several devices, only the items of one page are (``memory()["page_bytes"]`` bytes). Arrays in files,
+        arrays with checksums, and arrays of OpenCL have no such memory.
 
         Returns
         -------
@@ -770,8 +771,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Copies the items into the NumPy array ``out``, and returns it. ``numpy.asarray`` is as fast from the second
-        time on, because it reuses the memory of an earlier result: see `release_memory`.
+        """Copies the items into the NumPy array ``out``, and returns it. ``numpy.asarray`` is as fast from its second
+        call on, because it reuses the memory of an earlier result: see `release_memory`.
 
         Parameters
         ----------
@@ -868,7 +869,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         initial: Any = np._NoValue,
         where: Any = True,
     ) -> Any:
-        """The least item, or the least items along axes. A NaN is the least, as in NumPy."""
+        """The minimum of the items, or the minima along axes. The minimum of items with a NaN is NaN, as in NumPy."""
         return _numpy.min(self, axis, out, keepdims, initial, where)
 
     def max(
@@ -879,23 +880,23 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         initial: Any = np._NoValue,
         where: Any = True,
     ) -> Any:
-        """The greatest item, or the greatest items along axes. A NaN is the greatest, as in NumPy."""
+        """The maximum of the items, or the maxima along axes. The maximum of items with a NaN is NaN, as in NumPy."""
         return _numpy.max(self, axis, out, keepdims, initial, where)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """True if any item is true. Stops soon after it finds one."""
+        """True if any item is true. The search stops soon after the first true item."""
         return _numpy.any(self, axis, out, keepdims, where=where)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """True if all items are true. Stops soon after it finds a false one."""
+        """True if all items are true. The search stops soon after the first false item."""
         return _numpy.all(self, axis, out, keepdims, where=where)
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """The index of the first least item, or the indices along an axis."""
+        """The index of the first minimum, or the indices of the first minima along an axis."""
         return _numpy.argmin(self, axis, out, keepdims=keepdims)
 
     def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """The index of the first greatest item, or the indices along an axis."""
+        """The index of the first maximum, or the indices of the first maxima along an axis."""
         return _numpy.argmax(self, axis, out, keepdims=keepdims)
 
     def nonzero(self) -> tuple[np.ndarray, ...]:
@@ -903,7 +904,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.nonzero(self)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Array:
-        """Each item repeated several times."""
+        """An array with each item repeated ``repeats`` times."""
         return _numpy.repeat(self, repeats, axis)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
@@ -969,7 +970,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.searchsorted(self, v, side, sorter)
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
-        """The items at `indices`, which the devices copy."""
+        """A copy of the items at `indices`, made on the devices."""
         return _numpy.take(self, indices, axis, out, mode)
 
     # Growth and files.
@@ -992,7 +993,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core.flush()
 
     def sync(self) -> None:
-        """Makes all writes to an array in a file durable, even if the power fails. Blocks until they are."""
+        """Makes all writes to an array in a file durable: a power failure does not lose them. Blocks until they are
+        durable.
+        """
         self._core.sync()
 
     def close(self) -> None:
