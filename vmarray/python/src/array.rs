@@ -28,7 +28,7 @@ use crate::store::{Asked, Options, Place, Reduced, interrupted};
 /// the arrays are indexed only by operations that return views, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
-/// Bytes of NumPy arrays to copy from or to; their owner keeps them alive.
+/// Pointer to the bytes of a NumPy array, for copies from or to it. The caller keeps the array alive.
 pub struct Bytes {
     start: *const u8,
     len: usize,
@@ -110,8 +110,8 @@ pub struct Core {
     pub descr: Py<PyArrayDescr>,
 }
 
-/// Returns a NumPy array of this shape without memory of its own, from which NumPy computes shapes and
-/// strides.
+/// Returns a NumPy array of this shape at an unused address. Its views by NumPy have the shapes and strides
+/// of views of an array of this package; no code accesses its items.
 pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
@@ -176,7 +176,8 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
     })
 }
 
-/// Returns an array that describes a shape and a dtype; adds the shape within the dtype, if any.
+/// Returns a NumPy array that has a shape and a dtype, but no memory. If the dtype is itself an array, its
+/// axes follow the axes of the shape.
 pub fn described<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -189,7 +190,7 @@ pub fn described<'py>(
     Ok(grid)
 }
 
-/// Runs `work` while other threads of Python continue: without the global interpreter lock.
+/// Runs `work` without Python's global interpreter lock, so that other Python threads continue.
 pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     Ok(py.detach(work)?)
 }
@@ -751,8 +752,9 @@ pub enum Operand<'py> {
     Item(Bound<'py, PyUntypedArray>),
 }
 
-/// Returns the array of an operation's results for all items of a shape. Converts the operands to these
-/// dtypes first. Returns `None` if the devices do not support the operation.
+/// Creates the pending expression of an operation for all items of a shape. `dtypes` has the dtypes to which
+/// the operands are converted, and `gives` is the dtype of the result. Returns `None` if the devices do not
+/// support the operation.
 #[pyfunction]
 pub fn apply(
     py: Python<'_>,

@@ -165,8 +165,8 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Calls `work` for groups of rows, with the indices of their elements, and with the number of elements in
-/// earlier groups.
+/// Calls `work` for groups of listed rows. Its arguments are the indices of the elements in the group's rows,
+/// and the number of elements in earlier groups.
 pub fn each_row(
     indices: &[i64],
     rows: &Rows,
@@ -195,7 +195,7 @@ pub fn each_row(
     Ok(())
 }
 
-/// List of items, and of the elements that contain them.
+/// A list of items, and of the library's elements that contain them.
 pub struct Listed {
     units: Vec<usize>,
     /// Start of each item within the bytes of the listed elements.

@@ -219,8 +219,9 @@ impl Handle {
         pending.push(Arc::downgrade(lazy));
     }
 
-    /// Computes the pending expressions that read the array before a write to it. Skips `unwanted`, and
-    /// expressions that the program dropped. On an error the rest stays pending.
+    /// Computes the pending expressions that read the array. Call it before a write to the array. Skips
+    /// `unwanted`, and expressions that the program dropped. After an error the remaining expressions stay
+    /// pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
         // Fail in a forked process: a mutex that its parent had locked stays locked there.
         self.open()?;

@@ -26,8 +26,8 @@ const CACHE_BYTES: usize = 256 << 20;
 /// Arrays over writing functions, which must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
-/// Pages of the program that are the home of an array: the memory of a NumPy array, or functions that read
-/// and write a page.
+/// Storage of an array's pages in the program instead of on a device: the memory of a NumPy array, or Python
+/// functions that read and write a page.
 #[derive(Clone)]
 pub struct Home(Arc<Pages>);
 
@@ -161,7 +161,7 @@ pub fn create_over(
     Ok(Core::new(Body::View(handle), grid))
 }
 
-/// Creates an array whose home is the memory of a contiguous NumPy array.
+/// Creates an array whose pages are stored in the memory of a contiguous NumPy array.
 #[pyfunction]
 pub fn over_memory(
     py: Python<'_>,
@@ -182,7 +182,7 @@ pub fn over_memory(
     Ok(Core::new(Body::View(handle), grid(py, &descr, of.shape())?))
 }
 
-/// Closes all arrays whose home has a `write` function, before Python ends.
+/// Closes all arrays whose pages a Python function writes. Python calls this before it ends.
 #[pyfunction]
 pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();

@@ -19,7 +19,8 @@ use crate::store::{self, Asked, Reduced};
 /// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
 
-/// Contiguous elements of an array, as input of a program, with the field of the element that holds an item.
+/// Contiguous elements of an array, as input of a device program, and the field of each element that contains
+/// the item.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<Handle>,

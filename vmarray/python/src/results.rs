@@ -260,8 +260,8 @@ impl Drop for Piece {
     }
 }
 
-/// Creates a NumPy array for results, with unspecified but initialised contents. If the result is gathered by
-/// a list of items, the caller also names the array of the items, because its GPUs may write to the result.
+/// Creates a NumPy array for results, with unspecified but initialised contents. If a list of indices selects
+/// the items, `listed` is the array of the items: its GPUs may then write to the result directly.
 pub fn new_array<'py>(
     py: Python<'py>,
     shape: &[usize],

@@ -18,7 +18,8 @@ use crate::home::Home;
 use crate::ordered::{Bins, Ordered};
 use crate::with_unit;
 
-/// A program, with one of its values and an optional condition that selects rows.
+/// A device program, the one of its values that an operation uses, and an optional condition that selects
+/// elements.
 pub struct Code {
     pub program: Program,
     pub value: Value,
@@ -141,7 +142,7 @@ pub struct Typed<T: Element> {
 }
 
 impl<T: MaybeOrdered> Typed<T> {
-    /// A `VirtualArray` of elements `T`, as a trait object for [`Elements`].
+    /// Returns a `VirtualArray` of elements `T` as a trait object for [`Elements`].
     pub fn boxed(array: VirtualArray<T>) -> Box<dyn Elements> {
         Box::new(Self { array })
     }

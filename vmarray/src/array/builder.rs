@@ -413,8 +413,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the maximum RAM of the cache, in pages for each channel: at least one, and at most the pages of
-    /// the channel.
+    /// Sets the maximum RAM of the cache, in pages for each channel: at least one page, and at most all pages
+    /// of the channel.
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.settings.cache = Cache::FramesPerChannel(frames);
         self
@@ -427,8 +427,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Sets the kind of memory of the cache. Devices copy page-locked memory at full speed. If page-locking
-    /// fails, the cache uses pageable memory and warns once, unless
-    /// [`require_pinned`](Self::require_pinned) is set. A later [`HostMemory::Pageable`] cancels that.
+    /// fails, the cache uses pageable memory and warns once, unless [`require_pinned`](Self::require_pinned)
+    /// is set. A later call with [`HostMemory::Pageable`] cancels `require_pinned`.
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
         self.settings.memory = kind;
         // Another request for page-locked memory keeps the requirement.
@@ -534,7 +534,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Publishes statistics of the array under a name for other processes of this user, such as the program
     /// `vmarray-monitor`; see [`monitor`](crate::monitor). The cost of accesses does not change. If the
-    /// environment variable `VMARRAY_PUBLISH` has another value than `0`, the process publishes all arrays.
+    /// environment variable `VMARRAY_PUBLISH` is set, except to `0`, the process publishes all arrays.
     ///
     /// ```
     /// use vmarray::prelude::*;

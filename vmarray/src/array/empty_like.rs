@@ -156,9 +156,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         &self.recipe
     }
 
-    /// Creates an array of `len` zeroes with the same devices, settings and page length. In both arrays the
-    /// page of an index is on the same device. So kernels, copies and sessions on both arrays copy nothing
-    /// through the host, unless the arrays are [movable](crate::Builder::movable) or have
+    /// Creates an array of `len` zeroes with the same devices, settings and page length. Both arrays store
+    /// the elements of an index on the same device. Kernels, copies and sessions on both arrays therefore
+    /// copy nothing through the host, unless the arrays are [movable](crate::Builder::movable) or have
     /// [checksums](crate::Builder::checksums).
     ///
     /// If this array can [grow](Self#growth), the new one can grow to the same length. Statistics are not

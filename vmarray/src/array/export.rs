@@ -14,8 +14,8 @@ use crate::engine::pager::Pager;
 /// Elements of an array that other libraries can read and write in place, from
 /// [`export`](VirtualArray::export).
 ///
-/// Pages are striped over channels. All elements of an array with one device and one channel are contiguous.
-/// In other arrays, only the elements of each page are.
+/// If the array has one device and one channel, all of its elements are contiguous. Otherwise pages are
+/// striped over channels, and only the elements within a page are contiguous.
 ///
 /// ```
 /// use vmarray::access::{ExportedElements, ExportedSlice};
@@ -68,7 +68,7 @@ impl ExportedElements<'_> {
     /// Returns the longest contiguous slice that begins at an index of the array.
     ///
     /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) if the index is outside of the shared range.
+    /// [`IndexOutside`](ErrorKind::IndexOutside) if the index is outside of the exported range.
     pub fn run(&self, index: usize) -> Result<ExportedSlice> {
         const OPERATION: &str = "export";
         if !self.range.contains(&index) {

@@ -31,8 +31,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Arrays [in files](crate::Builder::create) grow too, without a given greatest length.
 /// [`sync`](Self::sync) stores the length at the time of the call, with all elements below it.
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Greatest length: [`Builder::max_len`](crate::Builder::max_len), limited by the capacity of the
-    /// devices; the initial length if the builder set none.
+    /// Returns the greatest length, in elements: [`Builder::max_len`](crate::Builder::max_len), limited by
+    /// the capacity of the devices. Without this setting, it is the initial length.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -1015,7 +1015,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self.close()
 
     def memory(self) -> dict[str, Any]:
-        """Memory of the array in bytes: on devices, in the cache (now and at most), for staging and for tables.
+        """The memory that the array uses, in bytes, as a dict: device memory, the cache (its present and its maximum
+        size), staging buffers and page tables.
 
         ``kept_for_results_bytes`` is the memory that the process keeps for results of all arrays: see
         `release_memory`.
@@ -1051,7 +1052,7 @@ def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
-    """A new array whose items are zero. The call writes no zeroes, so it takes no time.
+    """A new array whose items are zero. The call only allocates memory, and writes no zeroes.
 
     Parameters
     ----------
@@ -1067,7 +1068,7 @@ def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
     page_len : int, optional
         Number of items in a page, the unit of copies.
     max_len : int, optional
-        Maximum number of items of an array that grows.
+        Maximum number of items, for an array of one axis to which the program appends items.
     checksums : bool, optional
         True to compare items read back from devices with the checksums of the written items.
 
@@ -1199,15 +1200,16 @@ def _listed(devices: Any) -> list[Any]:
 
 
 def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
-    """Values as an array. If the values are an `Array` of this dtype, returns them, else a copy. See `empty` for the
-    options.
+    """Converts values to an array. Returns `values` itself if it is an `Array` of this dtype, else a copy. See `empty`
+    for the options.
 
     Parameters
     ----------
     copy : bool, optional
         True always copies. False never copies: a C-contiguous NumPy array becomes the home of the new array. The new
         array reads items from it when they are needed, and writes changes back when pages leave the cache, and in
-        ``flush`` and ``close``. Do not write to the NumPy array meanwhile. The cost does not depend on its size.
+        ``flush`` and ``close``. Do not write to the NumPy array before ``close``. The cost of the call does not
+        depend on the size of the array.
 
     Examples
     --------
@@ -1324,14 +1326,14 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def release_memory() -> int:
-    """Frees the memory that the process keeps for results; returns its number of bytes.
+    """Frees the memory pool for NumPy results, and returns the number of freed bytes.
 
-    The process keeps the memory of large NumPy arrays that this package has made, of 256 KiB and more, and uses it
-    for later results. New memory from the system takes longer than the copy of the items. At most 1 GiB is kept, or a
-    sixteenth of the RAM if that is less. The next result frees memory that was unused for a minute. When memory is
-    short, the system takes kept memory back, except page-locked memory: repeated lists of items of 32 MiB or more lie
-    there, because the GPU writes them itself. A NumPy array in such memory has a ``base``, which owns the memory, so
-    ``resize`` raises an error.
+    When the program frees a NumPy array of 256 KiB or more that this package has created, the process keeps the
+    memory in a pool for later results, because an allocation by the system takes longer than the copy of the items.
+    The pool has at most 1 GiB, or a sixteenth of the RAM if that is less. The next result frees memory that was
+    unused for a minute. If the system runs out of memory, it takes memory from the pool, except page-locked memory.
+    Results of 32 MiB or more of repeated reads by a list of indices are page-locked, because the GPU writes them
+    itself. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize`` raises an error.
 
     Examples
     --------
@@ -1346,7 +1348,8 @@ def release_memory() -> int:
 
 
 def where(condition: Any, *values: Any) -> Any:
-    """Items of one array if a condition is true, else items of another array, as ``numpy.where``."""
+    """Selects each item from one array if the condition is true for it, else from another array, like ``numpy.where``.
+    """
     from ._functions import where_of
 
     return where_of(condition, *values)

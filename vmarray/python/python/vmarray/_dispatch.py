@@ -21,7 +21,7 @@ _GIVES_NUMPYS = {np.nonzero, np.flatnonzero, np.histogram, np.bincount, np.where
 
 
 class NotOnDevices(Exception):  # noqa: N818
-    """Raised by a function when devices do not compute it for its arguments."""
+    """An implementation raises this exception if devices cannot compute the function for these arguments."""
 
 
 def is_plain(array: Array) -> bool:
@@ -82,7 +82,7 @@ def wrapped(result: Any, options: dict[str, Any], copies: list[tuple[Any, Array]
 
 
 def name_of(function: Any) -> str:
-    """The name by which programs know a function of NumPy."""
+    """The public name of a NumPy function, such as ``numpy.add.reduce``."""
     ufunc = getattr(function, "__self__", None)
     if isinstance(ufunc, np.ufunc):
         return f"numpy.{ufunc.__name__}.{function.__name__}"
@@ -178,12 +178,12 @@ def called(
 ) -> Any:
     """The result of a NumPy function for arrays of this package.
 
-    The implementation of this package always computes functions that make views, or return shapes and dtypes. For
-    other functions, the choice depends on the arguments:
+    The implementation in this package always runs for functions that return views, shapes or dtypes. For other
+    functions, the choice depends on the arguments:
 
-    - NumPy computes sorts and searches of few bytes, on copies in RAM.
-    - The package computes numbers that devices support, if its implementation has all given arguments.
-    - The package moves items of any dtype, if there are too many bytes for copies in RAM.
+    - NumPy sorts and searches small arrays, on copies in RAM.
+    - The package computes if devices support the dtype, and the implementation supports all given arguments.
+    - The package also moves items of any other dtype, if the arrays are too large for copies in RAM.
     - NumPy computes everything else, on copies in RAM.
     """
     places, named = _bound(function, args, given)

@@ -29,7 +29,7 @@ def in_python(text: str) -> str:
 
 
 class Error(Exception):
-    """Base class of the package's errors. The text ends in advice.
+    """Base class of the package's errors. The text ends with advice on how to avoid the error.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class NoDeviceError(Error, RuntimeError):
 
 
 class FileError(Error, OSError):
-    """A file is in use, of another array, or damaged."""
+    """A file is in use, belongs to another array, or is damaged."""
 
 
 class ClosedError(Error, ValueError):
@@ -86,7 +86,7 @@ class ExportError(Error, BufferError):
 
 
 class KernelError(Error, SyntaxError):
-    """A kernel contains unsupported code. The error has its line."""
+    """A kernel contains unsupported code. The error names the line."""
 
 
 class ForkedError(Error, RuntimeError):

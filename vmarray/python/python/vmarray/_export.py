@@ -96,8 +96,8 @@ class DeviceMemory:
     def close(self) -> None:
         """Ends the export, as the end of a ``with`` block does.
 
-        The program can use the array again when it has freed all tensors that were made from this object by DLPack. If
-        a package used ``__cuda_array_interface__``, it refers to this object, so the program must free this object as
+        The program can use the array again after it has freed all tensors made from this object by DLPack. Objects
+        made by ``__cuda_array_interface__`` refer to this object, so the program must free them and this object as
         well.
         """
         self._exported = None

@@ -255,7 +255,8 @@ def to_zarr(
     store : str, path or store
         An argument of ``zarr.create_array``.
     chunks, shards : tuple of int, optional
-        Items of a chunk along each axis, which are compressed together, and of a shard, which are put in one file.
+        Number of items along each axis of a chunk, which is compressed as a unit, and of a shard, which is a file of
+        several chunks.
     checksums : bool, optional
         True to end each chunk with a CRC-32C of four bytes, so that reading a damaged chunk is an error. With
         ``compressors`` of your own, add ``zarr.codecs.Crc32cCodec()`` to them. Stores of Zarr version 2 have none.

@@ -13,7 +13,8 @@ from ._array import Array
 
 
 def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Result of a function of NumPy: ``__array_ufunc__``."""
+    """Implements ``__array_ufunc__``: the result of a NumPy ufunc, or of one of its methods, for arrays of the package.
+    """
     if method == "reduce":
         return _reduce(ufunc, *inputs, **given)
     if method != "__call__" or ufunc.signature is not None:
@@ -298,7 +299,7 @@ def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool =
 
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along axes by NumPy."""
+    """Computes the mean: the devices compute the mean of all items, and NumPy computes means along axes."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
     if kind.kind != "f":
         raise _dispatch.NotOnDevices
@@ -338,8 +339,8 @@ def variance(
 
 
 def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Computes the least or greatest items. Devices search all items, and GPUs also along one axis. NumPy searches
-    along several axes, and items that are not numbers.
+    """Computes the minimum or maximum. Devices compute that of all items, and GPUs also those along one axis. NumPy
+    computes those along several axes, and of items that are not numbers.
     """
     axes = _axes(array, axis)
     if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
@@ -376,8 +377,8 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
 
 
 def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Computes the index of an extreme item. The devices search all items; NumPy searches along an axis, and needs RAM
-    for a line.
+    """Computes the index of the minimum or maximum. The devices search all items; NumPy searches along an axis, and
+    needs RAM for one line of items along it.
     """
     array._core.compute()
     function = np.argmin if which == "min" else np.argmax
@@ -392,7 +393,8 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
 
 def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = True, out: Any = None) -> Any:
     """Applies a NumPy function to each line along an axis. The function returns a line of the same length, or a single
-    item. The result of single items lacks the axis unless `keepdims` is true. RAM must have room for a line.
+    item. If the function returns single items, the result lacks the axis unless `keepdims` is true. RAM must have
+    room for a line.
     """
     own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
@@ -417,7 +419,7 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
 
 
 def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Of all items by the devices, along axes by NumPy."""
+    """Computes ``any`` or ``all``: the devices compute it for all items, and NumPy along axes."""
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(ufunc, array, axis, None, out, keepdims)
     if ufunc is np.logical_or:
@@ -496,8 +498,8 @@ _CLIP: Any = np._core.umath.clip
 
 
 def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
-    """Sorts along an axis. Devices sort an array of one axis; otherwise NumPy sorts, and needs RAM for a line. The sort
-    is stable.
+    """Sorts along an axis. Devices sort an array of one axis; otherwise NumPy sorts, and needs RAM for one line of
+    items along the axis. The sort is stable.
     """
     if not array.ndim:
         raise np.exceptions.AxisError(axis, 0)
@@ -724,7 +726,7 @@ FUNCTIONS: dict[Any, Any] = {
 
 
 def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Implementation of a function of NumPy for arrays of the package: ``__array_function__``."""
+    """Implements ``__array_function__``: the result of a NumPy function for arrays of the package."""
     if np.sort not in _KNOWN:
         from . import _order, _shapes
 

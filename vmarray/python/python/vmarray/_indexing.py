@@ -9,7 +9,7 @@ import numpy as np
 
 
 def is_basic(key: tuple[Any, ...]) -> bool:
-    """True if NumPy makes a view by the key."""
+    """True if NumPy returns a view for this key: it has only integers, slices, ``None`` and ellipses."""
     return all(
         one is None or one is Ellipsis or isinstance(one, slice) or (not _is_bool(one) and _is_integer(one))
         for one in key

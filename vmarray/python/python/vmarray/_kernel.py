@@ -165,7 +165,9 @@ class _Run:
         return np.where(condition, self.value(node, yes), self.value(node, no))
 
     def value(self, node: Any, value: Any) -> Any:
-        """The operand of an operation. For an array whose neighbours the kernel reads, it is the item itself."""
+        """Returns the operand for a value of the kernel. For a parameter whose neighbours the kernel reads, this is the
+        item at distance 0.
+        """
         if isinstance(value, _Neighbours):
             return value.at(())
         if isinstance(value, tuple):
@@ -517,9 +519,9 @@ def kernel(function: Any) -> Kernel:
     ``and``, ``or``, ``not``; functions of NumPy and ``math`` for one item, ``abs``, ``min``, ``max``, ``int``,
     ``float``, ``bool``; other kernels; numbers from outside. Anything else is a `KernelError` at its line.
 
-    If an argument is an array, the parameter stands for an item of it. With integers in brackets, one for each axis, it
-    stands for the item at this distance: ``x[-1, 0]`` is the item above. Types follow NumPy's rules. Both branches of
-    an ``if`` are computed.
+    If an argument is an array, the parameter stands for one item of the array. With integers in brackets, one for
+    each axis, the parameter stands for the item at this distance: ``x[-1, 0]`` is the item above. Types follow
+    NumPy's rules. Both branches of an ``if`` are computed.
 
     Call the result with arrays, which are broadcast, or with numbers. ``boundary`` gives the values beyond the edges: a
     mode of ``numpy.pad`` that repeats items, or ``"constant"``, with the value ``fill``.

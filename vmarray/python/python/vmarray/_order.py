@@ -216,7 +216,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:
-    """The different items, in ascending order, like ``numpy.unique``.
+    """The distinct items, in ascending order, like ``numpy.unique``.
 
     Examples
     --------

@@ -45,8 +45,8 @@ class Ragged:
     dtype : data type, optional
         Dtype of the items; the dtype of the first row by default.
     **options
-        Options of `empty`, for both arrays. ``max_len`` is the maximum number of items; by default the capacity of the
-        devices. OpenCL devices need it if the program adds rows later.
+        Options of `empty`, for both arrays. ``max_len`` is the maximum number of items; by default the capacity of
+        the devices. On OpenCL devices, set it if the program adds rows later.
 
     Attributes
     ----------
@@ -166,8 +166,8 @@ class Ragged:
     @overload
     def __getitem__(self, key: slice | ArrayLike) -> Ragged: ...
     def __getitem__(self, key: Any) -> Any:
-        """An integer returns a row as a view, which shares memory. A slice returns rows that share memory. Integers
-        return copies of rows.
+        """Returns one or several rows. An integer returns a row as a view, which shares memory. A slice returns rows
+        that share memory. An array of integers returns copies of rows.
         """
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))

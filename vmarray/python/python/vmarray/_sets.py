@@ -231,8 +231,8 @@ class IndexSet:
         return map(self._of, self._set.combine_in_parts(other._set, False, tuples))
 
     def combine_to_array(self, other: IndexSet, **options: Any) -> tuple[tuple[int, ...], Array]:
-        """As `combine`, but the results are the rows of an array on devices: returns its dimensions and the array. See
-        `empty` for the options.
+        """Computes the natural join like `combine`, and stores the results as the rows of an array on devices. Returns
+        the dimensions of the results, and the array. See `empty` for the options.
 
         The results need not fit into RAM.
 

@@ -73,7 +73,7 @@ def rot90(array: Array, k: int = 1, axes: Any = (0, 1)) -> Array:
 
 
 def atleast(count: int) -> Any:
-    """``numpy.atleast_1d`` and others."""
+    """Returns the implementation of ``numpy.atleast_1d``, ``atleast_2d`` or ``atleast_3d``, for `count` axes."""
 
     def work(*arrays: Any) -> Any:
         results = []
@@ -159,7 +159,7 @@ def append(array: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def repeat(array: Array, repeats: Any, axis: int | None = None) -> Array:
-    """Each item repeated several times, as ``numpy.repeat``."""
+    """An array with each item repeated `repeats` times, as ``numpy.repeat``."""
     array = array.reshape(-1) if axis is None or not array.ndim else array
     own = axis_of(axis or 0, array.ndim)
     return take(array, np.repeat(np.arange(array.shape[own]), np.asarray(repeats)), own)
@@ -380,7 +380,7 @@ def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = No
 
 
 def ptp(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """The greatest item less the least, like ``numpy.ptp``."""
+    """The maximum minus the minimum of the items, like ``numpy.ptp``."""
     return np.subtract(
         array.max(axis, keepdims=keepdims), array.min(axis, keepdims=keepdims), **({} if out is None else {"out": out})
     )

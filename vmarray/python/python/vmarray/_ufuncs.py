@@ -95,7 +95,9 @@ def by_pieces(
 def applied(
     name: str, operands: list[Any], dtypes: tuple[Any, ...], gives: np.dtype[Any], shape: tuple[Any, ...]
 ) -> _core.Core | None:
-    """Result of an operation on the devices, or None if they do not support it. Operands are cores or numbers."""
+    """Computes an operation on the devices, and returns its result, or None if the devices do not support the
+    operation. Operands are ``Core`` objects or numbers.
+    """
     ready: list[Any] = []
     for operand, dtype in zip(operands, dtypes):
         if isinstance(operand, _core.Core):

@@ -220,8 +220,8 @@ def to_zarr(
     store : str, path, store or zarr.Array
         An argument of ``zarr.create_array``, or an existing array of ``zarr`` of the same shape.
     chunks, shards : tuple of int, optional
-        Items of a chunk along each axis, which are compressed together, and of a shard, which are put in one file; by
-        default the longest chunk of ``x``.
+        Number of items along each axis of a chunk, which is compressed as a unit, and of a shard, which is a file of
+        several chunks; by default the longest chunk of ``x``.
     checksums : bool, optional
         True to end each chunk with a CRC-32C; see `vmarray.to_zarr`.
     component : str, optional

@@ -40,22 +40,22 @@ def _mixed(state: int) -> int:
 
 
 def default_rng(seed: int | None = None, **options: Any) -> Generator:
-    """Creates a generator of random numbers. A seed results in the same numbers on all devices.
+    """Creates a generator of random numbers. The same seed results in the same numbers on all devices.
 
     Parameters
     ----------
     seed : int, optional
         A non-negative number; by default a random number.
     devices, cache_bytes, ... :
-        Options of the arrays that it makes; see `vmarray.empty`.
+        Options of the arrays that the generator creates; see `vmarray.empty`.
     """
     return Generator(seed, **options)
 
 
 class Generator:
     """A generator of arrays of random numbers. Each number is a hash (SplitMix64) of its index in a sequence of 2^64
-    numbers; the seed determines the start of the sequence. So devices compute all numbers of an array in parallel. Do
-    not use it for cryptography.
+    numbers; the seed determines the start of the sequence. Devices can therefore compute all numbers of an array in
+    parallel. Do not use the generator for cryptography.
     """
 
     def __init__(self, seed: int | None = None, **options: Any) -> None:
@@ -86,7 +86,7 @@ class Generator:
         return result[0] if size is None else result
 
     def random(self, size: Any = None, dtype: Any = float) -> Any:
-        """Floats from 0 to below 1, each a multiple of 2^-53, or of 2^-24 for ``float32``.
+        """Random floats in the interval [0, 1), each a multiple of 2^-53, or of 2^-24 for ``float32``.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class Generator:
         return self._made(size, _float(dtype), 1, lambda bits: _unit(bits, _float(dtype)))
 
     def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
-        """Floats from one number to below another."""
+        """Random floats from ``low`` to below ``high``."""
         low, high = float(low), float(high)
         if not np.isfinite(high - low):
             raise OverflowError("high - low range exceeds valid bounds")
@@ -107,8 +107,8 @@ class Generator:
     def integers(
         self, low: int, high: int | None = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
     ) -> Any:
-        """Integers from one number to below another, or up to it. Their probabilities are equal, with an error of at
-        most 2^-32.
+        """Random integers from ``low`` to below ``high``, or to ``high`` itself if ``endpoint`` is true. Their
+        probabilities are equal, with an error of at most 2^-32.
 
         Examples
         --------
@@ -141,11 +141,13 @@ class Generator:
         return self._made(size, kind, 1, make)
 
     def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
-        """Floats of the normal distribution with the mean 0 and the standard deviation 1, by the Box-Muller method."""
+        """Random floats of the normal distribution with the mean 0 and the standard deviation 1, by the Box-Muller
+        method.
+        """
         return self._normal(0.0, 1.0, size, _float(dtype))
 
     def normal(self, loc: float = 0.0, scale: float = 1.0, size: Any = None) -> Any:
-        """Floats of the normal distribution with the mean ``loc`` and the standard deviation ``scale``."""
+        """Random floats of the normal distribution with the mean ``loc`` and the standard deviation ``scale``."""
         if scale < 0:
             raise ValueError("scale < 0")
         return self._normal(float(loc), float(scale), size, np.dtype(float))
@@ -159,7 +161,7 @@ class Generator:
         return self._made(size, kind, 2, make)
 
     def exponential(self, scale: float = 1.0, size: Any = None) -> Any:
-        """Floats of the exponential distribution with the mean ``scale``."""
+        """Random floats of the exponential distribution with the mean ``scale``."""
         if scale < 0:
             raise ValueError("scale < 0")
         return self._made(size, np.dtype(float), 1, lambda bits: np.log(1.0 - _unit(bits)) * -float(scale))
@@ -174,7 +176,7 @@ class Generator:
         array[...] = self._ordered(array, seed, axis)
 
     def permutation(self, x: Any, axis: int = 0) -> Array:
-        """The numbers below ``x``, or the items of the array ``x``, in a random order.
+        """The integers from 0 to below ``x``, or the items of the array ``x``, in a random order.
 
         Examples
         --------
@@ -197,7 +199,8 @@ class Generator:
         return array.take(order, axis)
 
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
-        """Random items of an array, or random numbers below ``a``, with given or equal probabilities.
+        """Random items of the array ``a``, or random integers below the number ``a``, with the probabilities ``p``, or
+        with equal ones.
 
         Examples
         --------

@@ -44,7 +44,7 @@ struct ComingGuard<'a, T: Element, D: Device> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// It stays on its thread, like guards:
+/// The future is not `Send`, because the guard belongs to its thread:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
@@ -70,7 +70,7 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// It stays on its thread, like guards:
+/// The future is not `Send`, because the guard belongs to its thread:
 ///
 /// ```compile_fail
 /// use vmarray::prelude::*;
