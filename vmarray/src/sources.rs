@@ -129,7 +129,8 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     devices: PhantomData<fn() -> D>,
 }
 
-/// The number of a page's elements that are valid on its device and at home, from [`Source::page_state`].
+/// The state of a page, from [`Source::page_state`]: the numbers of elements that are valid on the device,
+/// and in the program's memory (the home).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -152,7 +153,8 @@ pub struct PageState {
     pub has_slot: bool,
     /// Number of elements that are valid on the device.
     pub on_device: usize,
-    /// Number of elements that are newer on the device than at home. All other elements are valid at home.
+    /// Number of elements that are newer on the device than in the program's memory (the home). All other
+    /// elements are valid at home.
     pub newer: usize,
 }
 
@@ -265,8 +267,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         })
     }
 
-    /// Copies newer elements of a range to the home, and returns the range as a slice of the program's
-    /// memory. Reads of the slice take no lock, because the source is borrowed exclusively.
+    /// Copies elements of a range that are newer on a device to the program's memory (the home), and returns
+    /// the range as a slice of this memory. Reads of the slice take no lock, because the source is borrowed
+    /// exclusively.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
@@ -288,9 +291,10 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.invalidate(&checked_range(range, self.len())?)
     }
 
-    /// Compares the device copies of a range with the home, except for newer copies. Returns the index of the
-    /// first element that differs, if any. A difference shows that other code has changed the memory; then
-    /// call [`invalidate`](Self::invalidate). The comparison includes all blocks that overlap the range.
+    /// Compares the device copies of a range with the program's memory (the home), except for copies that are
+    /// newer than the home. Returns the index of the first element that differs, if any. A difference shows
+    /// that other code has changed the memory; then call [`invalidate`](Self::invalidate). The comparison
+    /// includes all blocks that overlap the range.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -299,7 +303,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.verify(&checked_range(range, self.len())?)
     }
 
-    /// Copies newer elements from the devices to the home, and returns the memory.
+    /// Ends the source: copies newer elements from the devices to the program's memory (the home), and
+    /// returns the memory.
     ///
     /// # Errors
     /// [`Unfinished`], which contains the unchanged source and the error. The operator `?` converts it to an
@@ -336,10 +341,10 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 }
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
-    /// Copies newer elements of a range to the home, and returns the range as a mutable slice of the
-    /// program's memory. Takes no lock, because the source is borrowed exclusively. The device copies become
-    /// invalid. If you overwrite the whole range, first call [`discard`](crate::views::ViewMut::discard) to
-    /// avoid the copies to the home.
+    /// Copies elements of a range that are newer on a device to the program's memory (the home), and returns
+    /// the range as a mutable slice of this memory. Takes no lock, because the source is borrowed
+    /// exclusively. The device copies of the range become invalid. If you overwrite the whole range, first
+    /// call [`discard`](crate::views::ViewMut::discard) to avoid the copies to the home.
     ///
     /// # Errors
     /// The errors of [`slice`](Self::slice).

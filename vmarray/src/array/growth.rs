@@ -180,8 +180,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Adds all elements of an iterator at the end, some thousands at a time.
     ///
     /// # Errors
-    /// The errors of [`extend_from_slice`](Self::extend_from_slice). The batches before the error are added,
-    /// so [`len`](Self::len) shows their number; all later elements of the iterator are lost.
+    /// The errors of [`extend_from_slice`](Self::extend_from_slice). The elements before the failed batch are
+    /// in the array, as [`len`](Self::len) shows; all later elements of the iterator are lost.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -223,9 +223,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Removes all elements except the first `len`. Pages behind `len` leave the cache without a write-back;
-    /// the device memory stays allocated. Files keep their length and reuse the places of these pages: at
-    /// once if no [`sync`](Self::sync) has stored them, else after the next one. Does nothing to an array of
-    /// at most `len` elements.
+    /// the device memory stays allocated. Files keep their length. They reuse the space of these pages at
+    /// once if no [`sync`](Self::sync) has stored them, else after the next `sync`. Does nothing to an array
+    /// of at most `len` elements.
     ///
     /// # Errors
     /// The errors of [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array

@@ -76,12 +76,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Replaces a lost device with a spare, in an array with
     /// [`Placement::Mirrored`](crate::Placement::Mirrored) or [`Parity`](crate::Placement::Parity), and
-    /// restores its pages: from a replica, or from the other devices and their parity. The array stays in use
-    /// meanwhile. Returns when the array is complete again. If several devices are lost, one is replaced.
+    /// restores its pages: from a replica, or from the other devices and their parity. Other threads can use
+    /// the array meanwhile. The call returns when all pages are restored. If several devices are lost, the
+    /// call replaces one of them.
     ///
-    /// Submissions wait for the piece being copied, about a millisecond; with parity, changes wait for the
-    /// piece of 2 MiB being rebuilt. Until it returns, the loss of another device with these pages loses
-    /// pages.
+    /// New work on the device waits for the piece that is being copied, about a millisecond; with parity,
+    /// changes wait for the piece of 2 MiB that is being rebuilt. If another device with copies or parity of
+    /// these pages is lost before the call returns, pages are lost.
     ///
     /// # Errors
     /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has neither mirrors nor parity, or no
@@ -121,14 +122,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// arrays with [`Placement::Mirrored`](crate::Placement::Mirrored).
     ///
     /// Each device gets about the same number of channels; a device named twice gets twice as many. A channel
-    /// that is on one of `devices` already stays there, unless that device has more than its share. The
-    /// number of channels does not change; build the array with several channels for each device if you plan
-    /// to add devices.
+    /// whose pages are already on one of `devices` stays there, unless that device has more than its share.
+    /// The number of channels does not change; build the array with several channels for each device if you
+    /// plan to add devices.
     ///
-    /// Returns when all channels have moved, one after the other, and the old devices are unused. A direct
-    /// link copies a channel's pages if the devices [reach each other](backend_api::Device::reaches), else
-    /// host memory. Submissions to the channel wait for one piece at a time, about a millisecond; hits do not
-    /// wait. Both devices need memory for the channel meanwhile.
+    /// The call moves one channel after the other, and returns when the old devices are unused. The pages of
+    /// a channel are copied over a direct link if the devices [reach each
+    /// other](backend_api::Device::reaches), else through host memory. New work on the channel waits for the
+    /// piece that is being copied, about a millisecond; hits do not wait. Both devices need memory for the
+    /// channel meanwhile.
     ///
     /// # Errors
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, if `devices` is empty (or

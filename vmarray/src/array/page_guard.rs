@@ -169,14 +169,14 @@ impl<T: Element, D: Device> Drop for HeldPart<'_, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The indices of a page's elements.
+    /// Returns the range of indices of a page's elements.
     #[must_use]
     pub fn page_range(&self, page: usize) -> Range<usize> {
         let start = page.saturating_mul(self.page_len()).min(self.len());
         start..start.saturating_add(self.page_len()).min(self.len())
     }
 
-    /// The page of an element.
+    /// Returns the index of the page that contains an element.
     #[must_use]
     pub fn page_of(&self, index: usize) -> usize {
         self.locate(index).0

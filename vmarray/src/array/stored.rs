@@ -193,8 +193,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Caches pages of the array's files in the memory of GPUs, between the drive and the cache in RAM.
-    /// Frequently read pages that do not fit into RAM are then as fast as the bus. It applies to arrays in
-    /// files that this builder creates or opens, also read-only; [`build`](Self::build) fails with
+    /// Frequently read pages that do not fit into RAM are then as fast as the bus. The setting applies to
+    /// arrays in files that this builder creates or opens, also read-only; [`build`](Self::build) fails with
     /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) takes a tier
     /// at its creation.
     ///
@@ -413,8 +413,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.open_as(files, false, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    /// Opens files as [`open`](Self::open), read-only; other programs may do so at the same time. Writes
-    /// return an error of kind `ReadOnly`.
+    /// Opens the files of an array for reading only, like [`open`](Self::open). Other programs may open them
+    /// for reading at the same time. Writes return an error of kind `ReadOnly`.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

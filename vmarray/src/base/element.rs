@@ -237,9 +237,10 @@ const fn assert_searchable(bytes: usize) {
     assert!(bytes <= Search::VALUE_MAX_BYTES, "a field that is searched for must have at most 4096 bytes");
 }
 
-/// A field of an element type, which [`field!`](crate::field) names with a type check.
+/// A field of an element type. The macro [`field!`](crate::field) creates it from the field's name, and
+/// checks the types.
 ///
-/// It has 1 to 4096 bytes, the lengths that devices can search for. Its methods begin
+/// A field has 1 to 4096 bytes, because devices can search for values of these lengths. Its methods create
 /// [expressions](crate::expr).
 ///
 /// ```

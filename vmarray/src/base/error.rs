@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backend_api::readable_bytes;
 
-/// A result of this crate.
+/// Result type of this crate.
 ///
 /// ```
 /// use vmarray::{Result, prelude::*};
@@ -599,7 +599,7 @@ fn refused(what: &str, reason: &str, usual: &str) -> (String, String) {
 pub struct Unmet {
     /// The filter, as the user wrote it.
     pub filter: String,
-    /// The reason why no device satisfies it.
+    /// The reason why no device satisfies the filter.
     pub reason: String,
 }
 

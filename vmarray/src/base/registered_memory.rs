@@ -58,7 +58,7 @@ pub(crate) struct ExclusiveMemory<'a> {
 }
 
 impl ExclusiveMemory<'_> {
-    /// Takes `len` bytes from `start` on.
+    /// Creates a value for exclusive access to the `len` bytes from `start` on.
     ///
     /// # Safety
     /// The bytes are writable, and no other code accesses them as long as the value exists.

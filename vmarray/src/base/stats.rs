@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::readable_bytes;
 use parking_lot::Mutex;
 
-/// A number that any thread may add to, with relaxed memory order.
+/// A counter to which any thread may add, with relaxed memory order.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

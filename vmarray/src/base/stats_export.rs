@@ -240,8 +240,8 @@ impl Publisher {
     }
 }
 
-/// Returns the running programs of this user that publish statistics of their arrays, by process. The call
-/// omits programs that have ended, and removes their files. It skips files with other contents.
+/// Returns the running programs of this user that publish statistics of their arrays, in the order of process
+/// IDs. The call removes the files of programs that have ended, and ignores files with other contents.
 #[must_use]
 pub fn programs() -> Vec<PublishedProgram> {
     PrivateDir::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()

@@ -92,7 +92,7 @@ impl IndexSet {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with progress reports as in [`VirtualArray::save_with`].
+    /// Saves the set like [`save`](Self::save), and reports progress like [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -158,7 +158,7 @@ impl<D: Device> PagedIndexSet<D> {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with progress reports as in [`VirtualArray::save_with`].
+    /// Saves the set like [`save`](Self::save), and reports progress like [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -203,7 +203,7 @@ impl<D: Device> PagedIndexSet<D> {
         Self::load_with(path, describe, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), with progress reports as in [`Builder::load_with`].
+    /// Loads a set like [`load`](Self::load), and reports progress like [`Builder::load_with`].
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`].

@@ -68,8 +68,7 @@ impl<'a> What<'a> {
     }
 }
 
-/// A search for the first `limit` matches, as a question to devices. If `count_all` is set, the total is
-/// exact.
+/// A search for the first `limit` matches, which devices execute. If `count_all` is set, the total is exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Seek<'a> {
     pub(crate) what: What<'a>,

@@ -25,7 +25,7 @@ use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 ///
 /// # For tasks
 ///
-/// Each method named `…_async` returns a future that does the same as the blocking method. Where that
+/// Each method named `…_async` returns a future that does the same as the blocking method. If the method
 /// would block, the future returns its thread to other tasks. One thread can have thousands of futures in
 /// flight: the loads of futures polled one after another are submitted to their device in one call.
 ///
@@ -51,11 +51,11 @@ use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 /// or drop arrays, but must not call blocking methods of arrays.
 ///
 /// A thread that holds guards never waits for a page that others may need first (see
-/// [Locks](VirtualArray#locks)). The same holds for the tasks that run on the thread: guards count for
-/// their thread, whichever task holds them. If a thread with guards polls a future, it ends with
-/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) where the blocking method would. It also does if the
-/// thread takes a guard while the future waits. The future returns errors of indices and ranges.
+/// [Locks](VirtualArray#locks)). The same holds for the tasks that run on the thread: guards count for their
+/// thread, whichever task holds them. If a thread with guards polls a future, the future ends with
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
+/// whenever the blocking method would return this error. The future also ends so if the thread takes a guard
+/// while the future waits. The future returns errors of indices and ranges.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -28,8 +28,8 @@ use crate::ops::join::Join;
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 
-/// Queries by [expressions](crate::expr), which the devices answer: of every [`View`], and of
-/// [joined](Join::join) views.
+/// Queries by [expressions](crate::expr), which the devices compute. Every [`View`] and all
+/// [joined](Join::join) views have them.
 ///
 /// All devices carry out an operation concurrently, in place. Devices return only the answers. Elements that
 /// are newer in an array's cache than on their device are first copied there, and so are elements of a source
@@ -309,7 +309,8 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     lowered.outcome(query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL))
 }
 
-/// A [`Query`] with assignments: every [`ViewMut`], and joined views of which the first is writable.
+/// A [`Query`] with assignments, for every [`ViewMut`], and for joined views if the first of them is
+/// writable.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};

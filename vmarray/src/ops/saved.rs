@@ -70,15 +70,16 @@ impl SaveOptions {
     /// First the call waits for all threads that are changing elements, including holders of
     /// [`PageMut`](crate::access::PageMut) guards; new changes wait during this time. It checks the state of
     /// each page twice, needs one barrier on all cores, and takes as long as the longest of these changes.
-    /// From then on, the first thread that changes a page saves it first: it reads the page, and writes it to
-    /// the file. A [task](crate::views::PagedView#for-tasks) waits until one of the saving threads has saved
-    /// the page, after its present piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels)
-    /// save page by page, ahead of the saving threads. Reads never wait. A saved page has no further cost,
-    /// and after the return the array has none. The call needs one more bit of RAM for each page.
+    /// From then on until the page is saved, a thread that is about to change a page first writes its
+    /// contents to the file. A [task](crate::views::PagedView#for-tasks) waits until one of the saving
+    /// threads has saved the page, after its present piece of 4 MiB. Operations on long ranges (`fill`,
+    /// `transform`, kernels) save page by page, ahead of the saving threads. Reads never wait. A saved page
+    /// has no further cost, and after the return the array has none. The call needs one more bit of RAM for
+    /// each page.
     ///
-    /// Only one such call runs at a time: another one waits for it. A call from inside the progress function
-    /// of such a call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) for the same array; for an older
-    /// array, only if it would have to wait.
+    /// Only one such call runs at a time: a second call waits for the first. A call from inside the progress
+    /// function of such a call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) for the same array; for an
+    /// older array, only if it would have to wait.
     ///
     /// A thread that holds a `PageMut` guard must not wait for another thread that writes to the array: that
     /// thread may wait for this call, which waits for the guard.
@@ -124,8 +125,9 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals, from any of
-    /// the saving threads, one call at a time. Stops if `progress` returns [`Break`](ControlFlow::Break).
+    /// Saves the array like [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals,
+    /// from any of the saving threads, one call at a time. Stops if `progress` returns
+    /// [`Break`](ControlFlow::Break).
     ///
     /// # Errors
     /// The errors of [`save`](Self::save), and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
@@ -218,7 +220,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), and calls `progress` as [`save_with`](VirtualArray::save_with) does.
+    /// Loads an array like [`load`](Self::load), and calls `progress` like
+    /// [`save_with`](VirtualArray::save_with).
     ///
     /// # Errors
     /// The errors of [`load`](Self::load), and [`Cancelled`](ErrorKind::Cancelled).

@@ -122,8 +122,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Registers the home with the devices, which then copy from it and to it directly.
-    /// [`HostMemory::Pinned`] locks the pages: the registration is slow, and the copies are fast.
+    /// Registers the program's memory (the home) with the devices, which then copy from it and to it
+    /// directly. [`HostMemory::Pinned`] locks the pages: the registration is slow, and the copies are fast.
     /// [`HostMemory::Pageable`] does not lock the pages. If a device does not support the registration,
     /// copies use staging memory.
     ///

@@ -117,8 +117,9 @@ impl Files {
         Ok((made, Self::new(stores, paths, description, tier)))
     }
 
-    /// Opens files of elements `T`, in any order, and the result of `read`, which reads their shape; `asked`
-    /// is the requested shape.
+    /// Opens the files of an array with elements `T`; the files can be in any order. `read` parses the shape
+    /// in a file's description, and the call also returns its result. If `read` returns `None`, the call
+    /// returns an error that names the expected shape `asked`.
     pub fn open<T: Element + KernelType, P: AsRef<Path>, S>(
         files: impl IntoIterator<Item = P>,
         is_read_only: bool,
@@ -215,8 +216,8 @@ impl Files {
         Ok(array)
     }
 
-    /// Treats all buffers that the devices allocate from now on as scratch memory. Call it after all parts
-    /// have their buffers.
+    /// Makes the devices treat all buffers that they allocate from now on as scratch memory. Call it after
+    /// [`part`](Self::part) has returned all arrays in the files.
     pub fn serve_work(&self) {
         self.devices.iter().for_each(|device| store(device).serve_work());
     }

@@ -28,7 +28,8 @@ struct KnownPages {
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins a check of the slots of pages, and returns the pages that still need the check.
+    /// Begins a check that the device slots of pages are initialised. Returns the pages that still need the
+    /// check.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();
@@ -45,8 +46,8 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// Ends a check. The caller has seen contents or zeroes in the slot of each page at some time since
-    /// `begin`.
+    /// Ends a check. The caller has ensured, after `begin`, that the slot of each page was initialised at
+    /// some time.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();
         let touch = known.pages.start <= pages.end && pages.start <= known.pages.end;
@@ -57,7 +58,7 @@ impl InitTracker {
         }
     }
 
-    /// Records that a page lost the contents of its slot. Call it after the change of the page's state, and
+    /// Records that a page's slot is no longer initialised. Call it after the change of the page's state, and
     /// before another thread may rely on the new state.
     pub fn lose(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);

@@ -92,7 +92,7 @@ enum RowValues<'a, D: Device> {
 }
 
 impl<D: Device> DeviceRows<'_, D> {
-    /// Passes the value of each element to a kernel.
+    /// Adds the array of all values to the arguments of a kernel, which may read any of them.
     pub fn given<'g>(&'g self, to: Given<'g>) -> Given<'g> {
         match &self.values {
             RowValues::InPlace(store, len) => to.all_of(Operand::new(*store, 0), *len),
@@ -224,7 +224,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         Ok(values)
     }
 
-    /// Writes the values of a column to elements that are zero.
+    /// Writes the values of a column to the array `to`, whose elements must be zero.
     pub fn write_column(
         &self,
         rows: &DeviceRows<'_, D>,
@@ -235,7 +235,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         rows.given(given).result(to).run::<coded>()
     }
 
-    /// Extends the codes of tuples by these columns.
+    /// Extends the code of each tuple, a number, by the values of the columns `keys`.
     pub fn code(
         &self,
         rows: &DeviceRows<'_, D>,

@@ -19,7 +19,7 @@ use crate::ops::executor::{Lane, Operand, Run, RunAccess, within_channel};
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     pub neighbours: Vec<&'a HomeQueues>,
-    /// The neighbours whose elements the run writes.
+    /// The other channels to whose home slots the run writes.
     pub written: Vec<&'a HomeQueues>,
 }
 
@@ -28,8 +28,8 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     pub stride: usize,
-    /// The first elements of both arrays: the other array's element `start` belongs to the run's element
-    /// `own_start`.
+    /// The index of an element of the other array. It corresponds to the element `own_start` of the run's
+    /// array.
     pub start: usize,
     pub own_start: usize,
     /// True if the operation changes the elements of the run.
@@ -55,13 +55,13 @@ impl Colocated<'_> {
 }
 
 impl<'a> ArrayLane<'a> {
-    /// A channel without neighbours.
+    /// Creates the access for a run that uses only the home slots of its own channel.
     pub fn of(channel: &'a Channel) -> Self {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Allows each run to read the home slots of whole arrays, on all channels whose memory the run's device
-    /// can access.
+    /// Allows runs to read all home slots of the arrays `striped`, on each channel whose memory the run's
+    /// device can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());

@@ -80,7 +80,7 @@ pub trait Change: Sync {
     }
 }
 
-/// A kernel that does not change elements, in the form of a question without an answer.
+/// Wraps a kernel that changes no elements, so that it is executed like a query without a result.
 pub struct Examination<'a>(pub(crate) &'a dyn Change);
 
 impl std::fmt::Debug for Examination<'_> {
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Examination<'_> {
     }
 }
 
-/// A readable store with elements of any type.
+/// A store whose elements an operation can read as bytes, independent of their type.
 pub trait OperandStore: Sync {
     /// The size of an element in bytes.
     fn stride(&self) -> usize;
@@ -157,7 +157,7 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// Elements of another store, one for each element of the range that an operation changes.
+/// Elements of another store that an operation reads, one for each element of the range that it changes.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,

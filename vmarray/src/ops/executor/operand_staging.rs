@@ -58,8 +58,8 @@ enum StagedFrom {
 }
 
 impl<'a> ReadOperand<'a> {
-    /// Prepares the operand's elements for a part of a range, which begins at `first`: reads them into host
-    /// memory, or copies them to devices.
+    /// Reads the operand's elements for `part` of a range that begins at `first`: into host memory, or
+    /// directly into memory of `devices`.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -146,7 +146,7 @@ impl<'a> ReadOperand<'a> {
 }
 
 impl StagedOperand {
-    /// Returns the elements that correspond to a run, at their place on the device.
+    /// Returns the device memory of the elements that correspond to a run.
     pub fn elements(&self, run: Run<'_>) -> Elements<'_> {
         Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
     }

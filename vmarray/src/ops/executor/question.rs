@@ -163,7 +163,7 @@ pub enum TakenAnswer {
     },
 }
 
-/// A device's answer about a run.
+/// The host memory that receives a device's answer about a run.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
     /// The counters of the bytes.

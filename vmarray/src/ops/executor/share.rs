@@ -18,7 +18,8 @@ pub enum DeviceOutcome {
     Lost(Error),
 }
 
-/// The keys of one channel with their values. They are contiguous, and no other code accesses them.
+/// The sort keys of one channel, and the values that move with them. Both are contiguous, and no other code
+/// accesses them.
 pub struct ChannelShare<'a> {
     pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
@@ -54,8 +55,8 @@ pub struct Striping {
 /// argument before the first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
-/// A share of a device for work on elements whose home is the program's memory. The work uses all memory that
-/// the share names.
+/// The share of one device in work on elements that are stored in the program's memory. The work uses all
+/// memory of the share.
 #[derive(Debug)]
 pub struct ImportedShare<'a> {
     pub(crate) share: ChannelShare<'a>,

@@ -163,7 +163,7 @@ impl Writing {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
-    /// Like [`prepare`](Self::prepare), before operands are staged for such runs.
+    /// Does the same as [`prepare`](Self::prepare) for runs like `like`, before their operands are staged.
     pub fn prepare_like(lane: &impl Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);

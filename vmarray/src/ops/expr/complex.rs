@@ -219,7 +219,7 @@ impl<T, F: Signed + Float> ComplexExpr<T, F> {
         re.hypot(im)
     }
 
-    /// The product with a real number.
+    /// Returns the product of this number and the real number `by`.
     pub fn scale(&self, by: impl IntoExpr<T, F>) -> ComplexExpr<T, F> {
         let (ComplexExpr { re, im }, by) = (self.clone(), by.into_expr());
         ComplexExpr { re: re * &by, im: im * by }

@@ -246,8 +246,8 @@ pub(crate) struct StripedArgument<'a> {
 }
 
 impl<'a> StripedArgument<'a> {
-    /// Returns an argument that the kernel reads in place, if one device has both the whole array and the
-    /// elements that the kernel runs on.
+    /// Creates an argument that the kernel reads in place. Possible only if one device stores both the whole
+    /// array and the elements on which the kernel runs.
     pub fn new(
         number: usize,
         of: &Operand<'a>,

@@ -9,14 +9,14 @@ use vmarray_kernel::{GroupPart, ScalarSource};
 pub(super) struct LinearGroups {
     /// The number of items in a group.
     pub len: usize,
-    /// The index of the launch's first item on the devices.
+    /// The index of the first item of the launch.
     pub start: usize,
     /// The number of items of the launch.
     pub items: usize,
 }
 
 impl LinearGroups {
-    /// Sets the scalar parameters that describe groups, for a run.
+    /// Sets the scalar parameters of a run that describe its groups.
     pub fn set(&self, scalars: &[ScalarSource], params: &mut [u64], geometry: Geometry, count: u64) {
         for (source, param) in scalars.iter().zip(params) {
             if let ScalarSource::Groups(part) = *source {

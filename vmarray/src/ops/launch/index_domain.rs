@@ -64,8 +64,8 @@ impl<'a> IndexDomainStore<'a> {
         Some(Self { first, ..Self::colocated(given?, together) })
     }
 
-    /// Returns a range of item numbers from 0 on for the devices of a store. The length of each device's part
-    /// is a multiple of `together`.
+    /// Creates an index range that starts at 0, and that the devices of a store divide among themselves. The
+    /// length of each device's part is a multiple of `together`.
     pub fn colocated(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();

@@ -33,7 +33,8 @@ pub(crate) struct Kernels {
     /// Number of items in a group along each axis, if groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
-    /// Foreign code, which devices that support it run instead of the kernel.
+    /// Code in a device's own language, such as OpenCL C, which devices that support it run instead of the
+    /// kernel.
     pub code: Option<Code>,
     /// Compiled form that runs groups on the host. Without it, the host interprets the kernel.
     pub host: Option<HostForm>,
@@ -161,8 +162,8 @@ impl PreparedKernel {
         })
     }
 
-    /// Returns true if every item overwrites its element of a view, of `element_bytes` bytes, without reading
-    /// it.
+    /// Returns true if every item overwrites its element of a view without reading it. An element has
+    /// `element_bytes` bytes.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();
         let mut is_read = false;

@@ -22,7 +22,7 @@ use crate::ops::view::StoredBox;
 
 /// An argument that is a range of a store, usually with an element for each item.
 pub(super) struct RangeArgument<'a> {
-    /// Number of its parameter.
+    /// Index of the kernel parameter.
     pub number: usize,
     pub name: &'static str,
     pub operand: Operand<'a>,
@@ -31,14 +31,16 @@ pub(super) struct RangeArgument<'a> {
 
 /// An argument for appended elements.
 pub(super) struct AppendArgument<'a> {
-    /// Its number among the copied arguments; the counter comes before it.
+    /// Index of the appended elements among the arguments that are copied to devices. The counter of appended
+    /// elements has the index before.
     pub elements: usize,
-    /// Number of its parameter.
+    /// Index of the kernel parameter.
     pub number: usize,
     pub name: &'static str,
     pub to: Box<dyn AppendTo + 'a>,
     pub most: usize,
-    /// True if elements are in the order of items, each after the index of its item.
+    /// True if the appended elements must be in the order of items. Each is then stored after the index of
+    /// its item.
     pub is_ordered: bool,
 }
 
@@ -60,7 +62,7 @@ pub(super) enum ViewPlace {
 /// A kernel with all properties that are common to its runs.
 pub(super) struct Launching<'a> {
     pub kernel: &'a PreparedKernel,
-    /// For each view of the kernel.
+    /// The place of the elements of each view of the kernel.
     pub views: Vec<ViewPlace>,
     pub params: Vec<u64>,
     pub table: Vec<u8>,
@@ -68,7 +70,7 @@ pub(super) struct Launching<'a> {
     pub start: usize,
     /// The groups, if the kernel has groups along one axis.
     pub groups: Option<LinearGroups>,
-    /// Places of the items' elements.
+    /// Storage positions of the items' elements.
     pub domain: StoredBox,
     pub spread: Vec<BroadcastArgument<'a>>,
     pub striped: Vec<StripedArgument<'a>>,
@@ -77,9 +79,9 @@ pub(super) struct Launching<'a> {
     pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
     /// The copies of the arguments on devices.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
-    /// The report, and the place of the item that it names.
+    /// The report of the items run so far, and the place of the item that the report names.
     pub reported: Mutex<(Report, u64)>,
-    /// The items of a band, if groups are tiles.
+    /// The band of tiles that runs at a time, if groups are tiles.
     pub band: Option<Band>,
 }
 
@@ -147,7 +149,8 @@ impl Launching<'_> {
         })
     }
 
-    /// Runs the kernel for elements that it does not change, part by part if windows are copied for them.
+    /// Runs a kernel that changes no elements of its range. If windows are copied for the range, runs it part
+    /// by part.
     pub fn examine(
         &self,
         store: &dyn OperandStore,
@@ -198,7 +201,8 @@ impl Launching<'_> {
         Ok(u64::from_ne_bytes(count))
     }
 
-    /// Enlarges memory that was too small; returns true if there was any.
+    /// Enlarges the device memory for appended elements if it was too small. Returns true if it enlarged any,
+    /// so that the launch must be repeated.
     pub fn has_more_room(&mut self, appended: &[AppendArgument<'_>]) -> Result<bool> {
         let mut has_more = false;
         for argument in appended {
@@ -222,7 +226,7 @@ impl Launching<'_> {
         Ok(has_more)
     }
 
-    /// Resets the state to that before the launch.
+    /// Resets the state to its value before the launch, for a repetition.
     pub fn begin_anew(&mut self, appended: &[AppendArgument<'_>], elsewhere: &[RangeArgument<'_>]) {
         let changed = elsewhere.iter().filter(|argument| argument.operand.target.is_some());
         let changed = changed.filter_map(|argument| self.spread_number(argument));
@@ -274,7 +278,8 @@ impl Launching<'_> {
         if is_late { self.result() } else { Ok(()) }
     }
 
-    /// Outcome of work that was submitted before the awaited work.
+    /// Returns the first error of the reduction's earlier submissions. If the launch has a result, the error
+    /// lists the elements of `range` as unspecified.
     pub fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
         let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
         Err(match has_result {

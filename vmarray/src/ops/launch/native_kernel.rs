@@ -12,7 +12,8 @@ use super::plan::{self, Wanted};
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
-/// A kernel with foreign code: [`RunKernel::with_code`](super::RunKernel::with_code).
+/// A kernel together with code in a device's own language, such as OpenCL C, which devices run instead of the
+/// kernel. Created by [`RunKernel::with_code`](super::RunKernel::with_code).
 ///
 /// ```
 /// use vmarray::kernel::{Code, NativeKernel, Own};
@@ -60,7 +61,8 @@ impl<K: Kernel> NativeKernel<K> {
         Ok(Self { kernels, kernel: PhantomData })
     }
 
-    /// Runs the foreign code in the same way as [`RunKernel::run`](super::RunKernel::run) runs the kernel.
+    /// Runs the code in the device's own language, with the same arguments as
+    /// [`RunKernel::run`](super::RunKernel::run).
     ///
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run); an error of the code's translation or

@@ -14,7 +14,7 @@ use backend_api::Device;
 /// Elements of one view, to be read in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Broadcast + 'a>,
-    /// The places of the other view's elements.
+    /// The storage positions of the other view's elements.
     pub like: StoredBox,
 }
 

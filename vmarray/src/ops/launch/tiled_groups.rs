@@ -23,7 +23,7 @@ use crate::ops::expr::refused;
 use crate::ops::view::{Bounds, StoredBox};
 
 impl Launching<'_> {
-    /// Runs all items band by band, and moves their elements to the results.
+    /// Runs all items, one band of tiles after the other, and moves the written elements to the results.
     pub fn run_tiles(
         &mut self,
         tiles: &TiledGroups,

@@ -14,7 +14,8 @@ pub(super) struct TiledGroups {
     pub tile: Vec<usize>,
     /// Number of elements of a result along each axis.
     pub extents: Vec<usize>,
-    /// True if a part of the rows is a range of the store.
+    /// True if the rows of a result are contiguous in the store, so that the launch can process them in
+    /// bands.
     pub has_bands: bool,
 }
 
@@ -31,11 +32,11 @@ pub(super) struct TiledResult<'a> {
 
 /// A band of tiles: all tiles along each axis but the first.
 pub(super) struct Band {
-    /// Its rows.
+    /// Range of the band's rows of items.
     pub rows: Range<usize>,
-    /// Axes of the item numbers.
+    /// The range of items along each axis.
     pub axes: Vec<DomainAxis>,
-    /// Places of the first result.
+    /// Storage positions of the elements of the first result.
     pub stored: StoredBox,
 }
 
@@ -70,7 +71,7 @@ impl TiledGroups {
         self.extents[axis].div_ceil(self.tile[axis])
     }
 
-    /// The number of items, including the items that fill up tiles.
+    /// Returns the number of items, including padding items, which complete the tiles at the edges.
     pub fn all_items(&self) -> usize {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
@@ -85,7 +86,7 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// Number of rows of tiles in a band, so that it stays in the cache of a large GPU.
+    /// Returns the number of rows of tiles in a band. A band is small enough for the cache of a large GPU.
     pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {

@@ -41,7 +41,7 @@ pub(super) struct Carried<T: PrefixSummed> {
 }
 
 impl<T: PrefixSummed> Carried<T> {
-    /// Returns the state in front of block `number`, with carries of zero.
+    /// Returns the state before block `number`, with a carry of zero.
     pub fn before(number: u64) -> Self {
         let empty = || vec![Node::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }

@@ -15,7 +15,7 @@ pub(super) struct StripedRange {
     /// The number of channels: page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// Position from which the kernels count the elements.
+    /// The element from which the kernels count: it has the index 0.
     pub base: u64,
 }
 
@@ -37,7 +37,8 @@ impl StripedRange {
         }
     }
 
-    /// Contiguous elements; the element `base` counts as 0.
+    /// Returns a range of `count` contiguous elements from `first` on. The kernels count elements from
+    /// `base`.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }

@@ -77,8 +77,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 
     /// Changes the settings of the [`VirtualArray`](crate::VirtualArray) with the elements, such as its cache
-    /// or its placement. `change` cannot change the length, which the shape determines, and in a tiled array
-    /// the page length, which the tile determines.
+    /// or its placement. The shape determines the length, and in a tiled array the tile determines the page
+    /// length; `change` cannot set them.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self

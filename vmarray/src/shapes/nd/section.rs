@@ -86,7 +86,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// Creates a writable view as [`over`](NdSection::over) creates a read-only one.
+    /// Creates a writable view of an array or a source, like the read-only view of [`over`](NdSection::over).
     ///
     /// # Errors
     /// The errors of [`over`](NdSection::over).

@@ -54,7 +54,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with the options and progress reports of [`VirtualArray::save_with`].
+    /// Saves the array like [`save`](Self::save), with the options and progress reports of
+    /// [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -256,7 +257,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), with progress reports as in
+    /// Loads an array like [`load`](Self::load), and reports progress like
     /// [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors

@@ -40,7 +40,7 @@ impl RowsKept {
         self.kept.give_up();
     }
 
-    /// Makes `rows` rows durable, whose elements and offsets are in these pages.
+    /// Makes the first `rows` rows durable. `parts` are the pagers of the arrays of elements and of offsets.
     pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
         if self.is_read_only {
             return Ok(());
@@ -192,9 +192,9 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element, D: Device> RaggedWriter<T, D> {
-    /// Makes all rows of an array in files durable that were pushed before, as [`RaggedArray::sync`] does.
-    /// Waits for pushes in progress; later pushes may run meanwhile. If a row has failed, that row and all
-    /// later rows do not become durable.
+    /// Makes all rows durable that threads pushed before the call to an array in files, like
+    /// [`RaggedArray::sync`]. Waits for pushes in progress; later pushes may run meanwhile. If a row has
+    /// failed, that row and all later rows do not become durable.
     ///
     /// # Errors
     /// The errors of [`RaggedArray::sync`].
@@ -245,7 +245,8 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Saves as [`save`](Self::save), with the options and progress reports of [`VirtualArray::save_with`].
+    /// Saves the array like [`save`](Self::save), with the options and progress reports of
+    /// [`VirtualArray::save_with`].
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
@@ -407,7 +408,7 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Loads as [`load`](Self::load), with progress reports as in
+    /// Loads an array like [`load`](Self::load), and reports progress like
     /// [`Builder::load_with`](crate::Builder::load_with).
     ///
     /// # Errors

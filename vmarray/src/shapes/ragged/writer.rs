@@ -103,7 +103,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     }
 
     /// Adds several rows, whose elements are consecutive in `elements`, and returns their range of indices.
-    /// Costs one reservation and two copies, for any number of rows.
+    /// For any number of rows, the call needs one reservation and two copies.
     ///
     /// # Errors
     /// The errors of [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), if the sum of the

@@ -210,7 +210,8 @@ impl<T, S> SessionWindow<T, S> {
     }
 }
 
-/// Number of elements in a session.
+/// Identifies elements that a session holds or has copied: the session's number, and their index in the
+/// session.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindingNumber {
@@ -218,7 +219,7 @@ pub struct BindingNumber {
     pub(in crate::ops::launch) number: usize,
 }
 
-/// A range or box of the elements of a session.
+/// A range or box of elements that a session holds or has copied.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct BindingPlaces {

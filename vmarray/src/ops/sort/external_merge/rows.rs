@@ -39,7 +39,7 @@ pub(super) struct SomeRows<'a, T> {
 /// A sort of rows of a store in pieces.
 pub(super) struct RowSorting<'a, T: SortKey, S> {
     pub store: &'a S,
-    /// Place of the element that belongs to the first value.
+    /// Place of the key that belongs to the first value.
     pub first: usize,
     pub values: Option<Operand<'a>>,
     pub order: KeyOrder,
@@ -94,7 +94,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         self.store.read_at(place, into, INTERNAL)
     }
 
-    /// [`write_all`](Self::write_all) for keys without values.
+    /// Writes keys that exist only in RAM, like [`write_all`](Self::write_all), for a sort without values.
     pub fn write_keys(&self, place: usize, from: &mut [T]) -> Result<()> {
         self.write_all(place, &SomeRows { keys: from, values: &mut [] })
     }

@@ -25,7 +25,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         wide ^ self.order.flip ^ below
     }
 
-    /// The same value as the key, in the width of the type.
+    /// Converts a key to the number by which the sort compares it, in the width of the type.
     #[inline(always)]
     pub fn compared<K: KeyBits>(self, key: K) -> K {
         let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };
