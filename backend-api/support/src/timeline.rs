@@ -282,7 +282,7 @@ mod tests {
         }
         assert_eq!(t.state.lock().failures.len(), FAILURES_MAX);
         assert!((2..=newest).step_by(2).all(|value| t.poll(value).is_err()));
-        // Only the oldest entries were merged with successful neighbours.
+        // The timeline has merged only the oldest failures with successful neighbours.
         assert!((1003..=newest).step_by(2).all(|value| t.poll(value).is_ok()));
         assert!(t.poll(1).is_ok() && t.poll(501).is_err());
     }

@@ -300,8 +300,8 @@ impl State {
         if let Some((host, offset)) = entry.report
             && outcome.is_ok()
         {
-            // The first device writes its report to the requested place. If it is lost, the report of
-            // another device is copied there.
+            // The first device writes its report to the requested place. If this device is lost, the report
+            // of another device is copied to that place.
             let is_written = entry.done.iter().any(|id| reports.iter().all(|(other, _)| other != id));
             let other = reports.iter().find(|(id, _)| !is_written && entry.done.contains(id));
             if let (Some((_, report)), Some(target)) = (other, self.hosts.get(&host)) {

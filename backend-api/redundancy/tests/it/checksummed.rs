@@ -280,7 +280,7 @@ fn checksums_are_compared_before_a_batch_is_reported_done() {
         // The program knows now that the copy is over, and reuses its host memory.
         scene.host.write(0, &[77; 2 * UNIT]);
         scene.done(down);
-        // The learnt checksum of unit 1 does not come from the reused memory.
+        // The checksum of unit 1 must come from the copied data, not from the reused memory.
         assert_eq!(scene.wrong(), []);
         scene.flip(1);
         assert_eq!(scene.wrong(), [1]);
