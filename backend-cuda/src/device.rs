@@ -763,7 +763,7 @@ mod tests {
         (0..1024).for_each(|_| _ = scene.submit());
         let before = scene.stream().queries();
         (0..5000).for_each(|_| _ = scene.submit());
-        // `record` polled from time to time, by binary search: all events were reached and reused.
+        // `record` has polled from time to time by binary search, so all reached events were reused.
         let queries = scene.stream().queries() - before;
         assert!((5000 / 1024..5000 / 8).contains(&queries), "{queries} questions");
     }

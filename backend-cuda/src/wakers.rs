@@ -140,8 +140,8 @@ fn run(watch: &CompletionThread, core: &Weak<Core>) {
             if look(&core, queue, round, &mut due) {
                 return true;
             }
-            // A waiter that registers after this adds the queue again; the check below sees one that
-            // registered just before.
+            // If a waiter registers after this store, it adds the queue again. The check below finds a waiter
+            // that registered just before the store.
             queue.is_watched.store(false, Ordering::Release);
             queue.awaited().is_some() && !queue.is_watched.swap(true, Ordering::AcqRel)
         });

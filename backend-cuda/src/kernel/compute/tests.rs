@@ -200,7 +200,7 @@ fn short_elements_without_gaps_are_loaded_and_stored_together() {
     .unwrap();
     let stores =
         [Store { value: Value(0), source: 0, offset: 0 }, Store { value: Value(1), source: 1, offset: 0 }];
-    // Rows of four elements, for the longer type.
+    // Elements of the longer type are stored in rows of four.
     for (filter, together) in [(None, [2, 0, 2]), (Some(Value(2)), [0; 3])] {
         let text = text_of(&program, Action::Store { stores: &stores, filter }, [1, 4], [16, 0], 64);
         let vectors = ["st.global.b32", "st.global.v2.b32", "st.global.v4.b32"];

@@ -146,7 +146,7 @@ impl Shape {
             // After a loop that a budget has ended, code may read registers that it has not written.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::Bounds::unknown(body.registers.len());
-            // The initial zero counts as one more write.
+            // The initial zero of each register counts as one more write.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();

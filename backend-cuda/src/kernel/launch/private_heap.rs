@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(taken(vec![take(bytes), in_block]), Some(24 + 16));
         assert_eq!(taken(vec![take(item)]), None);
         assert_eq!(taken(vec![Op::Loop { body: vec![take(len), Op::Break { out: 0 }] }]), None);
-        // Two writes: either value is possible.
+        // With two writes to a register, either value is possible.
         assert_eq!(taken(vec![Op::Literal { to: len, bits: 8 }, take(len)]), None);
         assert_eq!(taken(vec![Op::Copy { to: bytes, of: item }, take(bytes)]), None);
     }

@@ -483,7 +483,7 @@ mod loops {
         // The pieces of `b` are not aligned. Shorter loops are unrolled earlier.
         check::<0, 64>(&scene, 1);
         check::<4, 48>(&scene, 1);
-        // Unaligned starts, and iteration counts that are not multiples of the unroll factor.
+        // Test unaligned starts, and iteration counts that are not multiples of the unroll factor.
         check::<1, 41>(&scene, 0);
         check::<0, 62>(&scene, 0);
     }

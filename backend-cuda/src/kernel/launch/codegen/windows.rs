@@ -66,7 +66,7 @@ impl Writer<'_> {
         emit!(self.text, "shr.u32 {above}, {above}, {shift}");
         emit!(self.text, "mul.lo.u32 {column}, {above}, {pitch}");
         emit!(self.text, "sub.u32 {column}, {short}, {column}");
-        // The row of this warp comes first, then the warp within the row.
+        // The low bits of the warp's number select the warp's row within the block of rows.
         emit!(self.text, "shr.u64 {own}, number, {}", WARP.ilog2());
         emit!(self.text, "and.b64 {own}, {own}, {}", ROWS - 1);
         emit!(self.text, "cvt.u32.u64 {short}, {own}");
@@ -116,7 +116,8 @@ impl Writer<'_> {
         emit!(self.text, "sub.u64 {far}, high{number}, low{number}");
         emit!(self.text, "setp.ne.u64 {wrong}, {far}, {}", run.high.0 - run.low.0 + others);
         self.is_bad(&wrong);
-        // The first element that any lane loads, and the number of elements to the last.
+        // Compute the first element that any lane loads, and `all`, the number of elements up to the last
+        // one.
         let all = end - begin + others / i64::from(self.shape.lanes) * i64::from(self.shape.lanes);
         emit!(self.text, "sub.u64 {low}, low{number}, {}", run.low.0 - begin);
         // The greatest start at which `all` elements fit. If the view is too short, the subtraction wraps
