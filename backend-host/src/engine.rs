@@ -269,7 +269,7 @@ impl<M: Storage> Addresses for Engine<M> {
 /// True if work may access memory whose name was removed, because work in flight shares its ownership. A
 /// device queries its queues only if the memory is in use.
 fn is_used<M>(memory: &mut Arc<M>) -> bool {
-    // The check synchronizes with the drop of the last other owner.
+    // `get_mut` also synchronizes with the drop of the last other owner.
     Arc::get_mut(memory).is_none()
 }
 

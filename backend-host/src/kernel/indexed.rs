@@ -74,7 +74,7 @@ impl<M: Storage> Indexed<M> {
             unsafe { racy::copy(from, batch.as_mut_ptr().cast(), fetched * 8) };
             for (i, &index) in batch[..fetched].iter().enumerate() {
                 if let Some(later) = batch.get(i + AHEAD) {
-                    // An index out of bounds gives an address that is prefetched but never read.
+                    // If the index is out of bounds, the address is prefetched but never read.
                     let (place, at) = self.place(*later);
                     if let Some(address) = place.memory.address() {
                         racy_word::prefetch(address.wrapping_add(at as usize));

@@ -619,7 +619,7 @@ fn a_commit_that_was_taken_back_does_not_return() {
     let volume = Volume::open(Box::new(disk.clone()), false).unwrap();
     assert_eq!((read(&volume, 0).unwrap(), read(&volume, 1).unwrap()), (vec![1; 512], vec![0; 512]));
     volume.sync().unwrap();
-    // Any place that the page gets now has the same bytes.
+    // Fill the disk with the same bytes at each place that the page can get now.
     disk.0.lock().seen[at..at + 512].fill(2);
     drop(volume);
     let volume = Volume::open(Box::new(disk.clone()), false).unwrap();

@@ -217,7 +217,7 @@ mod tests {
     fn misses_that_belong_together_count_once() {
         let mut entry = Entry::default();
         assert_eq!(entry.miss(1, 4, 10), None);
-        // Expected results for misses in the same batch and in the next ones.
+        // Test misses in the same batch, and in later batches.
         assert_eq!(
             [(1, 6), (5, 5), (13, 13)].map(|(start, at)| entry.miss(start, at, 10)),
             [0, 1, 9].map(Some)

@@ -46,7 +46,7 @@ fn interpreted_calls_end_and_name_the_element_and_the_loop() {
     let program = Program::new(vec![field, call]).unwrap();
     let compute = |first: u64, count: u64, action: Action<'_>| {
         let sources = [Elements { start: memory.at(first * 4), count, stride: 4 }];
-        // Pages of 100 elements of the second of three channels.
+        // The geometry describes pages of 100 elements on the second of three channels.
         let geometry = Geometry { first, page_len: 100, channel: 1, channels: 3 };
         let compute = Compute { program: &program, sources: &sources, geometry, action };
         device.wait(queue.submit(&compute).unwrap())
