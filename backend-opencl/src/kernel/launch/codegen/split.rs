@@ -595,7 +595,7 @@ impl Writer<'_> {
                 steps("16u; apart > 0u", "apart >> 1", op, "", pair);
             }
             SubgroupOp::Scan(op) => {
-                // Lanes whose partner at this distance does not exist keep their value.
+                // A lane keeps its value if no lane exists at this distance.
                 let pair = ("lane < apart ? lane : lane - apart", "lane");
                 steps("1u; apart < 32u", "apart << 1", op, "lane < apart ? b : ", pair);
             }
