@@ -311,7 +311,7 @@ impl Description<'_> {
                 self.malformed(&format!("shards of {shard:?} are not multiples of chunks of {chunk:?}"))
             );
         }
-        // An index has two numbers a chunk.
+        // An index has two numbers for each chunk.
         let counts: Vec<usize> = shard.iter().zip(&chunk).map(|(shard, chunk)| shard / chunk).collect();
         self.check_bytes(&counts, 16)?;
         let is_plain =
