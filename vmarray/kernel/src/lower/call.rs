@@ -50,7 +50,7 @@ impl Lower {
             self.settled(&value)
         };
         let result = run();
-        // Errors refer to the frames at this point.
+        // Return errors here, because they refer to the current frames.
         let result = match result {
             Err(Exit::Error(error)) => return Err(Exit::Error(error)),
             Err(Exit::Diverges) => None,

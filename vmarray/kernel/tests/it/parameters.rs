@@ -165,8 +165,8 @@ fn picked(row: usize, index: usize, rows: &Rows<u16>, out: &mut Own<u16>) {
 fn rows_have_no_more_than_their_own_elements() {
     let starts = [0, 2, 2, 5, 4, 9];
     let elements = [1, 2, 3, 4, 5];
-    // Row, index, and expected element in the report, of accesses out of bounds. Row 3 ends before its start.
-    // Row 4 extends beyond the last element.
+    // Each case has the row, the index, and the reported element of an access out of bounds. Row 3 ends
+    // before its start. Row 4 extends beyond the last element.
     let outside = [
         (0, 2, 2),
         (1, 0, 0),
