@@ -167,7 +167,8 @@ impl Handle {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
-            // This function has one reference, and the state another; more belong to other threads.
+            // This function holds one reference, and the state holds another one. Other threads hold further
+            // references.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
                 let text = "another thread uses the array; export it when that has ended";
                 drop(state);

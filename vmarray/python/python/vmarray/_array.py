@@ -460,7 +460,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 self[name]._assign(items[name])
             return
         if isinstance(value, (Array, np.ndarray)) and 0 in self.shape:
-            # NumPy checks the cast of no items, too.
+            # Let NumPy check the cast, even if there are no items.
             np.empty(0, self.dtype)[...] = np.empty(0, value.dtype)
         if isinstance(value, Array):
             value = value._fitted(self.shape)
