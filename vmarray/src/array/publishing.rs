@@ -16,7 +16,7 @@ pub(super) fn begin(pager: &mut Pager, name: String, element_bytes: usize) {
     // reference.
     let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();
     let (table, counter) = (pager.weak_table(), pager.counter());
-    // Counts of earlier arrays with the same counter.
+    // Number of hits of earlier arrays with the same counter.
     let before = hits(counter).unwrap_or(0);
     pager.publish(Publication::begin(move || PublishedArray {
         name: name.clone(),

@@ -326,7 +326,7 @@ mod tests {
         };
         write(&file_name(process, start), process);
         assert_eq!(read_all(&folder).len(), 1);
-        // Another process that had the same number, and a number that no process has.
+        // Write files of another process that had the same number, and of a number that no process has.
         if start > 0 {
             write(&file_name(process, start + 1), process);
             write(&file_name(u32::MAX, 7), u32::MAX);

@@ -354,7 +354,7 @@ impl Pager {
 
     /// Number of a channel's pages with contents in their slots and without a frame.
     pub(crate) fn lost_pages(&self, channel: u64) -> u64 {
-        // Pages fetched before the loss of the device stay in their frames from here on.
+        // Finish ended transfers, so that pages fetched before the loss of the device stay in their frames.
         self.channels[channel as usize].reap_all(&self.table);
         let pages = self.table.len();
         let of_channel = (channel..pages).step_by(self.channels.len());

@@ -65,7 +65,7 @@ impl<T: Element> Core<T> {
         values: &mut [T],
     ) -> Result<()> {
         let page_len = self.cuts.page_len;
-        // A thread that holds several pages holds their channel.
+        // A thread that holds several pages of a channel also holds the lock of the channel.
         let _pool = channel.pool.lock();
         let (mut held, mut newer, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for places in places.chunk_by(|&a, &b| indices[a] / page_len == indices[b] / page_len) {

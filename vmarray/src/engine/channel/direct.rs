@@ -134,7 +134,7 @@ impl ReadCosts {
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
         let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
-        // One of the threads that detect the limit continues.
+        // Only one of the threads that detect the limit continues.
         if of_all >= window && self.of_all.swap(0, Ordering::Relaxed) >= window && is_full() {
             counts.iter().for_each(|count| count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }
@@ -228,7 +228,7 @@ mod tests {
             };
             assert!(fetched(4 * frames, false) > frames / 2, "all of them in the end");
             fetched(4 * frames, true);
-            // By their cost alone, six times as many pages would be fetched as there are frames.
+            // By the cost of reads alone, the array would fetch six times as many pages as there are frames.
             assert!(fetched(4 * frames, true) <= frames / 10, "few where all are read alike");
             assert!(fetched(frames / 2, true) > frames / 2, "more pages than would fit");
             // One page has a tenth of all reads.

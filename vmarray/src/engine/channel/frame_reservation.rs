@@ -242,7 +242,7 @@ mod tests {
             table.entry(0).forget_use();
             let choose = || {
                 let mut shard = channel.lock();
-                // State after a write-back for an eviction.
+                // Set up the state after a write-back for an eviction.
                 shard.frames.cleaned.push(0);
                 channel.choose_victims(&mut shard, table, Blocking::Try).clean
             };

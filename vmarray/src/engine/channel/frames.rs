@@ -69,7 +69,8 @@ impl Channel {
             shard.frames.growing = true;
             have
         };
-        // Frames are at most as many as pages. If the array may grow, double the old number each time.
+        // There are never more frames than pages. If the array may grow, double the number of frames each
+        // time.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
         let chunk_bytes = if have > 0 || self.is_ahead { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };

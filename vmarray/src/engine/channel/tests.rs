@@ -234,7 +234,7 @@ fn an_evicting_thread_leads_despite_contention() {
             let done = channel.queues.fetches.first().submit(&[]).unwrap();
             channel.shard.lock().work.has_combiner = true;
             array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
-            // State at the end of a transfer that had delayed other loads.
+            // Set up the state at the end of a transfer that had delayed other loads.
             channel.shard.lock().work.has_combiner = false;
             channel.finish(table, done).unwrap();
             left += channel.shard.lock().work.queued.len();

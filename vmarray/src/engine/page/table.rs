@@ -55,8 +55,8 @@ impl Lengths {
     /// As [`of`](Self::of).
     #[inline(always)]
     pub(crate) unsafe fn has_quick(first: NonNull<Entry>, index: usize) -> bool {
-        // Compare in place, by an address that a hit has in a register: the compiler would load an atomic
-        // word by a separate instruction.
+        // Compare with the word in memory, by an address that a hit has in a register. For an atomic load,
+        // the compiler would emit a separate instruction.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the word exists, as the caller guarantees. The read acts as an acquire load: this processor
         // keeps loads in order, and the compiler moves no access across the block.

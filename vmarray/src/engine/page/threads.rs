@@ -213,7 +213,7 @@ pub(crate) fn write_fenced<R>(
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick form, which sees all that this one does.
+    // A registered thread has tried the quick form already, which finds everything that this form finds.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }

@@ -44,7 +44,7 @@ fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
 /// Returns an id of the calling thread.
 pub(crate) fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
-    // A thread that is ending has no tasks.
+    // If the thread is ending, the access fails. Such a thread has no tasks.
     PLACE.try_with(|place| std::ptr::from_ref(place).addr()).unwrap_or(0)
 }
 

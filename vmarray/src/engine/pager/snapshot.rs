@@ -200,7 +200,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// The failure of another thread to save a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // These are errors of other threads, because the snapshot's own threads have finished.
+        // The snapshot's own threads have finished, so these are errors of other threads.
         let saver = self.marks.stop_saving();
         saver.and_then(|saver| saver.failure.into_inner()).map_or(Ok(()), Err)
     }

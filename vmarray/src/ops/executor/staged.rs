@@ -140,7 +140,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
             at.lane.counters().bytes_to_device.add(values.len() as u64);
             at.lane.counters().bytes_through_host.add(values.len() as u64);
         }
-        // All copies end here, so that none is in flight when the memory is reused.
+        // Wait for all copies, so that no copy is in flight when the memory is reused.
         let copied = copies.into_iter().map(|ticket| at.lane.wait(ticket));
         copied.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
         Ok(columns)

@@ -167,7 +167,7 @@ fn plans_predict_the_time_of_devices_and_its_limit() {
             _ => assert_eq!(array.to_vec(..len).unwrap(), vec![3; len]),
         }
         let elapsed = device.now() - began;
-        // Only the bounding resource is busy, so the measured time is near the predicted one.
+        // The operation uses only its slowest resource, so the measured time is near the predicted one.
         assert!(elapsed >= time.mul_f64(0.98) && elapsed <= time.mul_f64(1.2), "{elapsed:?} of {plan}");
         let report = watch.report_after(elapsed);
         let (share, of) = report.share_of_limit().unwrap();

@@ -94,7 +94,8 @@ impl<P> InTurn<P> {
     /// Ends all waits, now and later.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // A thread that is about to sleep has seen the flag, or holds the lock.
+        // Take the lock once: a thread that is about to sleep has seen the flag, or holds the lock until it
+        // sleeps.
         drop(self.queue.lock());
         self.moved_on.notify_all();
     }

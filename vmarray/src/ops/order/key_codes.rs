@@ -220,7 +220,7 @@ mod tests {
             let least = found.min(&of_values).unwrap().to_vec(..).unwrap();
             let expected_least = of_each(&|at| at.iter().map(|at| i64::from(values[*at])).min().unwrap());
             assert!(least.into_iter().map(i64::from).eq(expected_least), "round {round}");
-            // Up to 256 elements are added one after the other.
+            // The device adds up to 256 elements one after the other.
             let float_sums = found.sum(&of_floats).unwrap().to_vec(..).unwrap();
             for ((_, at), sum) in expected.iter().zip(float_sums).filter(|((_, at), _)| at.len() <= 256) {
                 assert_eq!(sum, at.iter().map(|at| f64::from(floats[*at])).sum::<f64>(), "round {round}");

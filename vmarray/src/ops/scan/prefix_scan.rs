@@ -135,7 +135,7 @@ impl PrefixScan<'_> {
             return Ok(());
         }
         let mut carried = Carried::<T>::before((start / BLOCK) as u64);
-        // A partial first block belongs to no group.
+        // The host sums the partial first block.
         let head = start..start.next_multiple_of(BLOCK).min(end);
         let rest = head.end..end;
         if !self.page_len.is_multiple_of(BLOCK) || rest.is_empty() {

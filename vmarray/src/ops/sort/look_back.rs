@@ -101,7 +101,7 @@ impl<'a> TileStates<'a> {
     /// of the device.
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
-        // The last 8 bytes serve as an empty list.
+        // The last 8 bytes of the memory serve as an empty list.
         let memory = DeviceBuffer::new(share.lane.device(), bytes + 8, Commit::Lazy)?;
         Ok(Self { share, bytes, memory, host: Some(share.lane.buffer(ANSWER_AT + 8)?) })
     }
@@ -225,7 +225,7 @@ fn no_refusal(error: backend_api::Error) -> backend_api::Error {
 
 impl Drop for TileStates<'_> {
     fn drop(&mut self) {
-        // The caller has waited for all work, so the memory is unused.
+        // The caller has waited for all work, so the memory can be reused.
         self.host.take().into_iter().for_each(|host| self.share.lane.keep(host));
     }
 }

@@ -487,7 +487,7 @@ where
     if row_len == 0 {
         return Ok(());
     }
-    // Elements with other indices along later axes are contiguous.
+    // One sum for each combination of indices along later axes.
     let mut sums = Vec::new();
     let lines: usize = extents[axis + 1..].iter().product();
     reserve_large(&mut sums, lines)?;

@@ -130,7 +130,7 @@ fn pages_are_taken_when_no_other_thread_holds_them() {
 
 #[test]
 fn absent_pages_are_claimed_with_or_without_readers_of_their_homes() {
-    // Cases: do readers stay, and can the page be claimed.
+    // Each case has a state and two answers: do readers stay, and can the page be claimed?
     let cases = [
         (HOME, false, true),
         (HOME | PIN, false, false),
@@ -263,7 +263,8 @@ fn gates_open_with_the_frame_and_shut_before_it_goes() {
 
 #[test]
 fn sweeps_evict_idle_pages_and_spare_used_ones() {
-    // Cases: does use count, are dirty pages wanted, the outcome, the state after.
+    // Each case has a state and two settings (does use count, are dirty pages wanted), the outcome, and the
+    // state after the sweep.
     let claimed = |state| (Sweep::Claimed(State(state)), state | EXCLUSIVE);
     let write_back = |state: u64| (Sweep::WriteBack(State(state)), (state | IN_FLIGHT) + PIN);
     let busy = |state| (Sweep::Busy, state);

@@ -48,7 +48,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         let mut keys: [u64; LOOKED_AT] = std::array::from_fn(|number| rows[number * step].key(self));
         keys.sort_unstable();
-        // A key of at least half of the sorted sample is also in its middle.
+        // If one key makes up at least half of the sorted sample, it is also in the middle of the sample.
         let middle = keys[LOOKED_AT / 2];
         (keys.iter().filter(|key| **key == middle).count() >= LOOKED_AT / 2).then_some(middle)
     }

@@ -207,7 +207,7 @@ pub(super) fn write<K: KeyBits>(
 ) {
     /// Number of keys that a thread writes at a time.
     const PART: usize = 256 << 10;
-    // Each part with the runs that it consists of.
+    // For each part, the runs that the part consists of.
     let (mut parts, mut runs, mut rest, mut len) = (Vec::new(), Vec::new(), keys, 0);
     for (key, count) in counted {
         let mut left = count;
