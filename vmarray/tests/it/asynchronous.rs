@@ -715,7 +715,7 @@ fn a_thread_does_not_wait_for_a_frame_reserved_for_its_own_future() {
     assert_eq!(page[1], 1);
     drop((page, coming));
     drop((array.page(1).unwrap(), other.page(4).unwrap()));
-    // A dropped future, or one forgotten with its array, no longer counts.
+    // A dropped future no longer counts, and neither does a forgotten future whose array is gone.
     let mut coming = array.page_async(5);
     assert!(poll_once(&mut coming).is_pending());
     drop(coming);

@@ -94,7 +94,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
     for (channels, elements) in [(vec![1], 29_989), (vec![2, 1], 29_989), (vec![2], 997)] {
         let shape = Shape { page_len: 16, channels, frames: 8, read_ahead: false, ..Shape::default() };
         let array = shape.build::<[u64; 5]>(30_000);
-        // The values have 12 MB; every element repeats in each later segment, or many times in each.
+        // The values have 12 MB. Every element repeats in each later segment, in some rounds many times.
         let len = 300_000;
         let indices: Vec<usize> = (0..len).map(|k| k * 7919 % elements).collect();
         let values: Vec<[u64; 5]> = (0..len as u64).map(|k| [k; 5]).collect();

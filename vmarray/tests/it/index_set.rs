@@ -425,7 +425,7 @@ proptest! {
             PagedIndexSet::from_index_set(set, |array| array.page_len(page_len).frames_per_channel(6)).unwrap()
         };
         let (paged_a, paged_b) = (page(&a), page(&b));
-        // With no dimensions only the array's length remains.
+        // Without dimensions a paged set has only the array's length.
         let source = |is_paged, set, paged| -> &dyn Tuples { if is_paged { paged } else { set } };
         let sources: (&dyn Tuples, &dyn Tuples) =
             (source(is_paged[0], &a, &paged_a), source(is_paged[1], &b, &paged_b));

@@ -59,7 +59,7 @@ fn access<T: Element + Debug + PartialEq>(array: &VirtualArray<T>, numbers: &mut
 }
 
 fn race<T: Element + Debug + PartialEq>() {
-    // Both kinds of pages: the length is a power of two, or not.
+    // Test both kinds of pages: the length is a power of two, or it is not.
     for page_len in if cfg!(miri) { [4].as_slice() } else { &[4, PAGE_LEN] } {
         let array = array::<T>(*page_len);
         together(3, |thread| {

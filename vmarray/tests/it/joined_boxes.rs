@@ -141,7 +141,7 @@ fn invalid_joins_are_refused() -> Result<()> {
     volume.fill([1, 0, 0].., 5)?;
     let joined = a.join((volume.project::<2>(0, 1)?,))?;
     assert_eq!((&joined).sum(.., joined.rows().1.get(VALUE))?, 5 * 24);
-    // The target cannot be read with an offset.
+    // The update is refused, because it would read its own target with an offset.
     let around = a.bounded(Mirror);
     let joined = a.join((around.shifted([0, 1]),))?;
     let (own, right) = joined.rows();

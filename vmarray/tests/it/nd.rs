@@ -259,7 +259,7 @@ fn index_sets_in_ram_and_in_pages_name_elements() {
         let array = NdArray::<u32, 3>::builder([9, 8, 7]).devices(devices(1)).layout(layout).build().unwrap();
         array.write_box(.., &(0..9 * 8 * 7).collect::<Vec<u32>>()).unwrap();
         let mut random = Numbers::new(5);
-        // Dimension 3 belongs to no axis, and the tuples are more than one batch.
+        // The tuples have a dimension (3) that belongs to no axis, and are more than one batch.
         let rows: Vec<[u64; 4]> =
             (0..10_000).map(|_| [7, 9, u64::MAX as usize, 8].map(|end| random.below(end) as u64)).collect();
         let set = IndexSet::from_rows([5, 2, 3, 9], &rows).unwrap();

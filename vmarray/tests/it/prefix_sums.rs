@@ -39,7 +39,7 @@ fn check<T: PrefixSummed + Debug>(seed: u64, zero: T, add: impl Fn(T, T) -> T, v
     all[before..before + len].copy_from_slice(&values);
     let is_exclusive = random.below(2) == 0;
     let (sums, sum) = natively(&values, is_exclusive, zero, add);
-    // Test pages of whole blocks, which devices need, and other pages.
+    // Test pages that consist of whole blocks, which devices need, and other pages.
     let page_len = if random.below(4) == 0 { 1 + random.below(2500) } else { 1024 * (1 + random.below(3)) };
     let found = if random.below(3) == 0 {
         let bytes = size_of::<T>() * page_len * (2 + random.below(4)) * 2;
@@ -159,7 +159,7 @@ fn lines_of_boxes_begin_anew() -> Result<()> {
         let mut random = Numbers::new(seed);
         let longest = [4, 40, 900][random.below(3)];
         let extents: [usize; 3] = [random.below(5), 1 + random.below(7), 1 + random.below(longest)];
-        // Test over rows in pages of whole blocks, over other pages, and over tiles.
+        // Test sums over rows in pages of whole blocks, over rows in other pages, and over tiles.
         let channels = 1 + random.below(5);
         let builder = NdArray::<i64, 3>::builder(extents).devices(devices(channels));
         let array = match random.below(4) {

@@ -178,7 +178,7 @@ fn ask<'a, I: Index>(
         assert_eq!((&found.indices[..], found.total), (&equal[..limit.min(equal.len())], equal.len()));
     }
 
-    // A value and a condition that both use the number.
+    // Both the value and the condition use the number of the element.
     let value = || ((VALUE % 100) * 8 + I::numbers()).only_where(condition());
     let truth: Vec<_> = found.iter().map(|(at, pair)| (*at, pair[1] % 100 * 8 + at.number())).collect();
     let sum: i128 = truth.iter().map(|(_, value)| i128::from(*value)).sum();
