@@ -165,7 +165,8 @@ mod tests {
     #[test]
     fn units_count_work_or_time() {
         let s = sample(2.0, 8e9);
-        // Two threads take two seconds each for 8e9 operations: half a nanosecond of a thread for each.
+        // Two threads take two seconds each for 8e9 operations, so an operation takes half a nanosecond of
+        // one thread.
         let of = [Unit::GigabytesPerSecond, Unit::MegaPerSecond, Unit::Nanoseconds].map(|unit| unit.of(&s));
         assert_eq!(of, [4.0, 4000.0, 0.5]);
         assert_eq!(Unit::Nanoseconds.speed_ratio(2.0, 10.0), 5.0);

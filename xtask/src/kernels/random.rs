@@ -280,7 +280,7 @@ impl Random {
     fn new_variable(&mut self) {
         let of = self.of(&TYPES);
         let (value, is_mutable) = (self.expr(of, 0), self.one_in(2));
-        // The text is sometimes the name of another variable.
+        // Sometimes the new variable gets the name of an existing scalar variable.
         let is_scalar =
             |variable: &&Variable| TYPES.contains(&variable.of.as_str()) && !variable.name.contains('.');
         let old: Vec<String> =

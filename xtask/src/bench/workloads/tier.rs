@@ -42,7 +42,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         (true, false) | (false, true) => 1 << 30,
         (false, false) => 8 << 30,
     };
-    // A power of two: a permutation then scatters ranks of Zipf's law over pages.
+    // Use a power of two, so that a permutation scatters the ranks of Zipf's law over all pages.
     let usable = setup.devices.iter().map(|device| Ok(device.memory()?.usable_bytes as usize));
     let usable = usable.sum::<Result<usize>>()?;
     let bytes = usable.saturating_mul(2).min(most);
