@@ -1,4 +1,4 @@
-//! Memory shared with `cust`.
+//! Exchange of device memory with the crate `cust`, without a copy.
 
 mod forward;
 

@@ -1,5 +1,5 @@
-//! Public paths of the crate; each item has one. The root exports the items of a first program, and modules
-//! export all other items.
+//! The public modules of the crate. Each public item has exactly one path. The root exports the items that a
+//! first program needs, and modules export all other items.
 
 pub use crate::ops::expr;
 pub use crate::shapes::boundary;

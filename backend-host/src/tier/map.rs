@@ -1,4 +1,4 @@
-//! Table of the pages of a file that GPUs hold.
+//! Table of the file pages that GPUs cache.
 
 use std::sync::Arc;
 

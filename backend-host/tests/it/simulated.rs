@@ -1,4 +1,4 @@
-//! Effects of the settings of the simulated device.
+//! Tests of the settings of the simulated device, and their effects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Division of sets into parts.
+//! Division of a set's tuples into parts of equal length.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Arrays as stores of views.
+//! Implementation of stores, the containers of the elements of views, for arrays.
 
 mod assign;
 mod runs;

@@ -1,4 +1,4 @@
-//! Operations on pages: views of arrays in place, past the cache, and for asynchronous tasks.
+//! Operations on the pages of arrays: access in place, uncached access, and futures for asynchronous tasks.
 
 use std::ops::RangeBounds;
 

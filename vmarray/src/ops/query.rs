@@ -1,4 +1,4 @@
-//! Queries and assignments by expressions, of views and of joined views.
+//! Queries and assignments by expressions, on views and on joined views.
 
 #[cfg(feature = "num-complex")]
 mod complex;

@@ -721,7 +721,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError(f"a vmarray.Array cannot be viewed as {dtype.__name__}; numpy.asarray(array) makes a copy")
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         if self.dtype != np.bool_ and dtype.kind in "b":
-            raise TypeError(f"items of dtype {self.dtype} have bytes that are no bools; use `array != 0`")
+            raise TypeError(f"bytes of items of dtype {self.dtype} may be invalid bools; use `array != 0`")
         return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: str = "C") -> Array:

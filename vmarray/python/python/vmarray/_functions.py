@@ -42,7 +42,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     results = _computed(ufunc, inputs, kind, casting)
     if outs is None:
         if mask is not True:
-            raise TypeError("where= needs out=, which has the items that are not computed")
+            raise TypeError("where= needs out=, which supplies the items that are not computed")
         return results if ufunc.nout > 1 else results[0]
     written = []
     for out, result in zip(outs, results):
@@ -463,7 +463,7 @@ def clip(
 ) -> Any:
     """Like ``numpy.clip``."""
     if (a_min is np._NoValue) != (a_max is np._NoValue):
-        raise TypeError("clip() takes `a_min` and `a_max`, or none of them")
+        raise TypeError("clip() takes both `a_min` and `a_max`, or neither")
     if (min is not np._NoValue or max is not np._NoValue) and (a_min is not np._NoValue or a_max is not np._NoValue):
         raise ValueError("Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden.")
     least, most = (

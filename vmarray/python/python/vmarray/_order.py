@@ -86,7 +86,7 @@ def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any
     Array([0, 1, 3], dtype=int64)
     """
     if side not in ("left", "right"):
-        raise ValueError(f"side is 'left' or 'right', not {side!r}")
+        raise ValueError(f"side must be 'left' or 'right', not {side!r}")
     like = _array._options_like(sorted_array, values)
     sorted_array = _array.asarray(sorted_array, **like)
     if not hasattr(values, "dtype"):
@@ -163,7 +163,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
             raise IndexError(f"index {first} is out of bounds for axis {own % array.ndim} with size {extent}")
         indices = where_of(indices < 0, indices + extent, indices)
     else:
-        raise ValueError(f"mode is 'raise', 'wrap' or 'clip', not {mode!r}")
+        raise ValueError(f"mode must be 'raise', 'wrap' or 'clip', not {mode!r}")
     if array.ndim == 1:
         places = indices.astype(np.uint64).reshape(-1).compute()
         core = _core.take(array._core, places._core)
@@ -249,7 +249,7 @@ class Groups:
     def __init__(self, keys: Any) -> None:
         keys = _array.asarray(keys)
         if keys.ndim != 1:
-            raise ValueError(f"keys have one axis, not {keys.ndim}")
+            raise ValueError(f"keys must have one axis, not {keys.ndim}")
         # Map the keys to unsigned 64-bit numbers in the same order.
         if keys.dtype.kind in "bu":
             numbers = keys.astype(np.uint64)
@@ -280,7 +280,7 @@ class Groups:
     def _reduced(self, values: Any, what: str, ufunc: np.ufunc) -> Array:
         values = _array.asarray(values, **_array._options_like(self.order))
         if values.shape != (self._len,):
-            raise ValueError(f"values have shape {values.shape}, the keys have {(self._len,)}")
+            raise ValueError(f"values must have the shape {(self._len,)} of the keys, not {values.shape}")
         if what != "sum" and values.dtype.kind == "f":
             # The library's extremes ignore NaNs.
             is_whole = np.isnan(values)._core.reduce("first") is None

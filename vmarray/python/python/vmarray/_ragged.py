@@ -103,9 +103,9 @@ class Ragged:
         given = values if isinstance(values, Array) else np.asarray(values)
         counts = np.asarray(lengths)
         if counts.size and (counts.dtype.kind not in "ui" or counts.min() < 0):
-            raise ValueError("lengths are integers, and not below 0")
+            raise ValueError("lengths must be integers of at least 0")
         if given.ndim != 1 or counts.ndim != 1 or int(counts.sum()) != given.size:
-            raise ValueError(f"lengths are of one axis and make up all of {given.size} items of one axis")
+            raise ValueError(f"lengths and items must have one axis, and the sum of the lengths must be {given.size}, the number of items")
         made = cls((), given.dtype, **options)
         for start in range(0, given.size, _ITEMS):
             made.values.append(np.asarray(given[start : start + _ITEMS]))
@@ -192,7 +192,7 @@ class Ragged:
             raise IndexError("the index of rows must be an integer, a slice, or integers along one axis")
         rows = rows.astype(np.int64)
         if rows.size and not (-len(self) <= rows.min() and rows.max() < len(self)):
-            raise IndexError(f"a row is out of bounds for {len(self)} rows")
+            raise IndexError(f"an index of a row is out of bounds for {len(self)} rows")
         rows = self._first + np.where(rows < 0, rows + len(self), rows)
         ends = np.asarray(self.ends[rows]) if rows.size else rows
         starts = np.where(rows > 0, np.asarray(self.ends[np.maximum(rows - 1, 0)]), 0) if rows.size else rows
@@ -223,7 +223,7 @@ class Ragged:
         """
         numbers = np.asarray(items)
         if numbers.size and not (0 <= numbers.min() and numbers.max() < self._end(len(self.ends))):
-            raise IndexError("an item is in no row")
+            raise IndexError("an item is out of bounds: it is in no row")
         return np.asarray(self.ends.searchsorted(numbers, "right"))[()] - self._first
 
     def append(self, row: ArrayLike) -> None:
@@ -247,7 +247,7 @@ class Ragged:
         for row in rows:
             given = np.asarray(row)
             if given.ndim != 1:
-                raise ValueError(f"a row is an array of one axis, not of {given.ndim}")
+                raise ValueError(f"a row must have one axis, not {given.ndim}")
             if not hasattr(row, "dtype") and (given.size == 0 or {given.dtype.kind, self.dtype.kind} <= set("iu")):
                 # An empty list has no meaningful dtype; for Python's integers, NumPy examines each one.
                 given = np.asarray(row, self.dtype)

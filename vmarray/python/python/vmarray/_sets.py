@@ -19,7 +19,7 @@ _ITERATED = 1 << 14
 def _indices(values: ArrayLike) -> NDArray[np.uint64]:
     given = np.asarray(values)
     if given.size and given.dtype.kind not in "ui":
-        raise TypeError(f"indices are integers, not items of dtype {given.dtype}; convert them by `astype(int)`")
+        raise TypeError(f"indices must be integers, not items of dtype {given.dtype}; convert them by `astype(int)`")
     if given.dtype.kind == "i" and given.size and (least := int(given.min())) < 0:
         raise ValueError(f"index {least} is negative; count indices from 0")
     return np.ascontiguousarray(given, np.uint64)
@@ -73,7 +73,7 @@ class IndexSet:
         if given.size == 0:
             given = given.reshape(0, len(labels))
         if not labels or given.ndim != 2 or given.shape[1] != len(labels):
-            raise ValueError(f"{len(labels)} dimensions need rows of as many indices, not an array of {given.shape}")
+            raise ValueError(f"an index set of {len(labels)} dimensions needs an array of shape (n, {len(labels)}), not {given.shape}")
         return cls._of(_core.Set.from_rows(labels, given))
 
     @classmethod
@@ -133,7 +133,7 @@ class IndexSet:
         [(3, 1), (3, 1), (1, 1)]
         """
         if tuples < 1:
-            raise ValueError(f"tuples={tuples}; give at least 1, the most tuples of a piece")
+            raise ValueError(f"tuples={tuples} is less than 1; pass the maximum number of tuples in a piece")
         return (self.rows(start, start + tuples) for start in range(0, len(self), tuples))
 
     def column(self, dimension: int) -> NDArray[np.uint64]:
@@ -227,7 +227,7 @@ class IndexSet:
         1000000
         """
         if tuples < 1:
-            raise ValueError(f"tuples={tuples}; give at least 1, the most tuples of a piece")
+            raise ValueError(f"tuples={tuples} is less than 1; pass the maximum number of tuples in a piece")
         return map(self._of, self._set.combine_in_parts(other._set, False, tuples))
 
     def combine_to_array(self, other: IndexSet, **options: Any) -> tuple[tuple[int, ...], Array]:

@@ -158,7 +158,7 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
 def _triangle(keeps: Any) -> Any:
     def work(x: Array, /, *, k: int = 0) -> Array:
         if x.ndim < 2:
-            raise ValueError("a triangle has two axes")
+            raise ValueError("the array must have at least two axes")
         rows, columns = (_array.arange(extent) for extent in x.shape[-2:])
         return np.where(keeps(columns[None, :] - rows[:, None], k), x, np.zeros((), x.dtype))
 
@@ -174,7 +174,7 @@ tril, triu = _triangle(np.less_equal), _triangle(np.greater_equal)
 def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Array:
     """The items as another type."""
     if np.dtype(x.dtype).kind == "c" and np.dtype(dtype).kind in "iuf":
-        raise TypeError("complex numbers are not converted to real ones; take their real parts")
+        raise TypeError("complex numbers cannot be converted to real numbers; use their real parts")
     return asarray(x).astype(dtype, copy=copy)
 
 
@@ -209,7 +209,7 @@ def permute_dims(x: Array, /, axes: tuple[Any, ...]) -> Array:
 def matrix_transpose(x: Array, /) -> Array:
     """A view with the last two axes exchanged."""
     if x.ndim < 2:
-        raise ValueError("a matrix has two axes")
+        raise ValueError("the array must have at least two axes")
     return x.swapaxes(-1, -2)
 
 

@@ -244,7 +244,7 @@ def to_zarr(
         key = (slice(None),) * x.ndim if region is None else region if isinstance(region, tuple) else (region,)
         key += (slice(None),) * (x.ndim - len(key))
         if any(not isinstance(one, slice) or one.step not in (None, 1) for one in key):
-            raise TypeError("a region is a tuple of slices by steps of 1")
+            raise TypeError("`region` must be a tuple of slices with a step of 1")
         limits = [one.indices(extent) for one, extent in zip(key, target.shape)]
         starts = tuple(one[0] for one in limits)
         if len(target.shape) != x.ndim or tuple(stop - start for start, stop, _ in limits) != x.shape:

@@ -1,4 +1,5 @@
-//! Checksums of pages: the device that compares them, and the error that names a damaged page.
+//! Checksums of pages: a wrapper that makes a channel's device compare checksums, and the error that names a
+//! damaged page.
 
 use std::sync::Arc;
 

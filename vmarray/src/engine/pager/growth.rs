@@ -1,4 +1,4 @@
-//! Growth: memory for more pages.
+//! Growth of an array: allocation of device memory for more pages.
 
 use std::sync::Arc;
 

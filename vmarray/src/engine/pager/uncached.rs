@@ -1,4 +1,4 @@
-//! Accesses to bytes of pages without a frame.
+//! Accesses to bytes of pages that are not in the cache.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Runs of the elements of arrays. A channel is one run, which consists of its home slots.
+//! The runs of arrays. A run is contiguous elements on a device; all home slots of a channel are one run.
 
 use std::ops::Range;
 use std::sync::Arc;

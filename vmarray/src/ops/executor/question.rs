@@ -1,4 +1,5 @@
-//! Questions to devices about the elements of runs, and gathers of elements by their numbers.
+//! Questions: searches and reductions that devices execute on their runs of elements. Also gathers of
+//! elements by index.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};

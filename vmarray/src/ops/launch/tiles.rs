@@ -1,4 +1,4 @@
-//! Groups that are tiles of a result, and bands of them.
+//! Groups that are tiles of a result, and bands: rows of tiles, which one launch processes.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Arrays as views.
+//! Implementation of views for arrays.
 
 use backend_api::Device;
 

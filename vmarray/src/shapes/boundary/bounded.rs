@@ -1,4 +1,4 @@
-//! Boundary modes on views.
+//! Traits of views that can have a boundary mode.
 
 use std::ops::Range;
 

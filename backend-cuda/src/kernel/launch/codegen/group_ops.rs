@@ -1,4 +1,4 @@
-//! Operations of several items: groups, subgroup operations, atomics.
+//! Code of operations that several items execute together: groups, subgroup operations, atomics.
 
 use backend_api::kernel::{Binary, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
 
