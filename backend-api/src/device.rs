@@ -137,9 +137,10 @@ pub enum AddressSpace {
 
 /// The addresses of a device's memory, for other libraries of the process: [`Device::addresses`].
 ///
-/// An address is a number. Queues do not know of accesses through addresses. Code that accesses memory
-/// through an address must therefore ensure that the memory is not released meanwhile, that no work of the
-/// device writes to bytes that the code reads, and that no work accesses bytes that the code writes.
+/// An address is a number. The device does not order accesses through addresses with the work of its queues.
+/// Code that accesses memory through an address must therefore ensure that the memory is not released
+/// meanwhile, that no work of the device writes to bytes that the code reads, and that no work accesses bytes
+/// that the code writes.
 ///
 /// ```
 /// use backend_api::{AddressSpace, Addresses, Commit, Device, DeviceBuffer, ErrorKind};

@@ -140,7 +140,7 @@ pub struct DriverCode {
 pub struct OverTime {
     /// The name of the function.
     pub function: String,
-    /// Source place (file and line) of the loop; empty if unknown.
+    /// Source location (file and line) of the loop; empty if unknown.
     pub place: String,
     /// The limit.
     pub limit: Duration,
@@ -229,7 +229,7 @@ impl Error {
     }
 
     /// Adds the device's name. A backend does this with each error that it returns, because helpers such as
-    /// [`Extents`](crate::Extents) and the tickets of `vmarray-support` do not know the device.
+    /// [`Extents`](crate::Extents) create errors without a device name.
     #[must_use]
     pub fn on(self, device: &DeviceInfo) -> Self {
         let name = device.to_string();
@@ -278,7 +278,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns the device, as [`DeviceInfo`] displays it; empty if the error concerns no device.
+    /// Returns the device's name, as [`DeviceInfo`] displays it; empty if the error concerns no device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device

@@ -1,6 +1,6 @@
 //! Names of hardware. All backends use the same text for the same GPU.
 
-/// Formats a UUID in the form of [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
+/// Formats a UUID as an entry of [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
 #[doc(hidden)]
 #[must_use]
 pub fn uuid_text(bytes: &[u8; 16]) -> String {

@@ -79,7 +79,7 @@ pub struct DeviceInfo {
     /// Unique name of the device, the same in all runs and backends: `pci:0000:81:00.0`, `uuid:…`, or
     /// `backend:index` if the driver reports neither. Stored measurements of the device use this name.
     pub identity: String,
-    /// Other names of the same hardware, in the form of [`identity`](Self::identity). They help to recognise
+    /// Other names of the same hardware, formatted like [`identity`](Self::identity). They help to recognise
     /// a GPU that two backends report.
     pub aliases: Vec<String>,
     /// Total memory of the device, in bytes.

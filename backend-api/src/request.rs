@@ -101,7 +101,7 @@ macro_rules! span {
                 self.offset
             }
 
-            /// Returns the place `bytes` bytes behind this one. If the offset overflows, every use of the
+            /// Returns the place `bytes` bytes after this one. If the offset overflows, every use of the
             /// place is refused.
             #[must_use]
             pub fn plus(self, bytes: u64) -> Self {
@@ -279,11 +279,11 @@ pub struct Search<'a> {
     pub value: &'a [u8],
     /// Maximum number of indices to list; 0 to count matches only.
     pub limit: u64,
-    /// True if the number of matches must be exact. If false, the search may stop as soon as it knows the
-    /// first `limit` matches.
+    /// True if the number of matches must be exact. If false, the search may stop when it has found the first
+    /// `limit` matches.
     pub count_all: bool,
     /// Place for the answer, at a multiple of 8. The answer takes [`Search::answer_bytes`] bytes, for the
-    /// smaller of `limit` and the number of elements. The bytes behind the listed indices are unspecified.
+    /// smaller of `limit` and the number of elements. The bytes after the listed indices are unspecified.
     pub answer: HostSpan<'a>,
 }
 

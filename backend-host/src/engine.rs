@@ -137,6 +137,8 @@ impl<M: Storage> Engine<M> {
         self.registry.allocate_host(bytes, kind)
     }
 
+    /// Imports host memory of the program: [`import_host`](backend_api::Device::import_host).
+    ///
     /// # Safety
     /// The requirements of [`import_host`](backend_api::Device::import_host).
     pub unsafe fn import_host(

@@ -37,7 +37,7 @@ pub(crate) enum Work<M> {
 }
 
 impl<M: Storage> Work<M> {
-    /// Checks a request, and looks up its memory in the table.
+    /// Creates the work of a request: checks the request, and looks up its memory in the table.
     pub fn new<Q>(memory: &Known<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();

@@ -90,7 +90,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Between two calls of `sync` each changed page needs a second place in the file. RAM: 16 bytes for each
 /// page, and up to 40 while the store is opened. `sync` waits for work in progress. It waits for the drive
 /// once for up to 16 MiB of changed pages, and twice for more. If the log is full, it waits four times and
-/// writes 16 bytes a page; work pauses while it copies these in RAM.
+/// writes 16 bytes for each page; work pauses while it copies these bytes in RAM.
 ///
 /// If a page is longer than 8 KiB, a read of a part of it reads the blocks of the part, and 8 bytes for each
 /// block of the page. A write of a part reads and writes the whole page. Opening for writing and closing wait

@@ -312,8 +312,8 @@ impl Crew<'_> {
         }
     }
 
-    /// Calls `body` once for each number below `parts`, on several threads, in ascending order of their
-    /// start. Returns after all calls have returned.
+    /// Calls `body` once for each number below `parts`, on several threads. The calls start in ascending
+    /// order. Returns after all calls have returned.
     pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         match self {
             Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),

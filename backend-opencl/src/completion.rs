@@ -211,8 +211,8 @@ impl Track {
         track
     }
 
-    /// Adds a submission. The caller then issues its ticket, under the same lock of the queue. Each thread
-    /// that knows the ticket therefore finds the mark.
+    /// Adds a submission. The caller then issues its ticket, under the same lock of the queue. A thread that
+    /// has the ticket therefore finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }

@@ -108,6 +108,8 @@ impl Core {
         }))
     }
 
+    /// Checks that the device is not lost.
+    ///
     /// # Errors
     /// Returns [`ErrorKind::Lost`] if the device is lost.
     pub fn alive(&self, operation: &'static str) -> Result<()> {

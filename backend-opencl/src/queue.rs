@@ -264,6 +264,8 @@ impl<'q> Submission<'q> {
         self.state.statistics.copied_bytes += bytes;
     }
 
+    /// Copies from a buffer to host memory. `last` is true for the last command of the submission.
+    ///
     /// # Safety
     /// The range is inside of the buffer; `to` is writable for `bytes` bytes until the submission is done.
     pub unsafe fn read(
@@ -279,6 +281,8 @@ impl<'q> Submission<'q> {
         self.command(last, |queue, place| unsafe { queue.read(from, offset, to, bytes as usize, place) })
     }
 
+    /// Copies from host memory to a buffer. `last` is true for the last command of the submission.
+    ///
     /// # Safety
     /// The range is inside of the buffer; `from` is readable for `bytes` bytes until the submission is
     /// done.

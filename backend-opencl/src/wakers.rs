@@ -122,7 +122,8 @@ impl CompletionThread {
         true
     }
 
-    /// Returns true if the calling thread is the completion thread itself, so that a waker is running.
+    /// Returns true if the calling thread is the completion thread itself, which means that a waker calls
+    /// this method.
     pub fn is_this_thread(&self) -> bool {
         self.thread == std::thread::current().id()
     }

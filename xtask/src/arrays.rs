@@ -64,7 +64,7 @@ pub struct CompareArgs {
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
-    /// Runs only workloads whose names begin with this. Can be given several times.
+    /// Runs only workloads whose names begin with this text. Can be given several times.
     #[arg(long, value_name = "NAME")]
     pub filter: Vec<String>,
     /// The number of rounds; each runs OLD, NEW, NEW, OLD.
@@ -75,7 +75,7 @@ pub struct CompareArgs {
     pub options: Vec<String>,
 }
 
-/// Runs two builds of the benchmarks in turns, and fails if a row of a fixed list became slower.
+/// Runs two builds of the benchmarks alternately, and fails if a workload of a fixed list became slower.
 #[derive(clap::Args, Debug)]
 pub struct GateArgs {
     /// An xtask of the previous commit, built by `cargo build --profile quick -p xtask --features array`. The
@@ -83,7 +83,7 @@ pub struct GateArgs {
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
-    /// Rounds of OLD, NEW, NEW, OLD. Three give an interval of 95 %.
+    /// Number of rounds; each runs OLD, NEW, NEW, OLD. Three rounds suffice for a 95 % confidence interval.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(3..))]
     pub rounds: u64,
     /// A file to which the command writes the result, as JSON.

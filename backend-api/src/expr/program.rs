@@ -118,8 +118,8 @@ impl Unary {
     /// `U16`.
     pub const CONVERSIONS: [Self; 4] = [Self::FromF16, Self::ToF16, Self::FromBf16, Self::ToBf16];
 
-    /// All operations except the approximate ones and the conversions. They give the same bits on all
-    /// devices, and results of the operand's type.
+    /// All operations except the approximate ones and the conversions. Their results have the same bits on
+    /// all devices, and the operand's type.
     pub const ALL: [Self; 12] = {
         use Unary::{Abs, Ceil, CountOnes, Floor, LeadingZeros, Neg, Not, ReverseBits, RoundEven, Sqrt};
         use Unary::{TrailingZeros, Trunc};
@@ -268,7 +268,7 @@ pub enum Instruction {
     Literal {
         /// Type of the constant.
         of: Type,
-        /// Bits of the constant, in the form of [`Type`].
+        /// The constant as 64 bits; see [`Type`].
         bits: u64,
     },
     /// The index of the element, a `U64`; see [`Geometry`](super::Geometry).
@@ -426,8 +426,8 @@ impl Program {
     }
 
     /// Evaluates the program for `count` elements with the [interpreter](crate::kernel::Interpreter), the
-    /// reference for all devices. View `n` has the elements of source `n`. Calls `visit` after each element,
-    /// with its number, all values in the form of [`Type`], and the views.
+    /// reference for all devices. View `n` has the elements of source `n`. After each element, calls `visit`
+    /// with the element's number, all values as 64 bits (see [`Type`]), and the views.
     ///
     /// A field reads as 0 if its element does not exist.
     ///
@@ -459,7 +459,7 @@ impl Program {
     }
 }
 
-/// Evaluates a program for one element. Returns the values of all instructions, in the form of
+/// Evaluates a program for one element. Returns the values of all instructions as 64 bits; see
 /// [`Type`](super::Type). `index` is the element's index, and `elements` its bytes in each source.
 ///
 /// # Panics

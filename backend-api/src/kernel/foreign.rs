@@ -194,7 +194,7 @@ pub struct NativeLaunch<'a> {
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
-    /// Parameters: the bits of each, in the form of [`Type`](super::Type).
+    /// Parameters: the value of each as 64 bits; see [`Type`](super::Type).
     pub params: &'a [u64],
 }
 

@@ -134,8 +134,8 @@ impl Function {
         self
     }
 
-    /// Returns the same function with the source places of its loops, for errors: each with the number of
-    /// the [operation](Body::operation).
+    /// Returns the same function with the source locations (file and line) of its loops, which errors show.
+    /// Each location has the number of the loop's [operation](Body::operation).
     #[must_use]
     pub fn with_loops(mut self, places: Vec<(u32, String)>) -> Self {
         Arc::make_mut(&mut self.0).loops = places;
@@ -215,8 +215,8 @@ impl Function {
         &self.0.table
     }
 
-    /// Computes the result for these arguments by interpreting the body. Arguments and result are bits in the
-    /// form of [`Type`](super::Type).
+    /// Computes the result for these arguments by interpreting the body. Arguments and result are represented
+    /// as 64 bits; see [`Type`](super::Type).
     ///
     /// # Panics
     /// If the list has too few arguments.
@@ -225,8 +225,8 @@ impl Function {
         self.interpreted(None, |call| call(arguments).unwrap_or_default())
     }
 
-    /// Computes the results of many calls, with arguments and results in the form of [`HostFunction`]. It
-    /// runs the native code for the host if the function has any, else the interpreter.
+    /// Computes the results of many calls. [`HostFunction`] describes the layout of the arguments and the
+    /// results. It runs the native code for the host if the function has any, else the interpreter.
     ///
     /// If one of these calls is the first to exceed the limit, the report has its number and the
     /// [loop](Report::loop_over_time). If any call of the request has [exceeded](TimeLimit::is_exceeded) the

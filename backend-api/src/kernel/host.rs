@@ -177,7 +177,7 @@ impl<'a> HostItems<'a> {
         })
     }
 
-    /// Returns the bits of a parameter, in the form of [`Type`](super::Type).
+    /// Returns the value of a parameter as 64 bits; see [`Type`](super::Type).
     ///
     /// # Panics
     /// If the launch has no parameter with this index.

@@ -175,7 +175,7 @@ pub struct Interpreter<'a> {
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
-    /// Parameters: for each, the bits of its value in the form of [`Type`].
+    /// Parameters: the value of each as 64 bits, see [`Type`].
     pub params: &'a [u64],
     /// Bytes of the tables; see [`Body::table_offset`](super::Body::table_offset).
     pub table: &'a [u8],

@@ -174,7 +174,7 @@ pub struct Launch<'a> {
     /// Views, one for each view of the kernel. A written view has at least one [tile](super::Access) for each
     /// item. It overlaps neither with itself nor with another view.
     pub views: &'a [View<'a>],
-    /// Parameters, one for each parameter of the kernel: its bits, in the form of [`Type`](super::Type). The
+    /// Parameters, one for each parameter of the kernel: its value as 64 bits; see [`Type`](super::Type). The
     /// call copies them before it returns.
     pub params: &'a [u64],
     /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset). The call copies

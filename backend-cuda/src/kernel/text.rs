@@ -98,7 +98,7 @@ impl Text {
         let _ = writeln!(self.body, "{name}:");
     }
 
-    /// Selects one of two values by a predicate.
+    /// Writes code that selects one of two values by a predicate.
     pub fn select(&mut self, of: Type, name: &str, [condition, yes, no]: [&str; 3]) {
         if of == Type::Bool {
             let [first, second] = ["pred"; 2].map(|kind| self.temporary(kind));
@@ -139,7 +139,7 @@ impl Text {
         true
     }
 
-    /// Loads a number from its bits.
+    /// Writes code that loads a constant, given by its bits.
     pub fn literal(&mut self, of: Type, name: &str, bits: u64) {
         match of {
             Type::Bool => emit!(self, "setp.ne.u32 {name}, {bits}, 0"),
@@ -155,7 +155,7 @@ impl Text {
         }
     }
 
-    /// Loads the low bits of a 64-bit parameter at a given place.
+    /// Writes code that loads the low bits of the 64-bit kernel parameter at `place`.
     pub fn parameter(&mut self, of: Type, name: &str, place: &str) {
         if of == Type::Bool {
             let word = self.temporary("b32");
@@ -177,7 +177,7 @@ impl Text {
         word
     }
 
-    /// Calls a function with arguments of these types.
+    /// Writes a call of a function. Each argument is a type and a register.
     pub fn call(&mut self, function: &str, of: Type, name: &str, arguments: &[(Type, String)]) {
         let kind = |of: Type| if is_wide(of) { "b64" } else { "b32" };
         let given: Vec<String> =
@@ -195,7 +195,7 @@ impl Text {
         self.body.push_str("\t}\n");
     }
 
-    /// Computes `element * stride + base`.
+    /// Writes code that computes `element * stride + base`.
     pub fn scaled(&mut self, name: &str, element: &str, stride: u64, base: &str) {
         if stride.is_power_of_two() {
             let far = self.temporary("b64");
@@ -206,7 +206,7 @@ impl Text {
         }
     }
 
-    /// Divides by a constant: by a shift, or by a multiplication with its reciprocal.
+    /// Writes code that divides by a constant: by a shift, or by a multiplication with the reciprocal.
     pub fn quotient(&mut self, name: &str, value: &str, divisor: u64) {
         if divisor.is_power_of_two() {
             return emit!(self, "shr.u64 {name}, {value}, {}", divisor.trailing_zeros());
@@ -225,8 +225,8 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Computes the index of an element from its number among the elements of the channel. The number
-    /// includes the geometry's `first`.
+    /// Writes code that computes the index of an element from its number among the elements of the channel.
+    /// The number includes the geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
         // Includes the pages of the other channels before it: `number + (page * (channels - 1) + channel)
@@ -240,7 +240,7 @@ impl Text {
         emit!(self, "mad.lo.u64 {name}, {others}, 0x{page_len:X}, {number}");
     }
 
-    /// Selects a number if a predicate is true, else 0.
+    /// Writes code that selects a number if a predicate is true, else 0.
     pub fn select_or_zero(&mut self, of: Type, name: &str, condition: &str) {
         match of {
             Type::F32 => emit!(self, "selp.f32 {name}, {name}, 0f00000000, {condition}"),
@@ -249,8 +249,8 @@ impl Text {
         }
     }
 
-    /// Loads a number from an address plus `from` bytes; the sum must be a multiple of `align`. `way` is an
-    /// instruction such as `ld.global`, and `guard` a predicate such as `@valid`.
+    /// Writes code that loads a number from an address plus `from` bytes; the sum must be a multiple of
+    /// `align`. `way` is an instruction such as `ld.global`, and `guard` a predicate such as `@valid`.
     pub fn load(
         &mut self,
         of: Type,
@@ -282,7 +282,7 @@ impl Text {
         }
     }
 
-    /// Stores a number. The address is given as for [`load`](Self::load).
+    /// Writes code that stores a number. The address is given as for [`load`](Self::load).
     pub fn store(&mut self, of: Type, name: &str, guard: &str, (at, to): (&str, u64), align: u64) {
         let width = u64::from(of.bytes());
         let unit = width.min(align);
@@ -300,7 +300,7 @@ impl Text {
         }
     }
 
-    /// Truncates a 32-bit register to a shorter type.
+    /// Writes code that truncates a 32-bit register to a shorter type.
     pub fn narrow(&mut self, of: Type, name: &str) {
         match of {
             Type::U8 => emit!(self, "and.b32 {name}, {name}, 0xFF"),
@@ -405,7 +405,7 @@ impl Text {
         self.cast(Type::U32, of, name, &count);
     }
 
-    /// Computes the upper half of the product of two integers.
+    /// Writes code that computes the upper half of the product of two integers.
     pub fn mul_high(&mut self, of: Type, name: &str, a: &str, b: &str) {
         let (s, bits) = (suffix(of), 8 * of.bytes());
         if bits >= 32 {
@@ -415,7 +415,7 @@ impl Text {
         emit!(self, "shr.{s} {name}, {name}, {bits}");
     }
 
-    /// Reinterprets the bits of a number as another type of the same length.
+    /// Writes code that reinterprets the bits of a number as another type of the same length.
     pub fn as_bits(&mut self, to: Type, name: &str, a: &str) {
         emit!(self, "mov.{} {name}, {a}", if is_wide(to) { "b64" } else { "b32" });
         self.narrow(to, name);

@@ -135,7 +135,7 @@ impl Matcher {
     }
 
     /// Lists the indices of matches in `block` in ascending order, with `first` as the index of its first
-    /// element. The last place of `into` may be overwritten with arbitrary values.
+    /// element. The method may overwrite the last entry of `into` with an arbitrary value.
     pub fn list(&self, block: &[u8], first: u64, into: &mut [u64]) {
         macro_rules! by_length {
             ($($bytes:literal: $word:ty),*) => {

@@ -17,7 +17,7 @@ impl Link {
     }
 
     /// Reserves the first interval from `ready_ns` on in which `bytes` bytes can pass, and returns its end.
-    /// Work that is ready sooner goes first, even if it is submitted later.
+    /// Work that is ready earlier passes first, even if it is submitted later.
     pub fn reserve(&mut self, now_ns: u64, ready_ns: u64, bytes: u64) -> u64 {
         if bytes == 0 {
             return ready_ns;

@@ -67,7 +67,7 @@ macro_rules! owner {
         }
 
         impl $name {
-            /// The driver's handle, for driver calls that have no method here.
+            /// Returns the driver's handle, for driver calls that this type does not wrap.
             #[allow(dead_code, reason = "the macro uses it for some types only")]
             pub fn handle(&self) -> $handle {
                 self.handle
@@ -324,6 +324,8 @@ impl CommandQueue {
         object(address, status).map(|address| address.cast())
     }
 
+    /// Unmaps a buffer.
+    ///
     /// # Safety
     /// No code uses the result of [`map`](Self::map) any more.
     pub unsafe fn unmap(&self, memory: &Memory, address: *mut u8) -> Status<()> {

@@ -5,7 +5,7 @@ pub use super::record::{Entry, Measurements, Role, Row};
 use anyhow::Result;
 use vmarray::{Element, VirtualArray};
 
-/// A contender for measurements in turn: its name, its role, and a function that runs one repetition.
+/// A contender for alternating measurements: its name, its role, and a function that runs one repetition.
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 impl Row {
@@ -31,8 +31,8 @@ impl Row {
         Ok(series)
     }
 
-    /// Measures contenders in turn, so that changes of the machine's speed affect all of them. Each runs once
-    /// as a warm-up, and then as often as the effort requires.
+    /// Measures contenders alternately, so that changes of the machine's speed affect all of them. Each
+    /// contender runs once as a warm-up, and then as often as the effort requires.
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
         let mut all: Vec<Series> = contenders.iter().map(|_| Series::default()).collect();
         for turn in 0..=self.effort.runs {

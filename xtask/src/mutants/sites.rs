@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ReturnType, Stmt, Type, UnOp};
 
-/// A place of a mutation: a change of a piece of code.
+/// A possible mutation: a piece of code, and its change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The changed bytes of the file.

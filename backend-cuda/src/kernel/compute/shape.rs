@@ -25,7 +25,7 @@ pub(super) struct Layout {
     pub in_vectors: bool,
 }
 
-/// One program, translated for one task and one layout.
+/// The key of a compiled kernel: a program, its task, and the layout of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     program: Specialization,
@@ -41,7 +41,8 @@ impl Deref for Shape {
 }
 
 impl Shape {
-    /// Returns the shape of a request whose sources begin at these addresses, and the request's literals.
+    /// Returns the shape of a request (the key of its compiled kernel) and the request's literals. `starts`
+    /// are the addresses of the sources.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
         let (program, literals) = Specialization::new(compute, LITERALS_MAX);
         let layout = |(at, start): (usize, &u64)| {

@@ -70,8 +70,8 @@ impl Numbers {
         self.start.wrapping_add(number as usize * 4)
     }
 
-    /// Returns the sum of `count` numbers from index `first` on. Floats are added in the same order as in
-    /// columns.
+    /// Returns the sum of `count` numbers from index `first` on. Adds floats in the same order as the
+    /// evaluation by columns, so both results have the same bits.
     ///
     /// # Safety
     /// At least `first + count` numbers must exist.

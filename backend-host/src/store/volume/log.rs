@@ -66,8 +66,8 @@ impl LogReader<'_> {
         Ok(())
     }
 
-    /// Returns true if record `next` begins behind the last complete record, which has the checksum `before`.
-    /// That proves that the last record and its pages were flushed.
+    /// Returns true if record `next` begins after the last complete record, which has the checksum `before`.
+    /// In this case the last complete record and its pages were flushed.
     pub fn is_followed(&self, end: u64, next: u64, before: u64) -> Result<bool> {
         if self.version == 2 || end >= self.bytes {
             return Ok(false);

@@ -24,7 +24,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape of a request for a device whose kernels read a clock or not, and its literals.
+    /// Returns the shape of a request (the key of its compiled kernel) and the request's literals.
+    /// `has_clock` is true if kernels of the device can read a clock.
     pub fn new(compute: &Compute<'_>, has_clock: bool) -> (Self, Vec<u64>) {
         let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
         if let Task::Extremes { least, greatest, .. } = &mut program.task {
