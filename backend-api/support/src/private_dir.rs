@@ -53,7 +53,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     match File::open(folder)?.sync_all() {
-        // Some file systems cannot sync folders.
+        // Ignore this error, because some file systems cannot sync folders.
         Err(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
         other => return other,
     }

@@ -204,7 +204,7 @@ impl Checks {
             for (value, check) in due {
                 let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
                 let outcome = if has_failed {
-                    // The next poll of this ticket returns the failure.
+                    // Ignore the failure here: the next poll of this ticket returns it.
                     check.forget();
                     Ok(())
                 } else {

@@ -179,7 +179,8 @@ impl MemberWorker {
                 // The next poll returns the outcome.
                 let _ = device.wait(part);
             }
-            // A waker that the member's thread runs may wait for the caller, or be the caller.
+            // While the thread of the member runs a waker, the caller executes jobs itself: the waker may
+            // wait for the caller, or be the caller.
             Pending::Job => match if state.is_waking { state.take_job() } else { None } {
                 Some(job) => {
                     drop(state);
