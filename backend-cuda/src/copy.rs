@@ -82,8 +82,8 @@ pub(crate) fn start(
     if names.hosts_are_mapped() {
         return start_mapped(work, names, transfers, forced);
     }
-    // Kernels cannot access pageable memory, and the driver blocks while it copies that: these copies come
-    // last.
+    // Kernels cannot access pageable memory, and the driver blocks while it copies such memory. So these
+    // copies come last.
     let (mapped, others): (Vec<Transfer<'_>>, Vec<Transfer<'_>>) =
         transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
     start_mapped(work, names, &mapped, forced)?;

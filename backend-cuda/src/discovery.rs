@@ -135,7 +135,7 @@ impl Card {
     }
 
     fn ordinal(&self) -> c_int {
-        // The index came from a `c_int`.
+        // The index came from a `c_int`, so the cast is exact.
         self.index as c_int
     }
 

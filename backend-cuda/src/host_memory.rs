@@ -72,7 +72,7 @@ impl HostRange {
         match Self::locked(context, bytes) {
             Ok(range) => return Ok(range),
             Err(code) if code.is_fatal() => return Err(code),
-            // Some systems only lock memory that the driver allocated.
+            // On some systems, the driver locks only memory that it has allocated itself.
             Err(code) => tracing::debug!(
                 ?code,
                 bytes,
@@ -106,7 +106,7 @@ impl HostRange {
                 Err(error) if error.kind() != std::io::ErrorKind::InvalidInput => {
                     return Err(Code::OUT_OF_MEMORY);
                 }
-                // Older systems do not know this advice; then the driver's lock allocates the pages.
+                // On older systems without this advice, the driver allocates the pages when it locks them.
                 _ => {}
             }
         }

@@ -188,7 +188,7 @@ impl CudaDevice {
             })
         }
         .map_err(|code| core.error(operation, code))?;
-        // Memory of the driver's pools belongs to no context.
+        // Memory of the driver's pools belongs to no context, so its context is null.
         let is_ours = context == core.context.handle() || context == ContextHandle::NULL;
         if !is_ours || ordinal != core.context.ordinal() {
             let error = Error::new(ErrorKind::InvalidArgument, operation)

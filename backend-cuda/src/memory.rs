@@ -109,7 +109,7 @@ impl DeviceMemory {
             if !queue.is_reached(queue.newest())
                 && let Err(code) = queue.drain_for_sure()
             {
-                // No work runs any more in a lost context.
+                // Ignore this error, because no work runs any more in a lost context.
                 tracing::debug!(?code, "a device that used memory of another device was lost");
             }
         }

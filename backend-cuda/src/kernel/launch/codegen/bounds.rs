@@ -65,8 +65,8 @@ impl<'a> Finder<'a> {
                 && let Some((counter, first, last)) = self.counter(body)
             {
                 self.bounds[counter.at()] = last;
-                // Only if earlier code initialises the counter: otherwise, when the loop runs again, the
-                // counter still has its last value.
+                // Record the bounds only if earlier code initialises the counter. Otherwise a second run of
+                // the loop starts with the last value of the counter.
                 if code[..number].iter().any(|op| op.written() == Some(counter)) {
                     self.counts.insert(counter, (first, last));
                 }
