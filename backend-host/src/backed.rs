@@ -313,7 +313,7 @@ unsafe impl Device for BackedDevice {
 
 /// Calls a method of the program, and turns a panic into an error.
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // After a panic, the state of the program's own type is the program's concern.
+    // The program is responsible for the state of its own type after a panic.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(io::Error::other("a function of the program panicked")))
 }

@@ -241,7 +241,7 @@ impl<M: Storage> DirectReads for Engine<M> {
             .check_device(OPERATION, from, into.len() as u64)
             .and_then(|()| known.buffer(OPERATION, from.buffer()).cloned());
         drop(known);
-        // Holds the gate of the pool, like a job.
+        // Take the shared lock of the gate, as each job of the pool does.
         let _inside = self.pool.enter();
         // SAFETY: the range was checked to be inside the memory, which is kept alive here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))
@@ -288,7 +288,7 @@ fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
 impl<M: Storage> Drop for Engine<M> {
     fn drop(&mut self) {
         self.peers.inspect(|peers| peers.remove(&self.registry));
-        // Imported memory is only guaranteed to exist while the device exists.
+        // End all work here, because imported memory is only guaranteed to exist while the device exists.
         for lane in self.registry.live_queues() {
             lane.end();
             let _ = lane.wait(lane.timeline().newest().value);

@@ -97,7 +97,7 @@ impl Map {
         let Some(_map) = self.map.as_ref().filter(|_| !part.is_empty()) else { return Ok(()) };
         #[cfg(all(target_os = "linux", not(miri)))]
         match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift + part.start, part.len()) {
-            // Linux before 5.14 does not know the advice.
+            // Ignore this error, because Linux before 5.14 does not know the advice.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             result => return result,
         }

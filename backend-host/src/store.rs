@@ -757,7 +757,8 @@ impl DirectReads for StoreDevice {
 unsafe impl Device for StoreDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = if self.next_share.lock().is_some() {
-            // A page needs a place in the file only when it is written, so the limit is that of the file.
+            // A page needs a place in the file only when it is written, so the maximum size of the file is
+            // the limit.
             (FILE_BYTES_MAX, FILE_BYTES_MAX - self.pages() * self.page_bytes() as u64)
         } else if self.scratch.is_lent() {
             self.scratch.status()

@@ -176,7 +176,8 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }
-    // The system would fill the disk before it finds that the space is too small.
+    // Check the space first, because the system would fill the disk before it reports that the space is too
+    // small.
     let missing = bytes.saturating_sub(file.metadata()?.blocks().saturating_mul(BLOCK_BYTES));
     if free_on_disk(path).is_some_and(|free| missing > free) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));

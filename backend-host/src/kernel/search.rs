@@ -37,7 +37,8 @@ impl<M: Storage> SearchJob<M> {
             count: search.elements.count,
             limit: search.limit.min(search.elements.count),
             count_all: search.count_all,
-            // Checked: field and value are inside the stride, and `count` strides are inside existing memory.
+            // The casts are exact: field and value were checked to be inside the stride, and `count` strides
+            // inside existing memory.
             matcher: Matcher::new(
                 search.elements.stride as usize,
                 search.field_offset as usize,

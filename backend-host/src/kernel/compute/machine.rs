@@ -71,7 +71,7 @@ impl<'a, M: Storage> Plan<'a, M> {
     }
 
     fn stride(&self, source: usize) -> usize {
-        // Checked: `count` strides are inside existing memory.
+        // The cast is exact, because `count` strides were checked to be inside existing memory.
         self.compute.sources[source].stride as usize
     }
 
