@@ -229,7 +229,7 @@ impl Core {
         const TURNS: u32 = 100_000;
         let mut turns = 0;
         while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {
-            // The thread may run a waker that waits for a lock of the caller.
+            // Do not block here: the thread may run a waker that waits for a lock of the caller.
             if !self.completion_thread.settle_next() {
                 std::thread::yield_now();
             }

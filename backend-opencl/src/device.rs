@@ -608,7 +608,7 @@ mod tests {
                 assert_eq!(error.driver().unwrap().name, "CL_DEVICE_NOT_AVAILABLE");
             };
             device.poll(done).unwrap();
-            // The work may have ended before the loss.
+            // The wait may also succeed, because the work may have ended before the loss.
             if let Err(error) = device.wait(pending) {
                 is_lost(error);
             }

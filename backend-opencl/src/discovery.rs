@@ -195,7 +195,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         });
         for device in devices {
             let asked = Asked { sys, device };
-            // Custom devices have fixed functions only.
+            // Skip custom devices, because they have fixed functions only.
             if asked.query::<u64>(CL_DEVICE_TYPE).is_some_and(|sort| sort & CL_DEVICE_TYPE_CUSTOM != 0) {
                 continue;
             }

@@ -107,7 +107,7 @@ fn tick() {
         if running.clocks.is_empty() {
             STARTED.wait(&mut running);
         } else {
-            // A launch that wakes this thread earlier has just begun.
+            // A launch that wakes this thread before the end of a tick has just begun, so start a new tick.
             if !STARTED.wait_for(&mut running, TICK).timed_out() {
                 continue;
             }

@@ -229,7 +229,7 @@ pub(crate) fn search(
     }
 
     let parameters = submission.scratch(Scratch::Parameters, length)?;
-    // Packed fields are compared with an argument; all others need the value's bytes.
+    // Kernels compare packed fields with an argument. For other fields they read the value from memory.
     if matches!(access, Access::Spread(_)) || length > 8 {
         submission.upload(search.value.to_vec(), &parameters)?;
     }

@@ -415,7 +415,7 @@ fn child(test: &str, variables: &[(&str, impl AsRef<OsStr> + Copy)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .envs(variables.iter().copied())
-        // Memory that the driver's compiler keeps until the process ends is not a leak of this crate.
+        // Ignore memory that the driver's compiler keeps until the process ends: it is no leak of this crate.
         .env("LSAN_OPTIONS", "detect_leaks=0")
         .env("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1:detect_leaks=0")
         .output()
