@@ -313,7 +313,8 @@ impl<T: Element + KernelType> Zarr<T> {
         let longer = self.fields.iter().map(longer).collect::<Result<Vec<_>>>()?;
         self.chunks(grid, &shape)?.write(view, &mut options)?;
         if let Err(error) = longer.iter().try_for_each(|field| self.describe(field)) {
-            // A server that did not answer may have accepted the request. Report the first error.
+            // Restore the old descriptions, because a server that did not answer may have accepted the
+            // request. Report the first error.
             self.fields.iter().for_each(|field| drop(self.describe(field)));
             return Err(error);
         }
