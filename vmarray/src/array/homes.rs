@@ -108,7 +108,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn rebuild(&self, spare: Arc<D>) -> Result<()> {
-        // `homes` queries the devices, and so detects losses.
+        // Detect losses first: `homes` queries the devices.
         let _ = self.homes();
         profile::apply_known(std::slice::from_ref(&spare));
         let spare = spare as Arc<dyn Device>;

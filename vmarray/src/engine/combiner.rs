@@ -126,7 +126,8 @@ impl<R, S> Combiner<R, S> {
     pub(crate) fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Either this attempt finds the lock free, or its holder finds the reason after it unlocks.
+            // Either this thread gets the lock, or the holder of the lock sees the new reason after it
+            // unlocks.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {

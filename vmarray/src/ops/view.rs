@@ -612,7 +612,7 @@ pub(crate) fn copy_by_host<S: StoreMut>(
     let is_same = std::ptr::from_ref(target).addr() == std::ptr::from_ref(source).addr();
     let mut parts = parts(to.clone(), piece);
     if is_same && from.range().contains(&to.start) {
-        // Copies from the end, as `memmove` does, so that no element is overwritten before it is read.
+        // Copy from the end, as `memmove` does, so that no element is overwritten before it is read.
         parts.rev().try_for_each(copy)
     } else {
         parts.try_for_each(&mut copy)

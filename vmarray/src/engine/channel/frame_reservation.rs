@@ -154,7 +154,7 @@ impl Channel {
                     }
                     taken
                 }
-                // The exclusive holder releases the page soon.
+                // Try again later, because the exclusive holder releases the page soon.
                 Err(_) if entry.state(Ordering::Acquire).any(RESIDENT) => {
                     later.push((frame, request));
                     continue;

@@ -279,7 +279,7 @@ impl Channel {
             return Ok(());
         }
         drop(shard);
-        // Another thread is between two steps of taking or releasing a page.
+        // Yield, because another thread is between two steps of taking or releasing a page.
         std::thread::yield_now();
         Ok(())
     }

@@ -136,7 +136,7 @@ impl<S> Snapshots<S> {
         holds_guards: bool,
     ) -> Option<Arc<SnapshotMarks<S>>> {
         let Some(marks) = self.current() else {
-            // The page will lose its mark soon.
+            // Yield, because the page will lose its mark soon.
             yield_now();
             return None;
         };

@@ -351,8 +351,8 @@ impl SharedHold<'_> {
 
     /// Bytes of the page, in place.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: a frame of initialised bytes. The page is shared, and its lock-free writers have ended, so
-        // it stays resident and unchanged until the drop of the hold, which is borrowed.
+        // SAFETY: the frame has initialised bytes. The page is shared, and its lock-free writers have ended.
+        // So it stays resident and unchanged until the drop of the hold, which is borrowed.
         unsafe { std::slice::from_raw_parts(self.address, self.pager.page_bytes()) }
     }
 

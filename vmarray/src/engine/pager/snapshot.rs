@@ -139,7 +139,8 @@ impl Pager {
         if guards::held() && marks.pass(self, page) {
             return None;
         }
-        // The snapshot's threads may wait for the function that polls the task.
+        // Try to save the page here, because the snapshot's threads may wait for the function that polls the
+        // task.
         if self.identity.is_inside_snapshot() && self.save_if_free(&marks, page) {
             return None;
         }

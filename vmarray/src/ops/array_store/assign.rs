@@ -135,7 +135,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         range: &Range<usize>,
     ) -> Self {
         let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager()));
-        // Items of a kernel that reports can fail, and a failed item writes nothing.
+        // If the change reports failures, it overwrites nothing for certain, because a failed item writes
+        // nothing.
         let is_overwritten = !is_read && change.overwrites(size_of::<T>()) && change.report_bytes(1) == 0;
         let whole = if is_overwritten { target.whole_pages(range) } else { 0..0 };
         Self { target, colocated, read, change, overwritten: whole.start as u64..whole.end as u64 }

@@ -158,7 +158,7 @@ impl<'a, V: View<'a> + Sync> Broadcast for Shown<V> {
     }
 
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
-        // The buffer of bytes is not aligned for any type.
+        // The bytes of the buffer may not be aligned for the type, so read into a vector first.
         let mut values: Vec<V::Element> = zeroed_vec(into.len() / self.stride())?;
         let (store, shape) = self.0.parts();
         shape.copy_out(store, &indices::<V::Shape>(of), &mut values, INTERNAL)?;

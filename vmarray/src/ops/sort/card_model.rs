@@ -205,7 +205,7 @@ unsafe impl Device for CardModel {
                 self.inner.wait(self.inner.submit(queue, &Request::Copies(&[copy], None))?)?;
             }
         }
-        // Write the report, which is zero.
+        // Write a report of zeroes, which means that no item failed.
         let zeroes = backend_api::DeviceBuffer::new(&self.inner, Report::BYTES, backend_api::Commit::Lazy)?;
         let fill = backend_api::Fill { to: zeroes.at(0), bytes: Report::BYTES, pattern: &[0] };
         self.inner.submit(queue, &Request::Fill(&fill))?;

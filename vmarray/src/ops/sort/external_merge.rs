@@ -50,7 +50,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     }
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
-    // A permutation of values has indices of 32 bits.
+    // A permutation of values has indices of 32 bits, which limit the length of a piece.
     let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
     let mut piece = range.len().min((bytes_in_ram() / of_each).clamp(2, most));
     let (piece, beside) = loop {

@@ -59,7 +59,7 @@ where
     }
 
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
-        // Bytes of a buffer are not aligned for any type.
+        // The bytes of the buffer may not be aligned for the type, so read into a vector first.
         let mut values = zeroed_vec(into.len() / size_of::<T>())?;
         let origin = std::array::from_fn(|axis| of[axis].start);
         self.of.read_window(origin, std::array::from_fn(|axis| of[axis].len()), &mut values)?;
