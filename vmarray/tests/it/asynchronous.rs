@@ -226,7 +226,7 @@ fn nothing_is_polled_in_vain() {
     }
     executor.settle();
     assert_eq!(executor.polls, 1000);
-    // The first requests are served, then each time half of a quarter of the frames.
+    // Each run serves half of a quarter of the frames, so four runs serve all requests.
     for _ in 0..4 {
         device.run();
         executor.settle();

@@ -20,7 +20,7 @@ fn refuse(calls: &[u32]) {
     const NR: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
     let statement =
         |code: u32, k, jump_true| libc::sock_filter { code: code as u16, jt: jump_true, jf: 0, k };
-    // Only this architecture, because the program runs in this test alone.
+    // The filter supports only this architecture, because it is used in this test alone.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NR, 0)];
     for (i, call) in calls.iter().enumerate() {
         let to_the_end = (calls.len() - i) as u8;

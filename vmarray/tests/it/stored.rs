@@ -117,7 +117,7 @@ fn arrays_are_reopened_as_they_were() {
                 }
                 3 => {
                     array.discard(start..end).unwrap();
-                    // Pages that the change covers are zeroes then, and all other pages are unchanged.
+                    // Afterwards, pages that the change covers are zeroes, and all other pages are unchanged.
                     array.read(start, &mut model[start..end]).unwrap();
                 }
                 4 => array.sync().unwrap(),
