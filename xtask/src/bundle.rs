@@ -34,7 +34,7 @@ pub fn run(args: Args) -> Result<()> {
         packages = ["--workspace", "--exclude", "xtask"].map(String::from).to_vec();
     }
     let packages = &packages;
-    // A machine that runs the bundle cannot ask git.
+    // Store the commit now, because a machine that runs the bundle cannot ask git.
     let _commit = sh.push_env("VMARRAY_COMMIT", project::commit().unwrap_or_default());
     let options =
         ["--no-run", "--profile", "bundle", "--all-features", "--message-format=json-render-diagnostics"];

@@ -37,7 +37,7 @@ pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();
     let seconds = if args.sample { SAMPLE_SECONDS } else { args.seconds };
-    // Optimising takes longer than the run of a sample.
+    // Optimise little, because optimising takes longer than the run of a sample.
     let _little = args.sample.then(|| sh.push_env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"));
     steps.run("fuzz", || check(&sh, &args.only, seconds));
     steps.finish()

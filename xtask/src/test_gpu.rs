@@ -26,7 +26,7 @@ pub fn run(args: Args) -> Result<()> {
     let filter = &args.filter;
     let mut steps = Steps::new();
     steps.run("tests on the cards", || {
-        // The CUDA suites fail without a GPU.
+        // Skip the CUDA suites without a GPU, because they would fail.
         let packages = packages.iter().filter(|name| has_nvidia || !name.ends_with("backend-cuda"));
         let packages = packages.flat_map(|name| ["-p", name]);
         // If a driver lists no device, the tests must fail instead of being skipped.
