@@ -142,7 +142,7 @@ pub struct OverTime {
     pub function: String,
     /// Source location (file and line) of the loop; empty if unknown.
     pub place: String,
-    /// The limit.
+    /// Time limit that the call exceeded.
     pub limit: Duration,
     /// Index of the element, by the request's [geometry](crate::expr::Geometry).
     pub element: u64,

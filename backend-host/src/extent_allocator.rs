@@ -69,7 +69,7 @@ impl ExtentAllocator {
         start..self.end
     }
 
-    /// Releases places.
+    /// Releases allocated places.
     pub fn give_back(&mut self, places: Range<u64>) {
         let Range { mut start, mut end } = places;
         if start == end {

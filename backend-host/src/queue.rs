@@ -124,7 +124,7 @@ impl<J: Job> Lane<J> {
         &self.timeline
     }
 
-    /// Adds a job.
+    /// Adds a job to the queue, and returns its ticket.
     pub fn push(self: &Arc<Self>, operation: &'static str, job: J) -> Result<Ticket> {
         let urgency = job.urgency();
         let job = Arc::new(job);

@@ -49,7 +49,7 @@ impl KernelClock {
         self.0.shared.then_some(self)
     }
 
-    /// The address that kernels read.
+    /// Returns the address at which kernels read the clock.
     pub fn address(&self) -> *mut u8 {
         self.0.at(0)
     }

@@ -173,7 +173,7 @@ impl Queue {
         !self.core.is_lost() || self.track.is_over(value)
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of the queue's driver calls so far.
     pub fn statistics(&self) -> Statistics {
         self.submit.lock().statistics
     }

@@ -79,7 +79,7 @@ pub struct CaseView {
     pub stride: u64,
     /// Number of elements of the view.
     pub count: u64,
-    /// Contents before the launch.
+    /// Contents of the view before the launch.
     pub bytes: Vec<u8>,
     /// Alignment of the first element: its byte offset modulo 8.
     pub shift: u64,

@@ -21,7 +21,7 @@ pub struct Geometry {
     pub first: u64,
     /// Number of elements of a page; at least 1.
     pub page_len: u64,
-    /// The index of the channel.
+    /// Index of the channel whose elements the request covers.
     pub channel: u64,
     /// The number of channels; at least 1.
     pub channels: u64,
@@ -160,7 +160,7 @@ pub enum Action<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Compute<'a> {
-    /// The program.
+    /// Program to evaluate for each element.
     pub program: &'a Program,
     /// Elements whose fields the program reads: 1 to [`Compute::SOURCES_MAX`] sources, all with the same
     /// number of elements. A written source must not overlap with another source, unless both have the same
@@ -182,7 +182,7 @@ impl<'a> Compute<'a> {
     /// Maximum number of [`Partial`]s in an answer.
     pub const PARTIALS_MAX: u64 = 4096;
 
-    /// The number of elements.
+    /// Returns the number of elements of each source.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.sources.first().map_or(0, |source| source.count)

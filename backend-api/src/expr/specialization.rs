@@ -40,7 +40,7 @@ pub struct Specialization {
     /// For each operation, the index of the kernel parameter that replaces it, if it is a literal with a
     /// parameter.
     pub literals: Vec<Option<usize>>,
-    /// Task of the kernels.
+    /// Operation of the kernels on the program's values, such as a sum.
     pub task: Task,
     /// Page length of the geometry if the program uses indices; else 1.
     pub page_len: u64,

@@ -214,7 +214,7 @@ impl Builtin {
     pub const ALL: [Self; 6] =
         [Self::Item, Self::Index, Self::InGroup, Self::Group, Self::Groups, Self::Live];
 
-    /// The type of the value.
+    /// Returns the type of the value.
     #[must_use]
     pub const fn gives(self) -> Type {
         match self {
@@ -664,11 +664,11 @@ pub struct Body {
     pub registers: Vec<Type>,
     /// The type of each parameter of the launch.
     pub params: Vec<Type>,
-    /// The views.
+    /// Views: the arrays in device memory that the kernel accesses.
     pub views: Vec<ViewDecl>,
-    /// The tables.
+    /// Tables of constants that the kernel reads.
     pub tables: Vec<TableDecl>,
-    /// The local arrays.
+    /// Local arrays of items and of groups.
     pub arrays: Vec<ArrayDecl>,
     /// Number of items of a group; `None` if the kernel uses no groups, so that the device chooses.
     pub group_len: Option<u32>,

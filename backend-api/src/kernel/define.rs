@@ -210,7 +210,7 @@ impl Kernel {
         &self.0.name
     }
 
-    /// The body.
+    /// Returns the kernel's body: its code and its declarations.
     #[must_use]
     pub fn body(&self) -> &Body {
         &self.0.body

@@ -190,7 +190,7 @@ pub struct NativeLaunch<'a> {
     pub queue: NativeQueue,
     /// The views of the launch, in the order of the kernel's declarations.
     pub views: &'a [NativeView],
-    /// The number of items.
+    /// Number of items to run.
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
@@ -252,7 +252,7 @@ pub struct NativeView {
     pub memory: u64,
     /// The offset of the first element in the memory, in bytes; 0 in CUDA.
     pub offset: u64,
-    /// The number of elements.
+    /// Number of elements of the view.
     pub count: u64,
     /// Bytes from one element to the next.
     pub stride: u64,

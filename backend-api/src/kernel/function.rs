@@ -185,13 +185,13 @@ impl Function {
         })
     }
 
-    /// The types of the arguments.
+    /// Returns the types of the arguments.
     #[must_use]
     pub fn params(&self) -> &[Type] {
         &self.0.kernel.body().params
     }
 
-    /// The type of the result.
+    /// Returns the type of the result.
     #[must_use]
     pub fn gives(&self) -> Type {
         self.0.kernel.body().registers[self.0.result.at()]
@@ -209,7 +209,7 @@ impl Function {
         &self.0.kernel
     }
 
-    /// The bytes of the tables.
+    /// Returns the contents of the function's constant tables.
     #[must_use]
     pub fn table(&self) -> &[u8] {
         &self.0.table

@@ -169,9 +169,9 @@ impl Views for Slices<'_> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter<'a> {
-    /// The kernel.
+    /// Kernel to interpret.
     pub kernel: &'a Kernel,
-    /// The number of items.
+    /// Number of items of the launch.
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,

@@ -52,7 +52,7 @@ impl<'a> View<'a> {
     /// Maximum number of places over which a view's pages are striped.
     pub const BASES_MAX: usize = 64;
 
-    /// The number of elements.
+    /// Returns the number of elements of the view.
     #[must_use]
     pub const fn count(&self) -> u64 {
         match self {
@@ -165,9 +165,9 @@ impl<'a> View<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// The kernel.
+    /// Kernel to launch.
     pub kernel: &'a Kernel,
-    /// The number of items.
+    /// Number of items to run.
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,

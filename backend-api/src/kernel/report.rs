@@ -29,7 +29,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The length in bytes.
+    /// Length of a report in memory, in bytes.
     pub const BYTES: u64 = 32;
     /// Bit of [`site`](Self::site) that is set if the item has exceeded the [time
     /// limit](super::Launch::time_limit); the other bits are the number of the loop. Such a report takes

@@ -215,7 +215,7 @@ impl Fault {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// Kind of the error.
+    /// Kind of the error with which the call fails.
     pub kind: ErrorKind,
     /// True if the call returns a ticket, and the ticket fails instead of the call.
     pub later: bool,
@@ -231,7 +231,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Adds a rule.
+    /// Adds a rule of fault injection.
     pub fn add(&mut self, fault: Fault) {
         self.faults.push(fault);
     }

@@ -17,7 +17,7 @@ pub(crate) struct FillJob<M> {
     pub to: Place<M>,
     /// Number of bytes to write.
     pub bytes: u64,
-    /// The pattern.
+    /// Bytes that the fill repeats.
     pub pattern: Box<[u8]>,
 }
 

@@ -41,7 +41,7 @@ impl<M: Storage> Indexed<M> {
         self.count * self.stride
     }
 
-    /// Runs the work.
+    /// Runs the gather or scatter.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let per_part = (PART_BYTES as u64 / self.stride).clamp(1, PART_BYTES as u64 / 8);
         each_part(crew, self.count.div_ceil(per_part) as usize, &|part| {

@@ -322,7 +322,7 @@ pub(super) struct Record {
     pub is_ordered: bool,
     /// True if the record has no changes and confirms that the previous one was stored.
     pub is_confirmation: bool,
-    /// Number of pages.
+    /// Number of pages of the store after the commit.
     pub pages: u64,
     pub note: CommitMetadata,
     pub changes: Vec<Change>,

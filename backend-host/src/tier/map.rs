@@ -103,7 +103,7 @@ impl Entry {
         holds
     }
 
-    /// Abandons a claim.
+    /// Gives up a claim: the page stays uncached.
     pub fn abandon(&mut self, claim: u32) {
         if self.state == State::Loading && self.writes == claim {
             self.state = State::Nowhere;

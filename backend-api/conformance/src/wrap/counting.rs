@@ -31,7 +31,7 @@ use backend_api::forward;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Work {
-    /// Requests for copies.
+    /// Number of submitted requests for copies.
     pub submits: u64,
     /// Number of copies from the host to the device.
     pub uploads: u64,
@@ -45,37 +45,37 @@ pub struct Work {
     pub internals: u64,
     /// Bytes copied within the device.
     pub internal_bytes: u64,
-    /// Fill requests.
+    /// Number of fill requests.
     pub fills: u64,
     /// Bytes that fills wrote.
     pub fill_bytes: u64,
-    /// Search requests.
+    /// Number of search requests.
     pub searches: u64,
     /// Bytes of the elements that searches read, including unsearched fields.
     pub search_bytes: u64,
-    /// Compute requests.
+    /// Number of compute requests.
     pub computes: u64,
     /// Bytes of the elements of all sources of the compute requests.
     pub compute_bytes: u64,
-    /// Kernel launches.
+    /// Number of kernel launches.
     pub launches: u64,
     /// Bytes of the elements of all views of the launches.
     pub launch_bytes: u64,
-    /// Gather requests.
+    /// Number of gather requests.
     pub gathers: u64,
     /// Bytes of the values that gathers copied.
     pub gather_bytes: u64,
-    /// Scatter requests.
+    /// Number of scatter requests.
     pub scatters: u64,
     /// Bytes of the values that scatters copied.
     pub scatter_bytes: u64,
-    /// Calls of [`order_after`](Device::order_after).
+    /// Number of calls of [`order_after`](Device::order_after).
     pub orders: u64,
-    /// Calls of [`poll`](Device::poll).
+    /// Number of calls of [`poll`](Device::poll).
     pub polls: u64,
-    /// Calls of [`wait`](Device::wait).
+    /// Number of calls of [`wait`](Device::wait).
     pub waits: u64,
-    /// Calls of [`wake`](Device::wake).
+    /// Number of calls of [`wake`](Device::wake).
     pub wakes: u64,
     /// Number of submissions and calls of [`order_after`](Device::order_after) that the device refused.
     pub refused: u64,

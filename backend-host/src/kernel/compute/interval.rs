@@ -6,7 +6,7 @@ use backend_api::kernel::{Memory, Op, Reg};
 /// An interval of numbers, or its complement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
-    /// The tested value.
+    /// Value of the program that the condition tests.
     pub value: Reg,
     /// The [keys](Type::key) of its bounds.
     least: u64,

@@ -284,7 +284,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
     }
 
-    /// Writes columns to their fields.
+    /// Writes the computed columns to the fields of the elements from index `first` on.
     pub fn store(&mut self, first: u64, lanes: usize) -> Result<()> {
         let plan = self.plan;
         let Action::Store { stores, filter } = plan.compute.action else { return Ok(()) };

@@ -167,7 +167,7 @@ impl Volume {
         is_there.then(|| start as usize..start as usize + Record::bytes(0)).into_iter().collect()
     }
 
-    /// The last commit.
+    /// Returns the identity of the last commit.
     pub fn commit_id(&self) -> CommitId {
         self.commit.lock().id
     }
