@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The longest note in the table, in characters; the whole of it is printed when the step ends.
 const NOTE_MAX: usize = 80;
 
-/// The result of a step.
+/// The result of a step of a command such as `cargo xtask ci`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The step ran and found no fault; the text describes its coverage, and may be empty.

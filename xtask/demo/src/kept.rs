@@ -25,7 +25,7 @@ pub struct KeptStore {
     pub genomes: Vec<KeptGenome>,
 }
 
-/// The header of a genome.
+/// Header of a stored genome: its name, its size and its position in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptGenome {
     pub name: String,

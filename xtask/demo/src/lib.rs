@@ -62,7 +62,7 @@ pub struct DevicesArgs {
     pub devices: Option<String>,
 }
 
-/// Runs `demo`.
+/// Runs `cargo xtask demo`.
 pub fn run(args: DemoArgs) -> Result<()> {
     let root = root();
     let default = root.join("xtask/demo/data/NC_008253.fna.gz");

@@ -28,7 +28,7 @@ pub type Forward = bool;
 /// search in the store.
 #[derive(Debug)]
 pub struct Placement {
-    /// The strand.
+    /// Strand that these words represent.
     pub strand: Forward,
     /// Offset of the motif's first base in the first word, in bases.
     pub skip: usize,

@@ -2,7 +2,7 @@
 
 use crate::letters::Code;
 
-/// Bases in a word.
+/// Number of bases in a word.
 pub const BASES: usize = 8;
 
 /// Repacks `bases` bases, from base `skip` (0 to 7) of the first word on, so that they begin at the start of

@@ -29,7 +29,7 @@ pub fn line(name: &str, text: impl Display) {
     println!("   {name:10} {text}");
 }
 
-/// Formats bytes per second.
+/// Formats a rate in bytes per second.
 pub fn byte_rate(bytes: usize, time: Duration) -> String {
     format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }

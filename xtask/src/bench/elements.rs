@@ -46,15 +46,15 @@ pub trait Payload: Element {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Record {
-    /// The index.
+    /// Index of the record in its array.
     pub id: u32,
-    /// Padding without meaning.
+    /// Padding.
     pub rest: [u32; 9],
-    /// The index again, for searches.
+    /// A copy of `id` at the end of the record, for searches.
     pub last: u32,
 }
 
-/// A block of 4 KiB.
+/// An element of 4 KiB.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Block {

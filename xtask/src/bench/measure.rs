@@ -15,7 +15,7 @@ pub struct Sample {
     pub cpu: f64,
     /// The amount: bytes or operations of all threads, depending on the unit.
     pub amount: f64,
-    /// The number of threads.
+    /// Number of threads that did the work.
     pub threads: usize,
 }
 
@@ -28,7 +28,7 @@ impl Unit {
     }
 }
 
-/// The repetitions of one contender.
+/// The measured repetitions of one contender: the array, or other software.
 #[derive(Debug, Default)]
 pub struct Series {
     /// The measured repetitions, without the warm-up.
@@ -38,7 +38,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Summarises the results.
+    /// Returns the median and the range of the results in a unit; `None` without repetitions.
     pub fn summary(&self, unit: Unit) -> Option<Summary> {
         Summary::of(&self.samples.iter().map(|sample| unit.of(sample)).collect::<Vec<_>>())
     }

@@ -67,7 +67,7 @@ impl Native {
         Ok(Some(Self { context, module }))
     }
 
-    /// Allocates memory for a kernel.
+    /// Allocates zeroed GPU memory for a kernel.
     pub fn memory(&self, bytes: usize) -> Result<NativeMemory> {
         let bytes = bytes.max(16);
         self.context.bind_to_thread()?;

@@ -48,7 +48,7 @@ impl Plain {
         })
     }
 
-    /// Measures writes to all words.
+    /// Measures the speed of writes to all words.
     pub fn overwrite(&mut self, threads: usize) -> Result<Summary> {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }

@@ -32,7 +32,7 @@ pub enum Link {
     Ring,
 }
 
-/// The kind of a limit.
+/// A limit of the hardware that the benchmarks measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Copies of this number of bytes, one per call, many queued.

@@ -36,7 +36,7 @@ impl Measurements {
     }
 }
 
-/// The role of a contender.
+/// The role of a contender in a benchmark: the array, other software, or a limit of the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -48,7 +48,7 @@ pub enum Role {
     Alternative,
 }
 
-/// The result of one contender.
+/// The result of one contender (the array, other software or a limit) in a workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// Name of the contender: one of `CONTENDERS` in `bench/report.rs`, or the name of a program.
@@ -62,7 +62,7 @@ pub struct Entry {
     pub summary: Summary,
 }
 
-/// One workload.
+/// The results of one workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Name of the workload: family, operation, sizes and threads, separated by `/`.

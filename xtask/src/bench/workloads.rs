@@ -108,7 +108,7 @@ pub const TUNING: &[Family] = &[Family {
 
 /// The inputs and the results of all workloads of a run.
 pub struct Bench {
-    /// Devices, threads, sizes.
+    /// Devices, threads and sizes of the run.
     pub setup: Rc<Setup>,
     /// Measured limits of the devices.
     pub raw: Raw,

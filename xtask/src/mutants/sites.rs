@@ -16,9 +16,9 @@ use syn::{BinOp, Expr, ReturnType, Stmt, Type, UnOp};
 pub struct Site {
     /// The changed bytes of the file.
     pub range: Range<usize>,
-    /// The line, counted from 1.
+    /// Number of the changed line, counted from 1.
     pub line: usize,
-    /// The change of these bytes.
+    /// Kind of the change.
     pub change: Change,
     /// The function that contains the change.
     pub function: String,

@@ -33,7 +33,7 @@ struct Module {
     paths: BTreeSet<Vec<String>>,
 }
 
-/// The modules of a crate.
+/// The modules of a crate, with the items that they define and import.
 #[derive(Default)]
 pub struct Modules(BTreeMap<ModulePath, Module>);
 
