@@ -1,8 +1,8 @@
 //! The cost of boxes and windows of N-dimensional arrays, compared with a `Vec`.
 //!
-//! "window" compares a window inside of the array, and one at a corner, with a box. "blur" blurs an image
-//! that is ten times as large as the cache, tile by tile with a halo. It compares that with the same blur
-//! of an image in RAM.
+//! The benchmark "window" reads windows inside of the array and at its corner, and compares their cost with
+//! that of a box. "blur" blurs an image that is ten times as large as the cache, tile by tile with a halo,
+//! and compares the time with the same blur of an image in RAM.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The counts of a test run, from the report that nextest writes.
+//! Reader of the report that nextest writes: the counts of a test run.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Memory that `cust` and a device exchange.
+//! Tests of memory that `cust` and a device exchange.
 //!
 //! The tests are `#[ignore]`d: `cargo xtask test-gpu` runs them on a machine with an NVIDIA GPU.
 #![cfg(feature = "cust")]

@@ -1,4 +1,5 @@
-//! Launches: kernels of the program, interpreted item by item.
+//! Launches of the program's kernels: by the kernel's native code for the host if it has such code, else by
+//! the interpreter.
 
 use std::ptr::NonNull;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Vectorised reductions of contiguous 4-byte numbers, compared with plain loops.
+//! Tests of vectorised reductions of contiguous 4-byte numbers, compared with plain loops.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Devices with access to each other's memory: drop, loss and broken links.
+//! Tests of devices with access to each other's memory: drop, loss and broken links.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Threads share one device: some allocate and release memory and queues while others copy, search and
-//! move elements.
+//! Stress tests of threads that share one device: some allocate and release memory and queues while others
+//! copy, search and move elements.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,5 +1,5 @@
-//! Wakers that use the device. They run without a lock, and while no driver waits, so they cannot
-//! deadlock.
+//! Tests of wakers that use the device. The backend runs wakers without a lock, and while no driver waits, so
+//! they cannot deadlock.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};

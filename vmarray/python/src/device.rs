@@ -1,4 +1,4 @@
-//! Devices of the machine, for Python.
+//! The Python class of the machine's devices.
 
 use std::sync::Arc;
 

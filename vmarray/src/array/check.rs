@@ -1,4 +1,4 @@
-//! Check of an array for damaged pages.
+//! The operation that checks an array for damaged pages.
 
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
 

@@ -1,4 +1,4 @@
-//! Encoding of the common values of a tuple as one number, its key.
+//! Encoding of a tuple's values in the common dimensions as one number, its key.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Reductions along an axis, compared with loops over positions.
+//! Tests of reductions along an axis, compared with loops over positions.
 
 use std::sync::Arc;
 

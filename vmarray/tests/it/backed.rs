@@ -1,4 +1,4 @@
-//! Arrays over pages that the program reads and writes itself.
+//! Tests of arrays whose pages functions of the program read and write.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Boundary modes, compared with naive padded copies for all sizes and halos, and counts of page visits.
+//! Tests of boundary modes, compared with naive padded copies for all sizes and halos, and counts of page
+//! visits.
 
 use crate::common::boxes::{self, number, position, random_array, random_box, visits};
 use crate::common::{Numbers, Shape, devices};

@@ -1,4 +1,4 @@
-//! Arrays with checksums on devices that flip bits.
+//! Tests of arrays with checksums on devices that flip bits.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;

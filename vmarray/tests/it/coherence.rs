@@ -1,5 +1,6 @@
-//! The coherence of sources: random programs of accesses by the program and by devices, on overlapping
-//! sections, against a `Vec` and a naive directory that predicts every byte copied.
+//! Tests of the coherence of sources: random programs of accesses by the program and by devices, on
+//! overlapping sections. The results are compared with a `Vec`, and the copied bytes with the prediction of a
+//! naive directory.
 //!
 //! `VMARRAY_TEST_PROGRAMS` is the number of programs, `VMARRAY_TEST_FIRST_PROGRAM` the first one,
 //! `VMARRAY_TEST_DEVICES` the list of devices.

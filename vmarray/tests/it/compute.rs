@@ -1,4 +1,4 @@
-//! Operations by expressions, compared with a `Vec` and plain Rust.
+//! Tests of operations by expressions, compared with a `Vec` and plain Rust.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Copies between arrays: their routes, and the copied values.
+//! Tests of copies between arrays: their routes, and the copied values.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Arrays and rows in damaged files: an error or the right elements.
+//! Tests of arrays and rows in damaged files: each access returns an error or the right elements.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Defective drivers, and device filters without a match: reports of the discovery. A process loads drivers
-//! once, so each case runs in its own process.
+//! Tests of the reports of device discovery: defective drivers, and device filters without a match. A process
+//! loads drivers once, so each case runs in its own process.
 
 #![cfg(all(unix, feature = "cuda", feature = "opencl", feature = "host"))]
 

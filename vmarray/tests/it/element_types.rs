@@ -1,4 +1,4 @@
-//! Floats of 16 bits and complex numbers as elements, in expressions and in kernels, compared with their
+//! Tests of 16-bit floats and complex numbers as elements, in expressions and in kernels, compared with their
 //! crates.
 
 use std::fmt::Debug;

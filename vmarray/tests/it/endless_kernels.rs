@@ -1,5 +1,5 @@
-//! Kernels and functions without an end: a launch or an expression ends with an error on the processor, and
-//! arrays and devices remain usable.
+//! Tests of kernels and functions that loop forever: on the processor the launch or the expression returns an
+//! error, and arrays and devices remain usable.
 
 use std::sync::Arc;
 use std::time::Duration;

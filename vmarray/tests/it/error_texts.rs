@@ -1,4 +1,4 @@
-//! Error texts at run time: the failed value, then a remedy that fits the cause.
+//! Tests of error texts at run time: an error names the failed value, and then a remedy for the cause.
 
 use std::sync::Arc;
 

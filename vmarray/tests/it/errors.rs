@@ -1,4 +1,4 @@
-//! Invalid input causes a typed error that names the values.
+//! Tests that invalid input causes a typed error that names the values.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

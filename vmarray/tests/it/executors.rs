@@ -1,5 +1,5 @@
-//! Futures in common executors: tokio, smol, and `FuturesUnordered` on one thread. `select!` and drops cancel
-//! some of them while copies fail.
+//! Tests of futures in common executors: tokio, smol, and `FuturesUnordered` on one thread. `select!` and
+//! drops cancel some of the futures while copies fail.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Functions in expressions, compared with their native calls.
+//! Tests of functions in expressions, compared with native calls of the same functions.
 
 use vmarray::expr::{Expr, index};
 use vmarray::kernel::Float;

@@ -1,4 +1,5 @@
-//! Lists of indices: gathers and scatters equal single accesses, and copy no more than necessary.
+//! Tests of lists of indices: gathers and scatters have the results of single accesses, and copy no more than
+//! necessary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Small files of each kind from earlier versions of the library open with their contents.
+//! Tests that small files of each kind from earlier versions of the library open with their contents.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

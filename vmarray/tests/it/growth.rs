@@ -1,4 +1,4 @@
-//! Arrays that grow and shrink during use.
+//! Tests of arrays that grow and shrink during use.
 
 use std::io::{ErrorKind as IoErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;

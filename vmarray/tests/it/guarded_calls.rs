@@ -1,4 +1,4 @@
-//! Public operations of a thread that holds guards, or runs a function that the library calls.
+//! Tests that call public operations in a thread that holds guards, or that runs a function for the library.
 //!
 //! Each operation returns its result without guards, or an error that the thread must not wait. Another
 //! thread waits for each case, and reports the names of cases that do not end.

@@ -1,4 +1,4 @@
-//! Guards of several arrays in one thread: permitted orders of waits.
+//! Tests of guards of several arrays in one thread: the permitted orders of waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! Index sets: results, errors, and copied bytes.
+//! Tests of index sets: results, errors, and copied bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

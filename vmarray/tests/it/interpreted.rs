@@ -1,5 +1,5 @@
-//! Short programs in which threads access the same pages by every method. They are for an interpreter that
-//! checks every memory access (`cargo xtask miri`), and find little natively.
+//! Short programs in which threads access the same pages by every method. They are for Miri, an interpreter
+//! that checks every memory access (`cargo xtask miri`), and find few errors in a native run.
 
 use std::fmt::Debug;
 use std::sync::Arc;

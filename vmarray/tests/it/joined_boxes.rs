@@ -1,4 +1,4 @@
-//! Joins of boxes with arrays and shifted views, compared with loops over positions.
+//! Tests of joins of boxes with arrays and shifted views, compared with loops over positions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Launches as futures.
+//! Tests of kernel launches as futures.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Return values of kernels' items, and options of launches.
+//! Tests of the return values of kernels' items, and of the options of launches.
 
 use std::sync::Arc;
 

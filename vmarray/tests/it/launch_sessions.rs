@@ -1,4 +1,4 @@
-//! Sessions: launches in order, over arrays that the session holds.
+//! Tests of sessions: kernel launches in order, over arrays that the session holds.
 
 use std::sync::Arc;
 

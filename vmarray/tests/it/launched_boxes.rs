@@ -1,4 +1,4 @@
-//! Kernels of the program over boxes of several dimensions, compared with loops over positions.
+//! Tests of kernels over boxes of several dimensions, compared with loops over positions.
 
 use std::sync::Arc;
 

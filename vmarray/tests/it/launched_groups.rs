@@ -1,4 +1,4 @@
-//! Kernels with groups and with private memory, over arrays in host RAM.
+//! Tests of kernels with groups and with private memory, over arrays in host RAM.
 
 use vmarray::kernel::{Anywhere, At, Group, Own};
 use vmarray::prelude::*;

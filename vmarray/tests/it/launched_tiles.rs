@@ -1,4 +1,5 @@
-//! Kernels whose groups are tiles of a result of several dimensions, compared with loops over positions.
+//! Tests of kernels whose groups are tiles of a result of several dimensions, compared with loops over
+//! positions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Kernels of the program over arrays, sources and sections, compared with loops over vectors.
+//! Tests of kernels over arrays, sources and sections, compared with loops over vectors.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Groups along one axis are equal for every number of devices and channels, and every page length: they
-//! start at multiples of their length in the view of the launch, which also numbers them.
+//! Tests that groups along one axis do not depend on the number of devices and channels, or on the page
+//! length. Groups start at multiples of their length in the view of the launch, and are numbered in this
+//! view.
 
 use std::ops::Range;
 use std::sync::Arc;

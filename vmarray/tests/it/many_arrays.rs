@@ -1,4 +1,5 @@
-//! Memory of many open arrays in files, and requests to the device when many arrays are dropped.
+//! Tests of many open arrays in files: their memory, and the requests to the device when the arrays are
+//! dropped.
 
 use std::process::Command;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Arrays over devices of several backends at once: host RAM, a file, simulations, and all OpenCL and CUDA
-//! devices.
+//! Tests of arrays over devices of several backends at once: host RAM, a file, simulations, and all OpenCL
+//! and CUDA devices.
 
 use std::path::PathBuf;
 use std::sync::Arc;

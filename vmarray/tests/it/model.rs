@@ -1,5 +1,5 @@
-//! All operations on elements, ranges, pages and lists of random sections of arrays, by threads and by tasks,
-//! compared with slices of a `Vec`.
+//! Tests of all operations on elements, ranges, pages and lists of random sections of arrays, by threads and
+//! by tasks, compared with slices of a `Vec`.
 
 use std::fmt::Debug;
 

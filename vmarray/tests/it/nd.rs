@@ -1,4 +1,4 @@
-//! N-dimensional arrays: page visits, tiles, index sets, misuse. Their results are tested in `views`.
+//! Tests of N-dimensional arrays: page visits, tiles, index sets, misuse. `views` tests their results.
 
 use vmarray::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Expressions on boxes, compared with a vector in row-major order.
+//! Tests of expressions on boxes, compared with a vector in row-major order.
 
 use crate::common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
 use crate::common::{Numbers, devices};

@@ -1,4 +1,4 @@
-//! Sorts by keys, distinct elements, groups, searches and joins, compared with vectors.
+//! Tests of sorts by keys, distinct elements, groups, searches and joins, compared with vectors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

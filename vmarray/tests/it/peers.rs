@@ -1,4 +1,4 @@
-//! Copies from device to device: their routes and the copied values.
+//! Tests of copies from device to device: their routes and the copied values.
 
 use std::sync::Arc;
 use std::time::Duration;

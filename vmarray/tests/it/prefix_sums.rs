@@ -1,4 +1,4 @@
-//! Prefix sums of arrays, sources and sections, compared with loops over vectors.
+//! Tests of prefix sums of arrays, sources and sections, compared with loops over vectors.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Expressions are translated without locks: threads that use the same pages continue meanwhile.
+//! Tests that the library translates expressions without locks: threads that use the same pages continue
+//! meanwhile.
 #![cfg(feature = "host")]
 
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,4 +1,4 @@
-//! Profiles as defaults of arrays: measured and declared values, and the limits of their use.
+//! Tests of profiles as defaults of arrays: measured and declared values, and the limits of their use.
 
 use std::sync::Arc;
 use std::time::Duration;

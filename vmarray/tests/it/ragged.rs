@@ -1,4 +1,4 @@
-//! Ragged arrays, compared with vectors of vectors.
+//! Tests of ragged arrays, compared with vectors of vectors.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! Range operations: order of their pages, read-ahead, and the pages that bypass the cache.
+//! Tests of range operations: the order of their pages, read-ahead, and the pages that bypass the cache.
 
 use std::collections::HashSet;
 use std::sync::Arc;

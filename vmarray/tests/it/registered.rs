@@ -1,5 +1,5 @@
-//! Lists with values in memory registered with the devices: copies go directly between both memories, in any
-//! state of the cache.
+//! Tests of lists of indices and values in memory that is registered with the devices: copies go directly
+//! between this memory and the device, in any state of the cache.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

@@ -1,5 +1,5 @@
-//! Thousands of seeded schedules of delays, reordered completions and failures: no data is lost, and the
-//! array reports every failure.
+//! Tests with thousands of seeded schedules of delays, reordered completions and failures: no data is lost,
+//! and the array reports every failure.
 
 use std::sync::Arc;
 use std::time::Duration;

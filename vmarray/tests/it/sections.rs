@@ -1,4 +1,4 @@
-//! Sections of arrays: copied bytes, threads, and traits. Their results are tested in `model` and `views`.
+//! Tests of sections of arrays: copied bytes, threads, and traits. `model` and `views` test their results.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

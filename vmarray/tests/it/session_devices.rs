@@ -1,5 +1,5 @@
-//! Sessions over several devices with access to each other's memory, and over boxes of several dimensions,
-//! compared with loops over vectors.
+//! Tests of sessions over several devices with access to each other's memory, and over boxes of several
+//! dimensions, compared with loops over vectors.
 
 use std::sync::Arc;
 use std::time::Duration;

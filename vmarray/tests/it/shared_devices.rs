@@ -1,6 +1,6 @@
-//! Devices that arrays share: all arrays built without a list of devices use one open device for each GPU, so
-//! kernels over several arrays copy nothing. The devices belong to the process, so tests that set or count
-//! them run in processes of their own.
+//! Tests of devices that arrays share. All arrays built without a list of devices use one open device for
+//! each GPU, so kernels over several arrays copy nothing. The devices belong to the process, so tests that
+//! set or count them run in separate processes.
 
 #![cfg(feature = "host")]
 

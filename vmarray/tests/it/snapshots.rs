@@ -1,4 +1,5 @@
-//! Snapshots of one instant while threads write: a snapshot that contains an effect also contains its cause.
+//! Tests of snapshots of one instant while threads write: a snapshot that contains an effect also contains
+//! its cause.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Sorting of arrays, sources and sections, against sorted vectors.
+//! Tests of sorts of arrays, sources and sections, compared with sorted vectors.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Expressions on sources and their sections: copied bytes and failures. Their results are tested in `views`.
+//! Tests of expressions on sources and their sections: copied bytes and failures. `views` tests their
+//! results.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

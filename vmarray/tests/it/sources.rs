@@ -1,4 +1,5 @@
-//! Sources: copied bytes in given scenarios, data larger than device memory, threads, failures, homes.
+//! Tests of sources: copied bytes in given scenarios, data larger than device memory, threads, failures,
+//! homes.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Arrays in files: stored elements survive any end of the program.
+//! Tests of arrays in files: stored elements survive any end of the program.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Growing and shrinking arrays in files: synced elements and lengths persist.
+//! Tests of growing and shrinking arrays in files: synced elements and lengths persist.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! Arrays in several files, one of which is replaced by an older copy: opening them returns an error that
-//! names a file, or the state at one moment.
+//! Tests of arrays in several files, one of which was replaced by an older copy. Opening them returns an
+//! error that names a file, or the state of one commit.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows and index sets in files and in snapshots.
+//! Tests of rows and index sets in files and in snapshots.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Long runs for machines with GPUs: `cargo xtask test-gpu`. Environment variables set the sizes.
+//! Long stress tests for machines with GPUs: `cargo xtask test-gpu`. Environment variables set the sizes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarray::prelude::*;

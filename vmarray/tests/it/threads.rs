@@ -1,4 +1,4 @@
-//! Many threads on one array: no torn values, lost writes or hangs.
+//! Tests of many threads on one array: no torn values, lost writes or hangs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! All operations on views of all kinds, compared with a vector of their store.
+//! Tests of all operations on views of all kinds, compared with a vector of the store's elements.
 
 use std::fmt::Debug;
 use std::ops::Range;

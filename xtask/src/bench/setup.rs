@@ -1,4 +1,4 @@
-//! The devices and the sizes of the measurements.
+//! Setup of the measurements: their devices and sizes.
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};

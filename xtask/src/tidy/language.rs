@@ -1,7 +1,9 @@
-//! Language measure: lines of prose that hold certain words, against the budget in `language-budget.toml`.
+//! Measure of language: counts the lines of prose that contain certain words, and compares the counts with
+//! the budget in `language-budget.toml`.
 //!
-//! A word exceeds its budget if more lines hold it than the budget allows, and more of a thousand lines than
-//! its goal. Budgets fall and never rise; [`Budget::tighten`] lowers them to the present counts.
+//! A word fails if it exceeds both limits: its budget, which is a number of lines, and its goal, which is a
+//! number of lines per thousand. Budgets fall and never rise; [`Budget::tighten`] lowers them to the present
+//! counts.
 
 use super::prose;
 use crate::project;

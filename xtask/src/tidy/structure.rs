@@ -1,5 +1,5 @@
-//! Structure measure: files in circles, long functions, and functions with many arguments, against the budget
-//! in `structure-budget.toml`.
+//! Measure of structure: counts files in circles, long functions, and functions with many arguments, and
+//! compares the counts with the budget in `structure-budget.toml`.
 //!
 //! Each number may fall and never rise; [`Budget::tightened`] lowers them to the present numbers.
 

@@ -1,4 +1,4 @@
-//! Existing stores: reading, writing, appending.
+//! Existing Zarr stores: reads, writes and appends.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Folders for tests, arrays of uneven pages, and random values.
+//! Helpers of the tests: folders, arrays of uneven pages, and random values.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Damaged and malicious `.npy` files cause typed errors.
+//! Tests that damaged and malicious `.npy` files cause typed errors.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Files exchanged with NumPy, zarr-python and xarray, in both directions.
+//! Tests that exchange files with NumPy, zarr-python and xarray, in both directions.
 //!
 //! `cargo xtask formats` selects the Python and the number of files.
 

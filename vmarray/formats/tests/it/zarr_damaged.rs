@@ -1,4 +1,4 @@
-//! Damaged and malicious stores cause typed errors.
+//! Tests that damaged and malicious stores cause typed errors.
 
 use std::fs;
 use std::io::Write as _;

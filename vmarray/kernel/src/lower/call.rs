@@ -1,5 +1,5 @@
-//! Lowering of calls: of kernel functions (by inlining), of functions of the rule table, and of methods of
-//! parameters.
+//! Lowering of calls: kernel functions (by inlining), functions of the rule table in `backend_api::expr`, and
+//! methods of parameters.
 
 use super::expr::{assembled, bare};
 use super::frame::{Frame, Outcome, may_assign};

@@ -1,4 +1,4 @@
-//! Local arrays, tuples and tables.
+//! Tests of local arrays, tuples and tables in kernels.
 
 use crate::harness::{ITEMS, both, random, same};
 use vmarray_kernel::{At, Own, interpret, kernel, run_on_host};

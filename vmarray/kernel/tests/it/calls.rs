@@ -1,4 +1,4 @@
-//! Calls of other kernel functions.
+//! Tests of kernels that call other kernel functions.
 
 use crate::harness::both;
 use vmarray_kernel::{Function, Integer, Number, kernel};

@@ -1,4 +1,4 @@
-//! Errors of kernels that only lowering detects.
+//! Tests of errors in kernels that only lowering detects.
 
 use vmarray_kernel::{At, ErrorKind, Own, kernel, lower};
 

@@ -1,4 +1,4 @@
-//! Branches, loops, labels, returns and patterns.
+//! Tests of branches, loops, labels, returns and patterns in kernels.
 
 use crate::harness::both;
 

@@ -1,4 +1,4 @@
-//! Operations of several items: groups, subgroup operations, atomics, appends.
+//! Tests of operations that several items execute together: groups, subgroup operations, atomics, appends.
 
 use crate::harness::{ITEMS, random};
 use vmarray_kernel::{

@@ -1,4 +1,4 @@
-//! Kernels in their host form and in their lowered form; both must give equal results.
+//! Tests that run kernels in their host form and in their lowered form; both must give equal results.
 
 #![allow(clippy::never_loop, clippy::unnecessary_cast, reason = "kernels in unusual forms are the subject")]
 

@@ -1,4 +1,5 @@
-//! Elementary functions: equal bits in both forms, errors within the documented bounds, special values.
+//! Tests of elementary functions: equal bits in both forms, errors within the documented bounds, special
+//! values.
 
 use crate::harness::{map, random};
 use bytemuck::Pod;

@@ -1,4 +1,4 @@
-//! Private memory that items allocate.
+//! Tests of private memory that items allocate.
 
 use crate::harness::{ITEMS, random};
 use vmarray_kernel::{

@@ -1,4 +1,4 @@
-//! Operators, casts and methods of all types of numbers.
+//! Tests of operators, casts and methods of all types of numbers.
 
 use crate::harness::{both, map};
 use bytemuck::Pod;

@@ -1,4 +1,4 @@
-//! Arguments of launches.
+//! Tests of the arguments of launches.
 
 use crate::harness::{ITEMS, random, same};
 use vmarray_kernel::{

@@ -1,4 +1,4 @@
-//! Positions of several dimensions, and reads by them.
+//! Tests of positions in several dimensions, and of reads at positions.
 
 use crate::harness::{random, same};
 use backend_api::kernel::{Interpreter, Op, Slices};

@@ -1,4 +1,4 @@
-//! Structs as values and as elements.
+//! Tests of structs as values and as elements.
 
 use crate::harness::{Arbitrary, ITEMS, Random, map, random, same};
 use bytemuck::{Pod, Zeroable};

@@ -105,7 +105,10 @@ class Ragged:
         if counts.size and (counts.dtype.kind not in "ui" or counts.min() < 0):
             raise ValueError("lengths must be integers of at least 0")
         if given.ndim != 1 or counts.ndim != 1 or int(counts.sum()) != given.size:
-            raise ValueError(f"lengths and items must have one axis, and the sum of the lengths must be {given.size}, the number of items")
+            raise ValueError(
+                f"lengths and items must have one axis, and the sum of the lengths must be {given.size}, the number of "
+                "items"
+            )
         made = cls((), given.dtype, **options)
         for start in range(0, given.size, _ITEMS):
             made.values.append(np.asarray(given[start : start + _ITEMS]))

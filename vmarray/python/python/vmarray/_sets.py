@@ -73,7 +73,10 @@ class IndexSet:
         if given.size == 0:
             given = given.reshape(0, len(labels))
         if not labels or given.ndim != 2 or given.shape[1] != len(labels):
-            raise ValueError(f"an index set of {len(labels)} dimensions needs an array of shape (n, {len(labels)}), not {given.shape}")
+            raise ValueError(
+                f"an index set of {len(labels)} dimensions needs an array of shape (n, {len(labels)}), not "
+                f"{given.shape}"
+            )
         return cls._of(_core.Set.from_rows(labels, given))
 
     @classmethod

@@ -1,7 +1,7 @@
 """Namespace of the array API standard (2024.12).
 
-Functions that NumPy has under the same name are NumPy's, which dispatch to the arrays. Linear algebra, Fourier
-transforms and access to memory of devices are missing; GUIDE.md lists the differences from NumPy.
+A function with the name of a NumPy function is NumPy's function, which dispatches to the arrays. Linear algebra,
+Fourier transforms and access to memory of devices are missing; GUIDE.md lists the differences from NumPy.
 
 Examples
 --------

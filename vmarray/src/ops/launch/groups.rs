@@ -1,5 +1,5 @@
-//! Groups of items along one axis. They start at multiples of their length in the whole view, and are
-//! numbered in it, for any distribution over pages, channels and devices.
+//! Groups of items along one axis. Groups start at multiples of their length in the whole view, and are
+//! numbered in the view. Neither depends on the distribution over pages, channels and devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};

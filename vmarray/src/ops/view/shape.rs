@@ -1,4 +1,5 @@
-//! Shapes of views: the selection of a store's elements, and their indices.
+//! Shapes of views. A shape maps the index of an element in a view to its place in the store, the container
+//! of the elements.
 
 use std::borrow::Cow;
 use std::fmt;

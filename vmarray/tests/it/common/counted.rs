@@ -1,4 +1,4 @@
-//! Sources of a few small pages on a device that counts copies.
+//! Helpers of tests: sources of a few small pages, on a device that counts copies.
 
 use std::sync::Arc;
 

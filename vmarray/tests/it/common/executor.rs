@@ -1,4 +1,4 @@
-//! Small executor: runs tasks of one thread in the order of their wake-ups.
+//! A small executor for tests: runs tasks of one thread in the order of their wake-ups.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Private memory of items.
+//! Code of the private heap: memory that an item allocates for itself.
 //!
 //! Each thread has a slab for its current item. The slabs of a block's threads are interleaved by words, so
 //! that threads access adjacent words at equal offsets. A word has the length of the longest number that the

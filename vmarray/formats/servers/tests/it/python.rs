@@ -1,4 +1,4 @@
-//! Stores exchanged with zarr-python on moto, in both directions.
+//! Tests that exchange stores with zarr-python on the server moto, in both directions.
 
 use vmarray_formats::Options;
 use vmarray_formats::zarr::{self, Compression, Encoding};
