@@ -533,8 +533,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     }
 
     /// Returns access to the addresses of the device's memory, if other libraries can use them: for RAM and
-    /// NVIDIA GPUs. A wrapper that must see all writes returns `None`. The support does not change during the
-    /// device's life.
+    /// NVIDIA GPUs. A wrapper that must process all writes returns `None`. The support does not change during
+    /// the device's life.
     ///
     /// ```
     /// use backend_api::Device;
@@ -551,8 +551,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// - Returns before the work is done. The call copies all arguments except the memory before it returns.
     /// - The call checks all memory and ranges before any work starts.
-    /// - A device knows [`Request::Copies`] and [`Request::Fill`]. All other kinds are optional: a device
-    ///   refuses a kind that it does not know by [`Request::unsupported`].
+    /// - Every device supports [`Request::Copies`] and [`Request::Fill`]. All other kinds are optional: a
+    ///   device refuses a kind that it does not support, with the error [`Request::unsupported`].
     /// - The first call with a program or a kernel may take long, if the device must compile it
     ///   ([`prepare`](Self::prepare)).
     ///
@@ -609,7 +609,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Routing::new()
     }
 
-    /// Returns the facts about a kernel as this device compiled it for a launch like this.
+    /// Returns the facts about a kernel as this device compiles it for such a launch.
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit), and [`Unsupported`](ErrorKind::Unsupported) if the device

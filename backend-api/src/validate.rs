@@ -61,10 +61,11 @@ use crate::{
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Extents {
-    /// Returns the length of a buffer in bytes; `None` if the device does not know the buffer.
+    /// Returns the length of a buffer in bytes; `None` if the buffer does not belong to the device.
     fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
 
-    /// Returns the length of a host allocation in bytes; `None` if the device does not know the allocation.
+    /// Returns the length of a host allocation in bytes; `None` if the allocation does not belong to the
+    /// device.
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
     /// Checks that the `bytes` bytes from `at` on are in device memory.

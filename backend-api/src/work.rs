@@ -32,7 +32,7 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// Copies, and the route by which the device carries them out. Every device knows this kind.
+    /// Copies, and the route by which the device carries them out. Every device supports this kind.
     ///
     /// - The copies of one request may run in any order and at the same time. If one copy writes bytes that
     ///   another copy reads or writes, these bytes are unspecified.
@@ -42,8 +42,8 @@ pub enum Request<'a> {
     /// - Without a route, the device chooses by its [table](crate::Device::set_routing). If the route cannot
     ///   carry out a copy, or if the device does not have the route, the device chooses as well.
     Copies(&'a [Transfer<'a>], Option<Route>),
-    /// A fill: writes copies of a pattern to device memory. Every device knows this kind. The device copies
-    /// the pattern before the call returns. An empty or overlong pattern is an invalid argument.
+    /// A fill: writes copies of a pattern to device memory. Every device supports this kind. The device
+    /// copies the pattern before the call returns. An empty or overlong pattern is an invalid argument.
     Fill(&'a Fill<'a>),
     /// A search for elements that have a value. The device copies the value before the call returns. An empty
     /// or overlong value, or a field outside of its element, is an invalid argument.

@@ -450,7 +450,7 @@ pub enum Op {
     Block { body: Vec<Op> },
     /// Code that repeats until `Break` leaves it.
     Loop { body: Vec<Op> },
-    /// A jump behind the enclosing block or loop number `out`, counted from 0 for the innermost.
+    /// A jump to the end of the enclosing block or loop number `out`, counted from 0 for the innermost.
     Break { out: u16 },
     /// A jump to the next iteration of the enclosing loop number `out`, counted from 0 for the innermost
     /// block or loop.

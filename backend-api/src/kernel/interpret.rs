@@ -592,7 +592,7 @@ impl<'s, V: Views> State<'s, V> {
         }
     }
 
-    /// Ends all items in a loop of one.
+    /// Ends all items, because one item has exceeded the time limit in the loop `site`.
     fn end(&mut self, overtime: Overtime, site: u32, item: u64) {
         self.over = Some(match overtime {
             Overtime::Own => Report::time_over(site, item),

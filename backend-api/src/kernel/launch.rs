@@ -28,8 +28,8 @@ const OPERATION: &str = "launch";
 pub enum View<'a> {
     /// Contiguous elements.
     Run(Elements<'a>),
-    /// Elements in pages, dealt over several places in turn. With `n = bases.len()`, page `p` is page number
-    /// `p / n` of the contiguous pages from `bases[p % n]` on.
+    /// Elements in pages, which are striped over several places. With `n = bases.len()`, page `p` is page
+    /// number `p / n` of the contiguous pages from `bases[p % n]` on.
     Striped {
         /// The `n` places, 1 to [`View::BASES_MAX`]: the start of the pages `i`, `i + n`, `i + 2n` and so on.
         bases: &'a [DeviceSpan<'a>],

@@ -152,7 +152,7 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Analyses a body of which items meet.
+    /// Analyses a body; returns `None` if the items do not synchronise.
     fn of(body: &'a Body) -> Option<Self> {
         if !body.meets() {
             return None;

@@ -41,7 +41,7 @@ impl Claim {
 pub(super) enum Use {
     /// One device changes its own bytes.
     ParityUpdate,
-    /// A lost device's bytes are read or changed.
+    /// A thread reads or changes the bytes of a lost device.
     Rebuild,
 }
 

@@ -90,9 +90,9 @@ pub(super) struct Log {
 /// The state of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// The device has it, under a ticket of its own.
+    /// The device executes the request, under its own ticket.
     Direct(Ticket),
-    /// The member's thread has it or will get it.
+    /// The member's thread executes the request.
     Job,
     Over,
 }

@@ -78,9 +78,9 @@ pub(crate) enum Effect {
     /// The request reads only.
     #[default]
     Read,
-    /// The host alone, so that the request has the same effect on every device.
+    /// The request writes only bytes from the host, so it has the same effect on every device.
     FromHost,
-    /// Device memory, too.
+    /// The request also writes bytes from device memory.
     FromDevice,
 }
 
