@@ -254,7 +254,7 @@ mod tests {
         #[test]
         fn a_preference_ends_with_its_guard() {
             assume(0, Processors::of(0).unwrap());
-            // Containers may hide the policy; then the guard does nothing.
+            // Containers may hide the policy. Then the guard does nothing.
             if memory_policy().is_none() {
                 return assert!(matches!(OnNode::prefer(Some(0)).before, Before::Nothing));
             }
@@ -266,7 +266,7 @@ mod tests {
             assert_eq!(memory_policy(), Some(libc::MPOL_PREFERRED), "the inner one had nothing to do");
             drop(outer);
             assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT));
-            // Nodes that do not exist, some beyond the greatest possible number.
+            // Test nodes that do not exist, some of them beyond the greatest possible number.
             for missing in [999, 1 << 20] {
                 let nothing = OnNode::prefer(Some(missing));
                 assert_eq!(memory_policy(), Some(libc::MPOL_DEFAULT), "{missing}");
@@ -278,7 +278,7 @@ mod tests {
         fn a_thread_goes_back_to_its_processors() {
             let before = Processors::of(0).unwrap();
             let first = (0..).find(|&number| before.has(number)).unwrap();
-            // A node number that no machine has, with one processor.
+            // Use a node number that no machine has, with one processor.
             let node = 1 << 21;
             assume(node, [first].into_iter().collect());
             let there = OnNode::run(Some(node));
@@ -286,7 +286,7 @@ mod tests {
             if before != Processors::of(0).unwrap() {
                 assert_eq!(there.processors_before().map(|before| &**before), Some(&before));
             }
-            // A node with all other processors has none in common with the thread.
+            // A node with all other processors has no processor in common with the thread.
             assume(node + 1, (0..1000).filter(|number| *number != first).collect());
             drop(OnNode::run(Some(node + 1)));
             assert_eq!(Processors::of(0).unwrap(), [first].into_iter().collect());

@@ -476,7 +476,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
 /// leave a rest that fills no whole thread.
 pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const MOST: usize = 70_001;
-    // Byte offsets of the second source and of the target with wider elements, each a multiple of 16.
+    // The second source and the target with wider elements begin at these byte offsets, multiples of 16.
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);

@@ -85,7 +85,7 @@ fn halving(group_len: u32) -> Body {
     let leave = |when| on(when, vec![Op::Break { out: 0 }]);
     let get = |to, at| Op::Get { to, array: 0, at };
     let put = |at, value| Op::Put { array: 0, at, value };
-    // Code that adds 1 `bound` times to the item's own element of the group array.
+    // This code adds 1 to the item's own element of the group array, `bound` times.
     let counted = |bound| {
         let body = vec![
             binary(Binary::Le, done, bound, turn),
@@ -437,7 +437,7 @@ fn taking_memory(group_len: Option<u32>) -> Body {
     let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };
     let leave = Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] };
-    // A loop over the words from `from` to `end`.
+    // This code loops over the words from `from` to `end`.
     let each = |from: Reg, what: Vec<Op>| {
         let head = [binary(Binary::Le, done, end, at), leave.clone()];
         let body = [head.to_vec(), what, vec![binary(Binary::Add, at, at, eight)]].concat();

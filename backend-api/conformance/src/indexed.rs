@@ -103,7 +103,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
                 indices[1..].fill(LEFT_OUT);
             }
             scene.write_indices(0, &indices);
-            // Some elements are zero; the device must also move their values.
+            // Some of the elements are zero, because the device must move zeroes like other values.
             scene.fill(0, COUNT * stride / 2, &[0]);
             let (elements, values) =
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);

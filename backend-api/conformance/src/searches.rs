@@ -30,7 +30,7 @@ fn haystack(
         let field = &mut element[field_offset..field_offset + value.len()];
         field.copy_from_slice(value);
         if !matches(i) {
-            // Position of the differing byte: the first, the last, or another one.
+            // The differing byte is the first one, the last one, or a random one.
             let n = value.len();
             let wrong = [0, n - 1, random.index(n)][i % 3];
             field[wrong] ^= 1 << random.below(8);

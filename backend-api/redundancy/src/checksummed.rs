@@ -259,7 +259,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         if request.check(&Lengths).is_err() {
-            // The inner device refuses the request; its ranges may be invalid.
+            // Let the inner device refuse the request, whose ranges may be invalid.
             return self.inner.submit(queue, request);
         }
         let touches = AccessSet::of(request);

@@ -533,7 +533,7 @@ fn instruction(op: &Op, result: Type) -> Instruction {
             function: function.clone(),
             arguments: arguments.iter().map(|argument| value(*argument)).collect(),
         },
-        // `Index`: a program has no other operation.
+        // Only `Index` is left, because a program has no other operation.
         _ => Instruction::Index,
     }
 }

@@ -153,7 +153,8 @@ impl Eq for Code {}
 
 impl Hash for Code {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Hashing the texts would cost too much: each launch looks up its code.
+        // Use the lengths only: each launch looks up its code, so hashing the whole texts would cost too
+        // much.
         let lengths = self.texts().map(|text| text.map(|text| text.len()));
         (&self.entry, lengths, self.submit_address()).hash(state);
     }

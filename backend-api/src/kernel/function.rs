@@ -175,7 +175,7 @@ impl Function {
     #[must_use]
     pub fn over_time(&self, site: u32, element: u64) -> Error {
         let Checked { kernel, loops, time_limit, .. } = &*self.0;
-        // The first loop contains or precedes the other ones.
+        // Report the first loop, because it contains or precedes all other loops.
         let place = loops.iter().find(|(number, _)| *number == site).or(loops.first());
         Error::over_time_of(OverTime {
             function: kernel.name().to_owned(),

@@ -656,7 +656,7 @@ impl<'s, V: Views> State<'s, V> {
             Op::Call { ref function, ref arguments, .. } => {
                 function.call(&arguments.iter().map(|argument| get(*argument)).collect::<Vec<_>>())
             }
-            // `run` executes operations that change the control flow.
+            // Operations that change the control flow are executed by `run`.
             _ => {
                 let mut value = [0];
                 let is_value = values(self.body, op, place, &mut value);
@@ -996,13 +996,14 @@ mod tests {
         ];
         let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 4 }];
         let body = Body { arrays, group_len: Some(4), ..body(4, 0, code.concat()) };
-        // Two of the last four fill up the group: other items see their numbers, and they store nothing.
+        // In the last group, two of the four items only fill up the group: their numbers are visible, but
+        // they store nothing.
         assert_eq!(run(body, 6), (vec![3, 2, 1, 0, 7, 6], Report::default()));
     }
 
     #[test]
     fn items_that_meet_leave_loops_when_their_budget_is_used_up() {
-        // Odd items never leave the first loop by themselves; no item leaves the second loop.
+        // Odd items do not leave the first loop, and no item leaves the second loop.
         let [number, one, odd, sum] = [0, 1, 2, 3];
         let odd_loop = Op::Loop { body: vec![binary_op(Binary::Add, sum, sum, one)] };
         let code = [

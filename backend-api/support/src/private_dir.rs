@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// ```
 #[must_use]
 pub fn random_name() -> String {
-    // The standard library seeds each state with numbers from the system.
+    // Each state has a random seed from the operating system.
     let random = || RandomState::new().hash_one(0);
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }

@@ -334,7 +334,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         let once = Arc::new(Once(Mutex::new(Some(waker))));
         let mut state = self.state.lock();
         if state.lost.is_none() {
-            // Wakers that have run are removed from time to time.
+            // Remove wakers that have run from time to time.
             if state.wakers.len() == state.wakers.capacity() {
                 state.wakers.retain(|once| once.0.lock().is_some());
             }

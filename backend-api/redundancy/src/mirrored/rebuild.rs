@@ -128,7 +128,7 @@ impl Core {
             let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
             let Some((buffer, range)) = member.missing.pop() else {
                 member.status = Status::Current;
-                // No submission runs between the two steps: each sees one device or the other.
+                // No submission runs between the two steps, so each submission sees one of the two devices.
                 if let Some(old) = leaves.and_then(|old| state.member(old)) {
                     old.status = Status::Leaving;
                 }
@@ -326,7 +326,7 @@ impl Core {
         let (from, to) = (&state.members[from], &state.members[to]);
         let Some(queue) = &from.copies else { return Ok(false) };
         let (Some(start), Some(end)) = (from.buffers.get(&buffer), to.buffers.get(&buffer)) else {
-            // Another thread released the buffer meanwhile.
+            // Another thread has released the buffer meanwhile, so there is nothing to copy.
             return Ok(true);
         };
         let (start, end, bytes) = (start.at(range.start), end.at(range.start), range.end - range.start);

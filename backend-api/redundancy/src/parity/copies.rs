@@ -96,7 +96,7 @@ impl Core {
             if error.kind() == ErrorKind::Lost {
                 self.lose(position, id, &error);
             } else if error.kind() == ErrorKind::UnknownHandle && error.operation() == GONE {
-                // The error belongs to the replaced device; the current device is not lost.
+                // The error belongs to the replaced device, but the current device is not lost.
                 return Error::new(ErrorKind::Lost, "parity").with_detail(error.detail());
             }
             error

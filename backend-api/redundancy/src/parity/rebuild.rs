@@ -158,7 +158,8 @@ impl Core {
             return Ok(None);
         }
         let _locked = self.locks.lock(Use::Rebuild, &segments);
-        // The row may have been removed meanwhile, or the buffer may have a new name.
+        // The row may have been removed meanwhile, or the buffer may have a new name. Then there is nothing
+        // to rebuild here.
         let Some(target) = piece(&mut segments) else { return Ok(None) };
         let mut bytes = self.scratch(target.bytes)?;
         let error = self.member_queues[position].lock().lost_error("rebuild");

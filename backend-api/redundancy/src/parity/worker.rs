@@ -176,7 +176,7 @@ impl MemberWorker {
         match pending {
             Pending::Direct(device, part) => {
                 drop(state);
-                // The next poll returns the outcome.
+                // Ignore the outcome here, because the next poll returns it.
                 let _ = device.wait(part);
             }
             // While the thread of the member runs a waker, the caller executes jobs itself: the waker may
@@ -258,7 +258,7 @@ impl MemberWorker {
             Err(error)
         });
         member_queue.lock().end(queue, value, outcome);
-        // The owner may release the memory of the request from here on.
+        // After this, the owner may release the memory of the request.
         drop(kept);
     }
 

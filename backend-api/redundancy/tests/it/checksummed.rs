@@ -102,7 +102,7 @@ impl<D: Device> Scene<D> {
         let _ = self.device.wait(ticket);
         (0..UNITS).for_each(|unit| self.flip(unit));
         let known = self.wrong();
-        // A unit that had no checksum has one now, computed from its changed contents.
+        // A unit without a checksum now has one, computed from its changed contents.
         assert_eq!(self.wrong(), known);
         known
     }
@@ -242,7 +242,7 @@ fn checksums_go_with_copies_of_whole_units() {
     scene.flip(5);
     scene.flip(7);
     assert_eq!(scene.wrong(), [2, 4, 6]);
-    // A failed copy leaves no known checksum.
+    // After a failed copy, the checksum is unknown.
     let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1).reported_later();
     scene.inner.inject(fault);
     let copy = Transfer::Internal { from: scene.at(0), to: scene.at(4), bytes: UNIT as u64 };
@@ -299,7 +299,7 @@ fn memory_may_go_before_anybody_asks() {
     assert!(device.poll(flipped).is_ok() && device.poll(sound).is_ok());
     assert_eq!(device.poll(wrong).unwrap_err().kind(), ErrorKind::Corrupted);
     drop(queue);
-    // The ticket belongs to a queue that has ended.
+    // The failure is forgotten, because the queue of the ticket has ended.
     assert_eq!(device.poll(wrong), Ok(Progress::Done));
 }
 

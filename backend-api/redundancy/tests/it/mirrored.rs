@@ -349,7 +349,7 @@ fn a_device_that_cannot_take_the_place_of_another_leaves_all_as_it_was() {
     assert_eq!(bytes(&queue, &memory), [7; 4096]);
     replace(&old, cards[1].clone()).unwrap();
     assert_eq!(bytes(&queue, &memory), [7; 4096]);
-    // No data is left to move.
+    // All data has been moved.
     cards[1].lose();
     assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(replace(&(cards[1].clone() as _), card(5)), Err(ErrorKind::Lost));

@@ -379,7 +379,7 @@ fn a_write_moves_the_documented_bytes() {
     // this parity.
     assert_eq!(moved(downloads, downloads_now), [1792, 1792, 0, 0]);
     assert_eq!(moved(uploads, uploads_now), [1792, 1792, 0, 0]);
-    // A repeated write of the same data changes no parity.
+    // A write of the same data does not change the parity.
     let ticket = rig.upload(0, 0, &[7; 1792]);
     rig.group.members()[0].wait(ticket).unwrap();
     let (downloads, uploads) = totals();

@@ -448,7 +448,7 @@ impl Flawed {
         }
         let mut body = launch.kernel.body().clone();
         self.bend_code(&mut body.code);
-        // Some changed bodies are not valid kernels; skip them.
+        // Skip changed bodies that are not valid kernels.
         let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
         bent.kernel = &kernel;
         let result = self.inner.submit(queue, &Request::Launch(&bent));

@@ -72,7 +72,7 @@ impl Late {
         let state = self.state.lock();
         match state.twins.get(&queue.id()) {
             Some(twin) => self.inner.submit(twin, request),
-            // The inner device does not know this queue, and refuses the request.
+            // The inner device refuses the request, because it does not know the queue.
             None => self.inner.submit(queue, request),
         }
     }
