@@ -278,7 +278,7 @@ impl Drop for Context {
         if self.is_primary {
             let (left, generation) = LEFT.get();
             if left == self.handle.0.addr() && generation == self.generation {
-                // This thread must not keep a context that may be about to end.
+                // Do not keep a context in this thread that may be about to end.
                 let _ = self.set_current(ContextHandle::NULL);
                 LEFT.set((0, 0));
             }

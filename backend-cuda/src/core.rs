@@ -124,7 +124,7 @@ impl Core {
     pub(crate) fn examine(&self, queue: &Queue) {
         let newest = queue.newest();
         match queue.query() {
-            // A lack of resources says nothing about the work, which continues.
+            // A lack of resources proves nothing about the work, which continues.
             Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
             // All work up to `newest`, and its events, were in the stream when the stream was found empty.

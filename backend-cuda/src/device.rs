@@ -454,7 +454,7 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "allocate_extensible";
         check_extensible(bytes, most).map_err(|error| self.core.here(error))?;
         let total = self.expect_room(OPERATION, bytes)?;
-        // Addresses beyond the GPU's memory are not needed.
+        // Limit the addresses to the GPU's memory, because no more can be used.
         let memory = DeviceMemory::extensible(&self.core.context, bytes, most, most.min(total));
         let memory = memory.map_err(|code| match code {
             Code::NOT_SUPPORTED => self.core.here(
@@ -591,7 +591,7 @@ unsafe impl Device for CudaDevice {
     }
 
     fn addresses(&self) -> Option<&dyn Addresses> {
-        // Other code of the process shares the primary context alone.
+        // Only the primary context is shared with other code of the process.
         self.core.context.is_primary().then_some(self)
     }
 

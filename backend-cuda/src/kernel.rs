@@ -177,7 +177,7 @@ impl Submission<'_> {
         {
             return Ok(bounce.address);
         }
-        // Work in flight may still use the old memory.
+        // Wait, because work in flight may still use the old memory.
         self.queue.drain()?;
         self.order.bounce = None;
         let bounce = DeviceMemory::new(self.context(), bytes)?;
@@ -197,7 +197,7 @@ impl Submission<'_> {
         if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
             return Ok((found.0, blocks.min(found.1)));
         }
-        // Work in flight may still use the old memory.
+        // Wait, because work in flight may still use the old memory.
         self.queue.drain()?;
         self.order.slabs = None;
         self.order.slabs_wanted = blocks * of_block;

@@ -258,7 +258,7 @@ mod tests {
         let plan = |limit, count_all| Plan::new(0, 2 << 30, 4, 4, BLOCKS, Aim::new(limit, count_all)).chunks;
         assert!(plan(0, true).chunks <= 16 << 10);
         assert!(plan(1000, true).per_chunk * 4 <= 128 << 10);
-        // All blocks together then read at most this number of bytes beyond the limit.
+        // This product is the number of bytes that all blocks together may read beyond the limit.
         assert!(plan(1, false).per_chunk * 4 * BLOCKS <= 128 << 20);
     }
 

@@ -218,7 +218,7 @@ impl Text {
         let factor = (power.div_ceil(divisor.into()) - (1 << 64)) as u64;
         let half = self.temporary("b64");
         emit!(self, "mul.hi.u64 {name}, {value}, 0x{factor:X}");
-        // The sum of both may need 65 bits.
+        // Halve the difference first, because the sum of both may need 65 bits.
         emit!(self, "sub.u64 {half}, {value}, {name}");
         emit!(self, "shr.u64 {half}, {half}, 1");
         emit!(self, "add.u64 {name}, {name}, {half}");
@@ -266,7 +266,7 @@ impl Text {
             emit!(self, "{guard}{way}.{} {name}, [{at}+{from}]", memory_suffix(of));
             return;
         }
-        // Count piece by piece, the low pieces first.
+        // Count the bits of each piece, and begin with the low pieces.
         let (kind, bits) = if is_wide(of) { ("b64", 64) } else { ("b32", 32) };
         let whole = self.temporary(kind);
         emit!(self, "mov.{kind} {whole}, 0");

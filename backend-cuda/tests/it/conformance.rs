@@ -65,7 +65,7 @@ fn random_kernels_match_the_interpreter() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (count, seed) =
         (number("VMARRAY_TEST_KERNELS").unwrap_or(48), number("VMARRAY_TEST_SEED").unwrap_or(1000));
-    // The failure lists all kernels that differ.
+    // Collect all kernels that differ, so that the failure lists them.
     let (mut next, mut failed) = (seed, Vec::new());
     while next < seed + count && failed.len() < 20 {
         let run = || random::launch_all(&device, next..seed + count);

@@ -42,7 +42,7 @@ pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
             skipping = !kernels.contains(&entry);
         }
         if skipping {
-            // A kernel ends with a brace in the first column.
+            // The kernel ends with a brace in the first column.
             skipping = line != "}";
             continue;
         }
@@ -189,7 +189,7 @@ impl<'a> Code<'a> {
                     }
                 }
             }
-            // The text has kernels of other tasks too, which are never launched.
+            // Skip kernels of other tasks in the text, because they are never launched.
             _ => {}
         }
     }
@@ -422,7 +422,7 @@ impl<'a> Code<'a> {
             emit!(self, "selp.{kind} {one}, {key}, {none}, {kept}");
             emit!(self, "{choose}.u{bits} {found}, {found}, {one}");
         }
-        // A key can equal the value that marks "none".
+        // A key can equal the value that marks "none", so also accept it if no element was found yet.
         emit!(self, "setp.{news}.u{bits} {better}, {found}, {best}");
         emit!(self, "setp.eq.u32 {fresh}, {best_at}, 0xFFFFFFFF");
         emit!(self, "or.pred {better}, {better}, {fresh}");

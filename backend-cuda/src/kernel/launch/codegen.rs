@@ -492,7 +492,7 @@ impl<'a> Writer<'a> {
             // Publish the failures of the block before it counts as done.
             emit!(self.text, "membar.gl");
             emit!(self.text, "sub.u32 {last}, blocks, 1");
-            // The last block wraps the counter to 0.
+            // In the last block, this operation wraps the counter to 0.
             emit!(self.text, "atom.global.inc.u32 {done}, [{state}+32], {last}");
             emit!(self.text, "setp.ne.u32 {skip}, {done}, {last}");
             emit!(self.text, "@{skip} bra end");

@@ -143,7 +143,7 @@ impl Follower<'_> {
             let form = match op {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
-                    // A branch that some items skip must not store, at any depth.
+                    // A branch that only some items take must not store, at any depth.
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;

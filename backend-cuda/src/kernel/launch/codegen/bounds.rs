@@ -134,7 +134,7 @@ impl<'a> Finder<'a> {
         let (mut end, mut adds) = (None, false);
         for op in rest.iter().rev() {
             match op {
-                // Other operations do not use the counter.
+                // This operation does not use the counter.
                 Op::Literal { to, .. } if *to != counter && *to != after && end != Some(*to) => {}
                 Op::Binary { op: Binary::Add, to, left, right } if !adds && *to == after => {
                     adds = *left == counter && self.literal(*right)? == 1;
@@ -240,7 +240,7 @@ mod tests {
     fn counters_end_where_their_loops_do() {
         let bounds = counting(0, 31, 1);
         assert_eq!((bounds[0], bounds[4], bounds[6]), (31, 248, 32));
-        // These counters wrap around, or step over the last number.
+        // These counters wrap around, or step over the number at which the loop ends.
         for bounds in [counting(32, 31, 1), counting(0, 31, 2)] {
             assert_eq!((bounds[0], bounds[4]), (u64::MAX, u64::MAX));
         }

@@ -78,7 +78,7 @@ impl Writer<'_> {
         }
         let mut begin = "slab".to_owned();
         if bytes < word {
-            // Offset of a short element in its aligned word.
+            // Compute the offset of a short element in its aligned word.
             let [part, whole] = ["b32"; 2].map(|kind| self.text.temporary(kind));
             let [far, word_begin] = ["b64"; 2].map(|kind| self.text.temporary(kind));
             emit!(self.text, "and.b32 {part}, {place}, {}", word - 1);
