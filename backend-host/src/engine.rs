@@ -214,7 +214,7 @@ impl<M: Storage> Engine<M> {
     pub fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.registry.queue_of("wake", ticket) {
             Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
-            // The work is done, or the next poll returns the error.
+            // Wake the task at once: the work is done, or the next poll returns the error.
             Ok(None) | Err(_) => waker.wake(),
         }
     }

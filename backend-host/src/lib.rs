@@ -46,7 +46,7 @@
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Ranges of a file are often a list of one.
+// A list of file ranges often contains a single range.
 #![allow(clippy::single_range_in_vec_init)]
 
 mod backed;

@@ -311,7 +311,7 @@ impl Cards {
     }
 
     pub fn wipe_on_release(&self) -> backend_api::Result<()> {
-        // A lost GPU has no memory to wipe.
+        // Skip lost GPUs, which have no memory to wipe.
         self.in_use().try_for_each(|card| card.device().wipe_on_release())
     }
 

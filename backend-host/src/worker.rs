@@ -250,7 +250,7 @@ impl Threads {
                 drop(state);
                 match work {
                     Work::Task(task) => {
-                        // Jobs catch their panics; this catches panics of the program's wakers.
+                        // Jobs catch their own panics. This call catches panics of the program's wakers.
                         if catch_unwind(AssertUnwindSafe(|| task.run())).is_err() {
                             tracing::error!("a waker panicked");
                         }

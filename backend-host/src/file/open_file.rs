@@ -99,7 +99,8 @@ impl OpenFile {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // A write beyond the end would extend a truncated file with zeroes, and hide the loss.
+        // Check the length first, because a write beyond the end would extend a truncated file with zeroes,
+        // and hide the loss.
         let length = self.file.with(|file| Ok(file.metadata()?.len()));
         if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
             return Err(self.truncated(operation, offset));
@@ -187,7 +188,7 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
             0 => return Ok(()),
             libc::EINTR => {}
-            // The file system does not support this; a full disk is then an error of a later copy.
+            // The file system does not support this call. A later copy then reports a full disk.
             libc::EOPNOTSUPP | libc::EINVAL => {
                 tracing::warn!(bytes, "the file system does not reserve blocks");
                 return Ok(());

@@ -233,7 +233,7 @@ impl<M: Storage> Views for Reached<'_, M> {
         let mut word = [0; 8];
         let word = &mut word[..bytes as usize];
         self.read(view, element, offset, word)?;
-        // The bytes of numbers are in the order of registers.
+        // The bytes of the number are in the byte order of the machine.
         let old = match bytes {
             4 => u32::from_ne_bytes([word[0], word[1], word[2], word[3]]).into(),
             _ => u64::from_ne_bytes(std::array::from_fn(|byte| word[byte])),

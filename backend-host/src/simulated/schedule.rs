@@ -200,7 +200,7 @@ impl Schedule {
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
-        // A rule of fault injection counts this submission, and may fail it.
+        // Fault injection counts this submission, and may fail it.
         let strike = Operation::of_name(operation)
             .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
         let failure = match strike {
@@ -228,7 +228,7 @@ impl Schedule {
         operation.link_bytes = passage.bytes;
         operation.device_bytes = operation.device_bytes.saturating_sub(passage.bytes);
         let Some(clock) = self.queues.get_mut(&queue) else {
-            // The queue ended between the look-up and here.
+            // The queue has ended since the look-up.
             return Err(Error::new(ErrorKind::UnknownHandle, operation.operation));
         };
         let start_ns = clock.ready_ns.max(self.now_ns);

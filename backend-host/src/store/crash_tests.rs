@@ -293,7 +293,7 @@ fn the_log_grows_with_the_store() {
         write(&volume, 512, &[value; 512]).unwrap();
         volume.sync().unwrap();
     }
-    // A write of the map would add to the number of commits.
+    // If the file wrote its map, there would be more commits than this.
     assert_eq!(volume.commits() - before, 99, "640 KiB have room for so many records");
     drop(volume);
     let volume = Volume::open(Box::new(disk), false).unwrap();
@@ -307,7 +307,7 @@ fn the_log_grows_with_the_store() {
 fn a_record_at_the_end_of_the_log_is_confirmed() {
     let (disk, volume) = simulated(0);
     volume.lengthen("extend", 5000).unwrap();
-    // Records of one to fifteen blocks end at all distances from the end of the log.
+    // The records have one to fifteen blocks, and end at all distances from the end of the log.
     for commit in 1..1500 {
         for page in 0..commit * commit % 2500 {
             write(&volume, page * 512, &[commit as u8; 512]).unwrap();
@@ -415,7 +415,7 @@ fn committed_pages_survive_losses_of_power() {
         seed += 1;
         let mut round = Round::new(seed, !seed.is_multiple_of(4));
         let platter = round.disk.clone();
-        // Permitted states: the last commit, and later commits that failed.
+        // The permitted states are the last commit, and later commits that failed.
         let mut allowed = vec![Contents { pages: Vec::new(), note: [0; 3] }];
         for _ in 0..left.min(100) {
             left -= 1;

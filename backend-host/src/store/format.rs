@@ -137,7 +137,7 @@ impl CommitId {
 
 /// Returns a random number.
 pub(super) fn random() -> u64 {
-    // The standard library seeds each state with random numbers of the system.
+    // Each state has a random seed from the operating system.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 

@@ -243,7 +243,7 @@ fn files_of_two_moments_do_not_open() {
                 };
                 moments[file] = (!from_fork).then_some(commit);
                 if random.index(3) == 0 {
-                    // Damages the last written record, or any other place.
+                    // Damage the last written record, or any other place.
                     let used: Vec<usize> =
                         (0..images[file].len()).filter(|at| images[file][*at] != 0).collect();
                     let at = used[random.index(used.len())];

@@ -298,7 +298,7 @@ impl<M: Storage> Tiered<M> {
         let whole = joined(whole);
         // SAFETY: these are whole pages of the memory below, and the lane belongs to this thread.
         if unsafe { self.below.read_all(operation, &whole) }.is_err() {
-            // The requested parts may be readable although the page is not.
+            // Read the requested parts alone, because they may be readable although the whole page is not.
             return as_they_are(&loads);
         }
         for (number, (.., part)) in loads.iter().enumerate() {
@@ -551,7 +551,7 @@ impl<M: Storage> Storage for Tiered<M> {
     }
 
     fn address(&self) -> Option<*mut u8> {
-        // Direct writes would bypass the GPUs.
+        // Return no address with GPUs above, because direct writes would bypass them.
         self.below.address().filter(|_| self.above.is_none())
     }
 

@@ -1,6 +1,6 @@
 //! Tests of guarantees that only file devices give, in addition to the rules of all devices.
 
-// Ranges of a file are often a list of one.
+// A list of file ranges often contains a single range.
 #![allow(clippy::single_range_in_vec_init)]
 
 use std::fs::{self, OpenOptions};

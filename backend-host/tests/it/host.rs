@@ -94,7 +94,7 @@ fn work_completes_and_wakes_without_a_waiting_thread() {
         receiver.recv().unwrap();
         device.poll(ticket).unwrap();
     }
-    // Do the same with polls alone.
+    // Test the same with polls alone.
     let ticket = queue.submit(&[]).unwrap();
     while device.poll(ticket).unwrap() == backend_api::Progress::Pending {
         std::thread::yield_now();

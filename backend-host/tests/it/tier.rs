@@ -162,7 +162,7 @@ fn writes_are_equal_on_the_card_and_in_the_file() {
         rig.read(page * PAGE as u64, PAGE).unwrap();
     }
     let misses = tier.status().misses;
-    // Cases: a part of a page, several pages, and uncached pages.
+    // Test a part of a page, several pages, and uncached pages.
     for (offset, bytes) in [(5, 20), (3 * PAGE + 100, 3 * PAGE), (15 * PAGE, 2 * PAGE)] {
         let value: Vec<u8> = (0..bytes).map(|at| (at * 3) as u8).collect();
         rig.write(offset as u64, &value).unwrap();
@@ -170,7 +170,7 @@ fn writes_are_equal_on_the_card_and_in_the_file() {
     }
     let written = card.counts().work.upload_bytes;
     assert_eq!(rig.read(0, 16 * PAGE).unwrap(), numbers[..16 * PAGE]);
-    // Pages 0, 3 and 6 were written in part: the read misses them, and the tier caches them again at once.
+    // Pages 0, 3 and 6 were written in part. The read misses them, and the tier caches them again at once.
     assert_eq!(
         (tier.status().misses, card.counts().work.upload_bytes),
         (misses + 3, written + 3 * PAGE as u64)

@@ -224,7 +224,7 @@ fn evaluate_here(
                     return Err(Late { at, report });
                 }
             }
-            // `Load`, `Literal` and `Builtin`: a program has no other operations.
+            // A program has no other operations than `Load`, `Literal` and `Builtin`.
             _ => {}
         }
     }

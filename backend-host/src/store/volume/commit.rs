@@ -185,7 +185,7 @@ impl Volume {
 
     /// Stores the collected changes. The commit before stays whole until [`settle`](Self::settle).
     pub(super) fn prepare(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
-        // The confirmation of the commit follows its record.
+        // Also count the confirmation of the commit, which follows its record.
         let record_bytes = Record::bytes(commit.changes.len()) + Record::bytes(0);
         let needed = commit.log_used + record_bytes as u64;
         if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.needs_map {
