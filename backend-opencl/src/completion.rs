@@ -169,7 +169,7 @@ impl Mark {
                 self.settle(0, true);
                 Ok(())
             }
-            // A driver's wait returns the failure of the commands.
+            // A driver's wait returns an error also if the commands have failed.
             Err(_) if self.status() <= 0 => Ok(()),
             refused => refused,
         });

@@ -270,7 +270,8 @@ impl OpenClDevice {
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
-                // A buffer of OpenCL 1.2 has no address that a kernel could receive in a list.
+                // Refuse pages, because a buffer of OpenCL 1.2 has no address that a kernel could receive in
+                // a list.
                 let View::Run(elements) = elements else {
                     let pages = Error::new(ErrorKind::Unsupported, operation);
                     return Err(self.named(pages.with_detail(

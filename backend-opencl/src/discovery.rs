@@ -388,12 +388,12 @@ fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<
         return Some(text(domain, bus, slot, function));
     }
     if nvidia && let Some(bus) = device.query::<u32>(CL_DEVICE_PCI_BUS_ID_NV) {
-        // Slot and function share one number, as in the kernel's `devfn`.
+        // Slot and function are encoded in one number, as in the kernel's `devfn`.
         let slot = device.query::<u32>(CL_DEVICE_PCI_SLOT_ID_NV).unwrap_or(0);
         let domain = device.query::<u32>(CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0);
         return Some(text(domain, bus, slot >> 3, slot & 7));
     }
-    // A tagged union of 24 bytes, whose last three are bus, device and function.
+    // The value is a tagged union of 24 bytes. Its last three bytes are bus, device and function.
     if amd && let Some(topology) = device.query::<[u8; 24]>(CL_DEVICE_TOPOLOGY_AMD) {
         return Some(text(0, topology[21].into(), topology[22].into(), topology[23].into()));
     }

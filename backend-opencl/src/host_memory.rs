@@ -92,7 +92,7 @@ impl Writes {
         let mut due: Vec<(Weak<Queue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
-            // The newest write of a queue covers the earlier ones.
+            // The newest write of a queue ends after all earlier writes of the queue.
             match due.iter_mut().find(|(known, _)| known.ptr_eq(queue)) {
                 _ if !overlaps => {}
                 Some((_, newest)) => *newest = (*newest).max(*value),

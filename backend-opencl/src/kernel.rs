@@ -95,7 +95,7 @@ impl Kernels {
         if let Some(binary) = kept.flatten() {
             let loaded = context.program_from_binary(device, &binary).and_then(|program| {
                 program.build(device, &options)?;
-                // Some drivers accept any binary and fail here.
+                // Some drivers accept any binary when it is loaded, and fail only here.
                 program.kernel("search_scan")?;
                 Ok(program)
             });

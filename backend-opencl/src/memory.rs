@@ -176,8 +176,7 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // A request above the capacity of the device means that the new pieces do not fit next to the
-        // existing ones.
+        // If the request exceeds the device's capacity, the new pieces do not fit next to the existing ones.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 

@@ -198,7 +198,7 @@ pub(crate) fn search(
     let mut access = Access::new(first_field, stride, length);
     let mut segments = segments(first_field, count, stride, length, buffer.shift);
     if segments.iter().any(|segment| segment.piece.is_none()) && matches!(access, Access::Packed(_)) {
-        // Aligned fields never span two pieces; this guards the kernels' assumption.
+        // Aligned fields never span two pieces. This line guards that assumption of the kernels.
         access = Access::Spread(1);
     }
     let span = count.saturating_mul(stride);

@@ -146,7 +146,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
             queue.submit(&[up]).unwrap();
             assert_eq!(device.poll(written), Ok(Progress::Done));
         }
-        // The device writes an answer and gathered values, too.
+        // Test the answer of a search and gathered values, which the device writes, too.
         let elements = Elements { start: memory.at(0), count: BYTES, stride: 1 };
         let search =
             Search { elements, field_offset: 0, value: &[7], limit: 0, count_all: true, answer: host.at(0) };

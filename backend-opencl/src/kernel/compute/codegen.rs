@@ -135,7 +135,7 @@ impl Shape {
         } else {
             let name = task.value().map_or("0".into(), |value| format!("v{}", value.0));
             line(format!("    *value = {name};"));
-            // A NaN never is an extreme.
+            // Skip NaNs, because a NaN is never an extreme.
             if is_extremes && value.is_some_and(Type::is_float) {
                 line(format!("    return {kept} && {name} == {name};"));
             } else {

@@ -495,7 +495,7 @@ impl<'a> Writer<'a> {
         if self.leaves_region(target) {
             return;
         }
-        // The innermost loop of C; blocks are not loops in C.
+        // Blocks are not loops in C, so count only loops.
         let is_innermost = self.labels[target..].iter().filter(|label| label.is_loop).count() == 1;
         let label = &mut self.labels[target];
         let by_name = !(label.is_loop && is_innermost)

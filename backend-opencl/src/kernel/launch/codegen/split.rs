@@ -575,7 +575,7 @@ impl Writer<'_> {
         let lanes = "for (uint lane = 0u; lane < 32u; lane++)";
         let mut lines =
             vec![format!("{of_type} lanes[32];"), lanes.into(), format!("    lanes[lane] = {value};")];
-        // Emits a loop that combines values of lanes, step by step.
+        // Emits a loop that combines the values of lanes, step by step.
         let mut steps = |apart: &str, step: &str, op: Binary, when: &str, (a, b): (&str, &str)| {
             lines.extend([
                 format!("for (uint apart = {apart}; apart = {step}) {{"),
