@@ -93,7 +93,7 @@ impl Unfinished {
             let temporary = path.with_file_name(hidden);
             match make(&temporary) {
                 Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf(), is_folder })),
-                // The file is left from a killed process with the same number.
+                // A killed process with the same number has left this file.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(cause) => return Err(Error::file("create", &temporary)(cause)),
             }
@@ -114,7 +114,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // No caller could handle a failed removal.
+        // Ignore a failed removal, because no caller could handle it.
         let _ = if self.is_folder {
             fs::remove_dir_all(&self.temporary)
         } else {

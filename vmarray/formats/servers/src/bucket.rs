@@ -120,7 +120,7 @@ impl Drop for Bucket {
 }
 
 fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectStore> {
-    // Other code may have set a provider already.
+    // Ignore an error, because other code may have set a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = AmazonS3Builder::new()
         .with_endpoint(format!("http://127.0.0.1:{port}"))

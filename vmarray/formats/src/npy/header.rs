@@ -70,7 +70,7 @@ impl Header {
         let text = if prefix[6] == 3 {
             String::from_utf8(text).map_err(|_| malformed("its header is not UTF-8"))?
         } else {
-            // Latin-1, whose code points equal Unicode's.
+            // The text is Latin-1, whose code points equal Unicode's.
             text.into_iter().map(char::from).collect()
         };
         let (of, is_first_fastest, shape) = parse(&text).map_err(|fault| match fault {
@@ -229,7 +229,7 @@ fn number_of(code: &str) -> Result<DataType, Fault> {
         "f8" => Number::F64,
         "c8" => Number::Complex64,
         "c16" => Number::Complex128,
-        // These are byte strings and void.
+        // All other types are byte strings and void.
         _ => match (rest.as_bytes().first(), rest.get(1..).map(str::parse::<usize>)) {
             (Some(b'S' | b'a' | b'V'), Some(Ok(len))) => {
                 return Ok(DataType::Number(Number::U8, ByteOrder::NATIVE).in_arrays(&[len]));

@@ -103,7 +103,7 @@ impl BytesToBytesCodecTraits for Bounded {
                 if bytes.len() as u64 > most { Err(too_many()) } else { Ok(Cow::Owned(bytes)) }
             }
             EncodedBy::Blosc => {
-                // The header has the decoded length at this place.
+                // In the header, the decoded length is at this place.
                 let len = encoded.get(4..8).and_then(|len| len.try_into().ok()).map(u32::from_le_bytes);
                 match len {
                     Some(len) if encoded.len() >= 16 && u64::from(len) <= most => {

@@ -191,7 +191,8 @@ impl ReadableStorageTraits for Objects {
                         store.get_opts(&path, GetOptions { range: Some(range), ..GetOptions::default() })
                     };
                     let object = match (get(range).await, wanted) {
-                        // Some servers do not support ranges from the end.
+                        // Some servers do not support ranges from the end. In this case ask for the length
+                        // first.
                         (Err(ObjectError::NotSupported { .. }), Some(wanted)) => {
                             let Some(head) = found(store.head(&path).await)? else { return Ok(None) };
                             found(get(GetRange::Bounded(head.size.saturating_sub(wanted)..head.size)).await)?

@@ -262,7 +262,8 @@ impl Description<'_> {
                     codecs.to_bytes = Some(Arc::new(bytes));
                 }
                 "sharding_indexed" if codecs.to_bytes.is_none() => {
-                    // A transposition would also apply to the extents of chunks within a shard.
+                    // Refuse this, because a transposition would also apply to the extents of chunks within a
+                    // shard.
                     if !codecs.to_arrays.is_empty() {
                         return Err(self.unsupported("shards with transposed axes are not supported"));
                     }
@@ -287,7 +288,7 @@ impl Description<'_> {
                 }
             }
         }
-        // Data compressed as a whole are read as a whole.
+        // If the data is compressed as a whole, read it as a whole.
         codecs.part = codecs.part.filter(|_| codecs.of_bytes.is_empty());
         Ok(codecs)
     }

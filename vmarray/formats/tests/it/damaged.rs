@@ -21,7 +21,7 @@ fn each_fault_has_its_error() {
         assert!(matches!(error(contents), Error::Malformed { .. }), "{contents:?}");
     }
     assert!(matches!(error(b"\x93NUMPY\x04\0\x02\0\0\0{}"), Error::Unsupported { .. }));
-    // Headers that are longer than the file.
+    // Test headers that are longer than the file.
     for contents in [&b"\x93NUMPY\x01\0\xff\xff{}  "[..], b"\x93NUMPY\x03\0\xff\xff\xff\xff{}  "] {
         assert!(matches!(error(contents), Error::LengthMismatch { .. }), "{contents:?}");
     }
@@ -92,7 +92,7 @@ proptest! {
                 0 => contents[at] = byte,
                 1 => contents.insert(at, byte),
                 2 => drop(contents.remove(at)),
-                // Characters with a meaning in a header.
+                // Use characters that have a meaning in a header.
                 _ => contents[at] = b"0123456789'\"()[]{},: <>|=TF\\xuUSV"[usize::from(byte) % 33],
             }
         }

@@ -84,7 +84,7 @@ impl Case {
         let three = |below: &mut dyn FnMut(u64) -> u64, least: u64, bound| {
             [0; 3].map(|_: usize| (least + below(bound)) as usize)
         };
-        // Most types have arrays of two axes.
+        // Most types are tested with arrays of two axes.
         let axes = if matches!(seed % 13, 1 | 9 | 12) { 1 + below(3) as usize } else { 2 };
         let bound = [200, 20, 9][axes - 1];
         Self {
@@ -282,7 +282,7 @@ fn python_libraries_and_vmarray_read_each_others_files() {
     let body = json!([["at", "<f4", [3]], ["mass", "<f4", []], ["spin", spin, []]]);
     for seed in first..first + count {
         let (peer, case) = (&mut peer, &Case::random(seed));
-        // Most types have one number of axes, which compiles faster.
+        // Test most types with one number of axes, because this compiles faster.
         match seed % 13 {
             0 => both_ways::<u8, 2>(peer, case, &"|u1".into(), false),
             1 => of_axes::<u16>(peer, case, &"<u2".into(), false),

@@ -108,7 +108,7 @@ fn bombs_are_refused() {
     let zstd = Compression::Zstd { level: 1 };
     let error = write_over(zstd, &::zstd::bulk::compress(&zeroes, 1).unwrap());
     assert!(matches!(error, Error::Corrupted { .. }), "{error}");
-    // A frame with a length field of 2^60 bytes.
+    // The frame has a length field of 2^60 bytes.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
     frame.extend((1_u64 << 60).to_le_bytes());
     assert!(matches!(write_over(zstd, &frame), Error::Corrupted { .. }));

@@ -186,7 +186,7 @@ fn objects_are_whole_or_not_there() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let head = runtime.block_on(objects.head(&Path::from("x/c/0"))).unwrap();
     assert_eq!(head.size, 20 << 20);
-    // Opening works inside a runtime too.
+    // A store can be opened inside a runtime, too.
     runtime.block_on(async { assert_eq!(Zarr::<u8>::open(at).unwrap().shape(), [20 << 20]) });
 
     fn long() -> Encoding<u8> {

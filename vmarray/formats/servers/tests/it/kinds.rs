@@ -45,7 +45,7 @@ fn chunks_in_shards_are_read_alone() {
         assert_eq!(image.layout(), NdLayout::Tiled([8, 8]));
         proxy.take_seen();
         assert_eq!(image.get([40, 3]).unwrap(), 40 * 64 + 3);
-        // The reads are the index of the shard, and the chunk.
+        // The two reads are the index of the shard, and the chunk.
         assert!(proxy.take_seen().len() <= 3);
         assert!(image.set([0, 0], 1).is_err());
         assert_eq!(read::<u32>(bucket.at("image")), (0..64 * 64).collect::<Vec<_>>());
