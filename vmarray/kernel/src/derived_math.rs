@@ -43,7 +43,7 @@ pub fn signum<T: Signed>(x: T) -> T {
     } else if x < T::ZERO {
         -T::ONE
     } else if T::IS_FLOAT && x == T::ZERO {
-        // The quotient shows the sign of a zero.
+        // The sign of the quotient is the sign of the zero.
         if T::ONE / x > T::ZERO { T::ONE } else { -T::ONE }
     } else {
         x

@@ -400,13 +400,13 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // In tiled groups all items run, also items outside of the view.
+            // In tiled groups all items run, even items outside of the view.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
-                // The starts of rows are no argument of the function.
+                // Remove the starts of rows, because they are no argument of the function.
                 arguments.pop();
             }
             if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {

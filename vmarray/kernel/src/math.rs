@@ -601,7 +601,7 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     };
     let quadrant = (upper + (1 << 61)) >> 62;
     let upper = upper - (quadrant << 62);
-    // The absolute value of the fraction from -1/2 to 1/2.
+    // The fraction is from -1/2 to 1/2. Compute its absolute value.
     let is_below = (upper as i64) < 0;
     let (upper, lower) =
         if is_below { (!upper + (lower == 0) as u64, lower.wrapping_neg()) } else { (upper, lower) };

@@ -403,7 +403,7 @@ impl<const N: usize> Places<N> {
     #[inline(always)]
     pub(crate) fn position(&mut self, number: usize) -> [usize; N] {
         let along = self.position[N - 1].wrapping_add(1);
-        // Most places follow the previous one.
+        // Fast path, because most places follow the previous one.
         if number == self.next && !self.domain.is_tiled && along < self.domain.extents[N - 1] {
             self.position[N - 1] = along;
         } else {

@@ -275,7 +275,7 @@ impl Lower {
     fn call_unary(&mut self, name: &str, of: Operand) -> Option<Operand> {
         let op = match name {
             "neg" | "wrapping_neg" => {
-                // An unsigned number is subtracted from zero.
+                // Subtract an unsigned number from zero.
                 let found = self.type_of(of);
                 if !Unary::Neg.takes(found) {
                     return Some(self.binary(Binary::Sub, Operand::Constant(found, 0), of));

@@ -411,7 +411,7 @@ impl Lower {
     fn assignment(&mut self, place: &'static Expr, value: &'static Expr) -> Result<Value> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
-        // The value may contain parts of the assigned place.
+        // Copy the value first, because it may contain parts of the assigned place.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
         if let Expr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {

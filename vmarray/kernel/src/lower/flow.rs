@@ -363,7 +363,7 @@ impl Lower {
         let (of, line) = (self.type_of(counter), self.frame()?.line);
         let outer = self.open(label, None)?;
         let level = self.nesting;
-        // `continue` leaves the body; then the counter advances.
+        // `continue` ends the body, and then the counter advances.
         let before = std::mem::take(&mut self.code);
         self.nesting += 1;
         let next = Next::Leave(self.nesting);

@@ -129,7 +129,7 @@ pub fn is_pure(expr: &Expr) -> bool {
         | Expr::Deref(of) => is_pure(of),
         Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => true,
         Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) => is_pure(a) && is_pure(b),
-        // Barriers must not be evaluated speculatively.
+        // Never evaluate a barrier speculatively.
         Expr::Call(name, parts) => {
             *name != "barrier" && !name.starts_with("lanes_") && parts.iter().all(is_pure)
         }

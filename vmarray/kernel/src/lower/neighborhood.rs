@@ -247,7 +247,7 @@ impl Lower {
                 first: self.sized(first),
                 extent: self.sized(extent),
                 wide: [first, extent],
-                // Contiguous elements have the constant stride 1.
+                // The last axis is contiguous, so its stride is the constant 1.
                 stride: if axis + 1 == axes { self.short(1) } else { stride },
                 mode: self.form.mode(parameter, axis),
                 value: None,

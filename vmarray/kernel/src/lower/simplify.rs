@@ -101,7 +101,7 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
             fits[number] &= is_inside;
         }
     });
-    // The first register of each array that can be replaced.
+    // For each array that can be replaced: its first register.
     let mut first = Vec::with_capacity(fits.len());
     for (array, fits) in body.arrays.iter().zip(&fits) {
         first.push(fits.then_some(body.registers.len() as u32));
@@ -251,7 +251,7 @@ fn replace_copies(body: &mut Body) {
 fn drop_unchanged(body: &mut Body) {
     let literals = literals(&body.code);
     let mut writes = vec![0_u32; body.registers.len()];
-    // The source of each loaded register.
+    // For each loaded register: the source of the load.
     let mut loads = HashMap::new();
     let mut changed: Vec<Vec<(u32, u32)>> = vec![Vec::new(); body.views.len()];
     each_of(&body.code, &mut |op| {
@@ -408,7 +408,7 @@ mod tests {
             ..Body::default()
         };
         simplify(&mut body, vec![true; 3], None);
-        // The copies and the literal are gone.
+        // The copies and the literal have been removed.
         let value = Reg(0);
         assert_eq!(body.code, [Op::Param { to: value, number: 0 }, Op::Put { array: 0, at: value, value }]);
         assert_eq!((body.arrays.len(), body.registers.len()), (1, 1));

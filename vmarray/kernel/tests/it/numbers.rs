@@ -98,7 +98,7 @@ fn floats<T: Float + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
         b.powi(7),
         b.powi(-2),
         class as T,
-        // The sign of a NaN is unspecified.
+        // Ignore the sign of a NaN, which is unspecified.
         if b.is_nan() { T::ZERO } else { sign as T },
         if a.is_nan() { T::ZERO } else { T::from_bits(a.to_bits()) },
         a.abs().sqrt(),
