@@ -309,7 +309,7 @@ impl Body<'_> {
             let span = argument.span();
             let k = located(&self.k, span);
             let is_element = at + values >= codes.len();
-            // rustc's own message about a call is sufficient.
+            // In these cases the error message of rustc is sufficient.
             if !is_element && !has_numbers || matches!(bare(argument), Expr::Call(_)) {
                 return code.clone();
             }

@@ -258,7 +258,7 @@ impl Body<'_> {
         let numbers = |[start, end, step]: [&TokenStream; 3]| quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
         let (on_host, body_on_host) = (numbers([&start.host, &end.host, &step.host]), &body.host);
         let [range_name, long] = ["__numbers", "__is_long"].map(|name| Ident::new(name, Span::mixed_site()));
-        // Back edges of short loops are counted in advance.
+        // Count the back edges of short loops in advance.
         let host = quote!({
             let #range_name = #on_host;
             let #long = #turns.enter(&#range_name);

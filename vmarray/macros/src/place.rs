@@ -44,7 +44,7 @@ impl Body<'_> {
                 bare(&index.index),
             );
         }
-        // Detect an index of several axes that is written like nested arrays, `a[i][j]`.
+        // Detect an index of several axes that is written like an index of nested arrays, `a[i][j]`.
         let Expr::Index(outer) = bare(&index.expr) else { return None };
         match self.view(&outer.expr)? {
             (name, View::Anywhere(Some(2..)) | View::Window) => {
