@@ -51,7 +51,7 @@ impl Watched {
             let arrays = program.arrays.iter().enumerate();
             arrays.flat_map(move |(at, array)| {
                 let earlier = before.as_ref().and_then(|before| {
-                    // An array in the same place with lower counts is another array.
+                    // If the counts are lower, the array in the same place is another array.
                     let old = before.arrays.get(at).filter(|old| old.name == array.name)?;
                     let is_later = old.channels.len() == array.channels.len() && misses(old) <= misses(array);
                     is_later.then(|| (old, program.at.saturating_sub(before.at)))

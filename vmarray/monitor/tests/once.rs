@@ -70,7 +70,7 @@ impl Folder {
     fn files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path.join("vmarray")).unwrap();
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-        // Temporary files that are still being written do not count.
+        // Ignore temporary files that are still being written.
         files.retain(|path| path.extension().is_some_and(|extension| extension == "stats"));
         files.sort();
         files
