@@ -224,7 +224,7 @@ impl Handle {
     /// `unwanted`, and expressions that the program dropped. After an error the remaining expressions stay
     /// pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
-        // Fail in a forked process: a mutex that its parent had locked stays locked there.
+        // Fail in a forked process, because a mutex that its parent had locked stays locked there.
         self.open()?;
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };

@@ -176,8 +176,8 @@ impl Memory {
                 let bytes = size_of_val(&words[..]) - ALIGN;
                 match beside.handle.open().map(|open| open.register(words)) {
                     Ok(Ok(words)) => {
-                        // A driver may exclude registered memory from forked processes, but those processes
-                        // use results as well.
+                        // A driver may exclude registered memory from forked processes. Undo this, because
+                        // these processes use results as well.
                         advise(&words, Advice::Fork);
                         Some(Words::Registered(words))
                     }

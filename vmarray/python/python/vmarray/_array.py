@@ -251,7 +251,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return format(str(self) if self.ndim else self.item(), form)
 
     def _single(self) -> np.ndarray[Any, Any]:
-        # NumPy raises its own error unless there is exactly one item.
+        # Unless there is exactly one item, let NumPy raise its own error.
         return self._core.read() if self.size == 1 else np.empty(min(self.size, 2), self.dtype)
 
     def item(self, *index: int) -> Any:
@@ -446,7 +446,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """
         if isinstance(value, np.ndarray) and value.dtype == self.dtype:
             return value
-        # A tuple is an item of a structure.
+        # For a structured dtype, a tuple is a single item.
         is_structure = self.dtype.names is not None and not isinstance(value, np.ndarray)
         items = np.empty(np.array(value, self.dtype).shape if is_structure else np.shape(value), self.dtype)
         items[...] = value

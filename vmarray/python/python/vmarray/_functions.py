@@ -443,10 +443,12 @@ def where_of(condition: Any, *values: Any) -> Any:
         return _array.asarray(condition).nonzero()
     if len(values) != 2:
         raise ValueError("either both or neither of x and y should be given")
-    # By NumPy's promotion, Python's numbers are weak; arrays and NumPy's scalars count by their dtypes.
+    # As in NumPy's promotion, Python's numbers adapt to the other dtypes. Arrays and NumPy's
+    # scalars have fixed dtypes.
     dtype = np.result_type(*(one if type(one) in (bool, int, float, complex) else _ufuncs.kind(one) for one in values))
     dtype = np.dtype(dtype).newbyteorder("=")
-    # NumPy's `where` wraps an integer of Python that the dtype cannot hold, or raises an error from version 2.5 on.
+    # For a Python integer that the dtype cannot hold, NumPy's `where` wraps around, or raises an
+    # error from version 2.5 on.
     other = np.zeros((), dtype)
     inputs = (condition, *(np.where(True, one, other) if type(one) is int else one for one in values))
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
@@ -472,7 +474,7 @@ def clip(
     )
     array = _array.asarray(array, **_array._options_like(least, most))
     if array.dtype.kind in "iu":
-        # Drop a bound outside of the dtype's range: it changes no item.
+        # Drop a bound outside of the dtype's range, because it changes no item.
         limits = np.iinfo(array.dtype)
         least = None if type(least) is int and least <= limits.min else least
         most = None if type(most) is int and most >= limits.max else most

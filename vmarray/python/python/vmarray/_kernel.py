@@ -381,7 +381,7 @@ class Kernel:
         arrays = [_array.asarray(one, **_array._options_like(*arguments)) if np.ndim(one) else one for one in arguments]
         arrays = [one.item() if isinstance(one, (Array, np.ndarray)) and not one.ndim else one for one in arrays]
         shape = np.broadcast_shapes(*(one.shape for one in arrays if isinstance(one, Array)))
-        # A first run with identical items finds the neighbours that the kernel reads.
+        # First run the kernel with identical items, to find the neighbours that it reads.
         asked: set[tuple[Any, ...]] = {(0,) * len(shape)}
 
         def sample(array: Array) -> _Neighbours:

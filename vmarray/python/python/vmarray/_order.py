@@ -290,7 +290,7 @@ class Groups:
         core = self._grouped.reduced(own._core, what) if is_whole and _has_order(own) else None
         if core is not None:
             return Array._of(core)
-        # NumPy reduces the items of whole groups; RAM must hold each group.
+        # Reduce groups by NumPy, so RAM must hold the items of each group.
         kind = ufunc.reduce(np.empty(1, values.dtype)).dtype
         result, starts, first = (
             _array._result((len(self),), kind, **_array._options_like(self.order)),

@@ -266,7 +266,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
         if axis is None:
             array, axis = array.reshape(-1), 0
         own = axis_of(axis, array.ndim)
-        # NumPy's functions add integers shorter than a word as words, but its ufuncs do not.
+        # NumPy's functions add short integers as words, but its ufuncs do not.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._options_like(array))
         if accumulated_on_cards(ufunc, array, own, result):
@@ -471,7 +471,8 @@ def nanvar(
         raise NotOnDevices
     middle = nanmean(array, axis, float, None, True)
     apart = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
-    # Infinity minus infinity is a NaN, which counts.
+    # For an infinity, the difference from the mean is a NaN, which must count. Only items that are
+    # NaN become 0.
     apart = where_of(np.isnan(array), 0.0, apart)
     count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims) - ddof
     with np.errstate(invalid="ignore", divide="ignore"):
