@@ -131,7 +131,7 @@ impl Recipe {
         let redundant = self.settings.common.placement.redundant(devices.len())?;
         let stripe_pattern = match &redundant {
             Some(redundant) => (0..redundant.channels()).collect(),
-            // Channels that were moved may be on fewer devices.
+            // After a move, the channels may be on fewer devices.
             None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
         let (max_len, is_open) = self.growth.unwrap_or_default();

@@ -363,7 +363,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let (files, ()) =
             Files::open::<T, P, ()>(files, is_read_only, read, ROWS, self.settings.tier.as_ref())?;
         let rows = files.len;
-        // The entry is the end of the last row.
+        // The entry at this index is the end of the last row.
         self.rows_of(&files, offsets, |offsets| Ok(offsets.get(rows)? as usize))
     }
 

@@ -145,7 +145,7 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
             device,
             stats,
             bus_share: profile.and_then(|profile| {
-                // Copies within a device or to another one do not use a measured bus.
+                // Leave out copies within a device or to another device, which do not use a measured bus.
                 share(profile.bus_time(stats.bytes_to_device, stats.bytes_from_device))
             }),
             memory_share: profile

@@ -557,7 +557,7 @@ impl ErrorKind {
                     unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(),
                     unspecified.len(),
                     written.len(),
-                    // Cut the cause's own advice off; `advice` follows the whole text.
+                    // Cut off the advice of the cause, because `advice` follows the whole text.
                     cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
                 ),
                 "write the unspecified ranges again, then repeat the operation for all ranges that are not written".into(),

@@ -152,7 +152,7 @@ impl<T: Pod> ScratchVec<T> {
                 words.fill(0);
                 Ok(Self { words, len, of: PhantomData })
             }
-            // The pool returns zeroed memory here.
+            // The pool has no memory, so `unspecified` allocates new memory, which is zeroed.
             None => Self::unspecified(len),
         }
     }

@@ -332,7 +332,7 @@ mod tests {
             write(&file_name(u32::MAX, 7), u32::MAX);
             folder.write(&file_name(u32::MAX, 8), &[b"garbage"]).unwrap();
         }
-        // Ignored files: one with another name, and one that names another process.
+        // The reader ignores a file with another name, and a file that names another process.
         write("notes.stats", process);
         assert_eq!(read_all(&folder).len(), 1);
         let mut names: Vec<_> =

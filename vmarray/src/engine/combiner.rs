@@ -94,7 +94,8 @@ impl<R, S> Combiner<R, S> {
     #[must_use]
     pub(crate) fn ask(&self, request: R) -> bool {
         self.inbox.push(request);
-        // Either this load sees the end of a submission, or the thread that ended it finds the request.
+        // Either this load sees the end of a submission, or the thread that ended the submission sees the
+        // request.
         fence(Ordering::SeqCst);
         self.has_room()
     }

@@ -128,7 +128,7 @@ impl Memory {
                 let stream = &mut self.streams[at];
                 stream.age = self.clock;
                 if usage == Use::Missed && steps <= stream.ahead {
-                    // The page was fetched too early, and has left the cache since.
+                    // The page was fetched too early, and has left the cache again.
                     grows = false;
                     stream.window /= 2;
                     stream.ahead = 0;
@@ -366,7 +366,8 @@ mod tests {
     fn arrays_are_kept_apart() {
         let mut memory = Memory::new();
         for page in 0..50 {
-            // Odd pages of one array, even ones of the other: strided streams, never sequential ones.
+            // One array uses the odd pages, the other one the even pages: these are strided streams, never
+            // sequential ones.
             let array = Streams { array: 1 + page % 2, ..ARRAY };
             let ahead = memory.step(array, page, Use::Missed);
             assert!(ahead.is_none_or(|ahead| ahead.stride == 2));

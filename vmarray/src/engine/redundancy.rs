@@ -64,7 +64,7 @@ impl Redundancy {
     pub(crate) fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],
-            // This query makes devices notice a loss.
+            // Query the memory, so that devices notice a loss.
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
                 let _ = device.memory();
                 mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
@@ -131,7 +131,7 @@ impl Redundancy {
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
         };
         let replicas = if matches!(self.keeper, Keeper::Movable(_)) { 1 } else { 2 };
-        // This query makes devices notice a loss.
+        // Query the memory, so that devices notice a loss.
         let held = mirrors.iter().map(|mirror| mirror.memory().map(|_| mirror.devices()));
         let held = held.collect::<Result<Vec<_>, _>>()?;
         if held.iter().any(|held| held.len() < replicas) {

@@ -253,8 +253,7 @@ impl<T, F: Scalar> Expr<T, F> {
 
     /// A field of source number `source` of the joined arrays.
     pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
-        // The offset fits unless the element is longer than 4 GiB; such a field is then refused as
-        // outside.
+        // The offset fits unless the element is longer than 4 GiB. Such a field is refused later.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
         let (of, conversions) = S::AS;
         let field = Self::start(Instruction::Field { source, offset, of });

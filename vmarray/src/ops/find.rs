@@ -44,7 +44,7 @@ impl<I> Found<I> {
     /// Appends the result of a later part.
     pub(crate) fn append(&mut self, mut more: Self) {
         self.total += more.total;
-        // Usually the list is still empty, and nothing is copied.
+        // Usually the list is still empty. Then take the other list, and copy nothing.
         if self.indices.is_empty() {
             self.indices = more.indices;
         } else {

@@ -501,7 +501,7 @@ impl Discovery {
             let broken = report.absences.iter().filter(|absence| absence.kind == AbsenceKind::Unusable);
             broken.for_each(crate::base::trace::host_ram_instead);
         }
-        // The next call tries again to open a GPU that could not be opened.
+        // Otherwise the next call tries again to open the GPUs that could not be opened.
         if all_opened && !self.separate {
             open_devices::remember_choice(self, cards);
         }

@@ -255,7 +255,7 @@ impl<T: Element> Core<T> {
 
 impl<T: Element> Drop for Core<T> {
     fn drop(&mut self) {
-        // The source has no other owner, and no work is in flight.
+        // No other owner of the source exists, and no work is in flight.
         if let Err(error) = self.flush(&(0..self.cuts.len)) {
             trace::not_brought_home(&error);
         }

@@ -193,7 +193,7 @@ mod tests {
                         devices[card].inject(if is_later { fault.reported_later() } else { fault });
                         let sorted = source.sort(..len);
                         let has_struck = devices[card].injected() > 0;
-                        // No element remains on a lost device.
+                        // No element is on a lost device any more, so all elements can be read.
                         let mut found = source.to_vec(..len).unwrap();
                         let mut expected = unsorted;
                         expected.sort_unstable();

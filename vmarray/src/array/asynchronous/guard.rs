@@ -169,7 +169,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
 
 impl<T: Element, D: Device> Drop for ComingGuard<'_, T, D> {
     fn drop(&mut self) {
-        // Release the frame first: the thread that is notified of a free guard must find a frame.
+        // Release the frame first, because the thread that is notified of a free guard must find a frame.
         self.acquire.stop();
         self.stop_counting();
     }

@@ -326,7 +326,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
                 return Poll::Pending;
             }
             this.tickets.pop();
-            // Does not block: the device has finished.
+            // This call does not block, because the device has finished.
             let outcome = channel.finish(pager.table(), ticket);
             this.keep(outcome);
         }

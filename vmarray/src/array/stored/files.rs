@@ -272,7 +272,7 @@ impl Files {
         }
         let grows = !self.is_read_only && [LINEAR, ROWS].contains(&self.description.shape.as_str());
         let max_len = if grows { most(builder.max_len, len, page_len, page_bytes) } else { len };
-        // Each store verifies its own checksums.
+        // Disable the checksums of the array, because each store verifies its own.
         let mut settings = builder.settings;
         settings.checksums = false;
         let places = Homes {

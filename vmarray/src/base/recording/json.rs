@@ -132,7 +132,7 @@ mod tests {
         let builder = VirtualArray::<u32>::builder(6400).devices([device]).page_len(64).read_ahead(false);
         let array = builder.frames_per_channel(10).build().unwrap();
         array.set(0, 1).unwrap();
-        // Other tests of this process may work on arrays; none of them records.
+        // Other tests of this process may use arrays meanwhile, but none of them records.
         let recording = Recording::begin().unwrap();
         assert!(Recording::begin().is_none());
         let watch = array.watch();

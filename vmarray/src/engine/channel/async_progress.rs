@@ -73,7 +73,7 @@ impl Channel {
 
     /// Serves requests whose pages have arrived, and submits further requests, unless another thread does so.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
-        // Wakers are program code, and may need resources held here.
+        // Defer wakers, because they are program code and may need resources held here.
         let _deferral = DeferredWakes::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
@@ -192,7 +192,7 @@ impl Channel {
         requests: Vec<Arc<Request>>,
         mut frames: Vec<Frame>,
     ) -> Vec<Arc<Request>> {
-        // Frames are popped from the end.
+        // Reverse the list, because frames are popped from the end.
         frames.reverse();
         let mut wakes = Wakes::default();
         let (mut loads, mut asked, mut left) = (Vec::new(), Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ impl Channel {
                 continue;
             }
             if state.any(EXCLUSIVE) {
-                // The page is in transfer, possibly by a load of this submission.
+                // The page is in transfer already, possibly by a load of this submission.
                 asked.push(request);
                 continue;
             }
@@ -216,7 +216,7 @@ impl Channel {
                 left.push(request);
                 continue;
             };
-            // A page to be written must not conflict with threads that read the home slot.
+            // A request to write must not load a page while threads read its home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;
@@ -248,7 +248,7 @@ impl Channel {
                     // Free frames while the device copies.
                     self.make_room(table);
                 }
-                // The requesters got the error, or their requests are in the inbox again.
+                // The requesters have received the error, or their requests are queued again.
                 Err(_) => self.tasks.requests.end(),
             }
         }
@@ -426,7 +426,7 @@ impl Channel {
                 }
             }
         }
-        // The threads that wait may hold all frames: wake the tasks, whose polls detect that as an error.
+        // The waiting threads may hold all frames. Wake the tasks, whose polls detect this as an error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

@@ -55,7 +55,8 @@ impl Channel {
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
         let found = self.lock().work.transfer_of(page).map(|submission| submission.ticket);
         let Some(ticket) = found else {
-            // The owner of the transfer is about to record it, or another thread has just finished it.
+            // The owner of the transfer is about to record the transfer, or another thread has just finished
+            // it.
             wake(waker.clone());
             return TaskWait::Woken;
         };

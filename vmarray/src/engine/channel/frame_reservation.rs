@@ -125,7 +125,7 @@ impl Channel {
         } else if request.let_go() {
             self.tasks.kept_for_reads.remove(frame);
         } else {
-            // Another thread has taken the frame from the task.
+            // The task no longer owns the frame, because another thread has taken it.
             return;
         }
         self.announce_reservation();

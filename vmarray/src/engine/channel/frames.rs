@@ -386,7 +386,7 @@ impl UnfinishedLoad<'_> {
 
 impl Drop for UnfinishedLoad<'_> {
     fn drop(&mut self) {
-        // The entry never pointed to the frame.
+        // The entry has never pointed to this frame.
         if self.entry.unmap(false) {
             unpark(self.entry);
         }

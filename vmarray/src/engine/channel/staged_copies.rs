@@ -189,7 +189,7 @@ impl Channel {
             }
         };
         match outcome {
-            // Another copy of the batch may be the cause.
+            // Another copy of the batch may have caused the error, so repeat this copy alone.
             Err(_) if !alone => {
                 self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait_for_pages(t))
             }

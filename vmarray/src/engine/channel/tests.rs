@@ -159,7 +159,7 @@ fn loads_that_failed_together_are_tried_again_alone() {
             }
             let values = together(&array, &pages, |page| array.get(page * PAGE_LEN));
             device.clear();
-            // The first failure is that of the batch, the second one that of the page that was retried first.
+            // First the batch fails, and then the page that is retried first.
             let failed = values.iter().filter(|value| value.is_err()).count();
             assert_eq!(failed as u64, failures - 1);
             for (page, value) in pages.iter().zip(values) {
@@ -411,7 +411,7 @@ fn a_working_set_stays_in_a_large_cache_after_evictions() {
     array.write(0, &vec![7; array.len()]).unwrap();
     array.flush(..).unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
-    // Act like a thread whose page another thread loaded meanwhile.
+    // Act like a thread whose page was loaded by another thread meanwhile.
     let frame = channel.take_frame(table, Blocking::Wait).unwrap().unwrap();
     channel.put_back(frame);
     assert!(array.stats().total().evictions > 0);

@@ -294,7 +294,8 @@ impl Channel {
                 if served.written.binary_search(&request.page).is_err() {
                     wakes.add_waker(request, request.serve(frame));
                 } else if request.is_waiting() {
-                    // A notified task may query a device next, which must find the page in the cache by then.
+                    // Answer later: the notified task may query a device next, which must find the page in
+                    // the cache by then.
                     served.answers.push((Arc::clone(request), request.read_or_write(frame)));
                 }
             }
@@ -481,7 +482,8 @@ impl Channel {
                     self.sleep_in_flight(table, page, is_busy);
                 }
             }
-            // The owner of the transfer is about to record it, or another thread has just finished it.
+            // The owner of the transfer is about to record the transfer, or another thread has just finished
+            // it.
             None => {
                 drop(shard);
                 std::thread::yield_now();

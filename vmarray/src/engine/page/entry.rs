@@ -215,7 +215,7 @@ impl Entry {
         let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !may_stay(s) => Err(Refusal::Busy(s)),
-            // The thread that loads the page becomes one more sharer.
+            // The loading thread becomes one more sharer, so the count must have room.
             s if !s.has_room() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })

@@ -97,7 +97,7 @@ impl SeqLock {
             self.wait();
         }
         let version = self.0.load(Ordering::Relaxed);
-        // A reader that sees any of the writes sees the bit.
+        // A reader that sees any of the writes below also sees the lock bit.
         fence(Ordering::Release);
         let result = run();
         let next = if has_written(&result) { version.wrapping_add(1) } else { version & !LOCKED };

@@ -91,7 +91,7 @@ impl Lengths {
         // length also sees this `len`.
         self.len.store(len, Ordering::Release);
         if is_quick {
-            // Other threads may have published elements of the next page meanwhile.
+            // Keep the maximum, because other threads may have published elements of the next page meanwhile.
             self.quick.fetch_max(len, Ordering::Release);
         }
     }

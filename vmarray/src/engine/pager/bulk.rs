@@ -289,7 +289,7 @@ impl Pager {
                 let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
                 let is_copied = match obstacle {
                     Obstacle::Busy(state) => copy.wait(page, state)?,
-                    // This thread may have held the stages itself.
+                    // This thread may have held the stages itself, so try again.
                     Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
                     Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
                 };

@@ -33,7 +33,7 @@ impl Pager {
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         self.expect_writable()?;
         for (index, channel) in (0..).zip(&self.channels) {
-            // Claimed absent pages in contiguous slots.
+            // Collects claimed absent pages in contiguous slots.
             let mut run = Vec::new();
             for page in self.of_channel(index, &pages) {
                 if run.len() == self.run_pages() {
@@ -43,7 +43,7 @@ impl Pager {
                     run.push(claim);
                     continue;
                 }
-                // A wait with claims held could deadlock.
+                // Fill the claimed pages first, because a wait with claims held could deadlock.
                 self.fill_somewhere(channel, &mut run, pattern)?;
                 self.fill_in_frame(page, pattern)?;
             }

@@ -123,7 +123,7 @@ impl Pager {
                     return Ok(AsFound::Absent(HomeShare { pager: self, page, has_contents }));
                 }
                 Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
-                // Another thread has just loaded the page.
+                // Try again, because another thread has just loaded the page.
                 Err(_) => {}
             }
         }
@@ -157,7 +157,7 @@ impl Pager {
             match self.try_own_home(page) {
                 Ok(claim) => return Ok(AsFound::Absent(claim)),
                 Err(state) if !state.any(RESIDENT) => return Err(state),
-                // Another thread has just loaded the page.
+                // Try again, because another thread has just loaded the page.
                 Err(_) => {}
             }
         }

@@ -288,7 +288,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // The device may have changed a part of these slots.
+                // List these slots, because the device may have changed a part of them.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);

@@ -48,7 +48,8 @@ pub(crate) fn copy_elements(
     match target.change(&[], to, &copy) {
         // The source is unchanged, so the host can repeat the whole copy.
         Err(error) if is_unsupported(&error) => by_host().map_err(|other| {
-            // Some elements may already be written in any order, which the host's error does not report.
+            // A copy that has begun may have written some elements in any order, which the host's error does
+            // not report.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
         }),

@@ -195,7 +195,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         Writing::prepare(&at.lane, change, run, &[]);
         let writing =
             Writing::new(&at.lane, change, run, Vec::new()).map_err(|RefusedRun { error, .. }| error);
-        // A part of a refused change may be running in this queue.
+        // Wait for the queue, because a part of a refused change may be running there.
         let rest = || at.lane.queue.submit(&[]).and_then(|ticket| at.lane.wait(ticket));
         let writing = writing.inspect_err(|_| drop(rest()))?;
         Ok(writing.wait(&at.lane, change, &[])?)
@@ -212,7 +212,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
                     if is_put { Ok(()) } else { self.put_through_host(at, begin, target, &to) }
                 });
             if let Err(error) = put {
-                // The device may have written a part of the piece.
+                // The piece is unspecified, because the device may have written a part of it.
                 outcome.unspecified.push(piece.clone());
                 return Err(match error.kind() {
                     ErrorKind::Interrupted { cause, .. } => cause.clone().into(),

@@ -189,7 +189,7 @@ fn only_counts_are_predicted_without_a_profile() {
     let report = array.watch().report();
     assert_eq!(report.share_of_limit(), None);
     assert_eq!(report.devices.len(), 1);
-    // Nothing to do takes no time on any device.
+    // An empty range takes no time on any device.
     let plan = array.explain(5..5, Work::Ask).unwrap();
     assert_eq!((plan.pages, plan.time, plan.bound), (0, Some(Duration::ZERO), None));
 }

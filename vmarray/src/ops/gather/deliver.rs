@@ -182,7 +182,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             self.checked.fetch_add(1, Ordering::Release);
         }
-        // Another thread is still checking a part of the list.
+        // Wait, because another thread is still checking a part of the list.
         while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
         !self.is_outside.load(Ordering::Relaxed)
     }

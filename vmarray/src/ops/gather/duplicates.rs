@@ -23,7 +23,7 @@ impl Duplicates {
     /// all indices that may equal one of them. Only these candidates are compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
         self.superseded.clear();
-        // An ascending list has no duplicates, and the check is cheap.
+        // Return early for an ascending list, which has no duplicates. This check is cheap.
         if indices.is_sorted_by(|a, b| a < b) {
             return false;
         }

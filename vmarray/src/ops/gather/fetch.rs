@@ -126,7 +126,7 @@ pub(crate) fn gather<T: Element, D: Device>(
     match call.error.into_inner() {
         None => Ok(()),
         Some(error) => {
-            // The error names the first index outside.
+            // Check the whole list, so that the error names the first index outside.
             check_list(indices, range.len())?;
             if lanes.divide_if_lost() {
                 return gather(array, range, indices, into);

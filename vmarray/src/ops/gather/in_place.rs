@@ -81,7 +81,7 @@ pub(super) fn gather<T: Element, D: Device>(
     });
     checked?;
     match moved {
-        // The pages of a lost device do not prevent gathers from other devices.
+        // Continue without the lost device, because its pages do not prevent gathers from other devices.
         Err(_) if lanes.divide_if_lost() => Ok(false),
         moved => moved,
     }

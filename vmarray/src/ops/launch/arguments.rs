@@ -190,7 +190,7 @@ impl<T: Memory> Appended<'_, T> {
 
 impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
-        // No memory can hold a larger number.
+        // Limit the number, because no memory can hold more elements.
         let (is_ordered, stride) = (self.is_ordered, Self::stride(self.is_ordered));
         let most = self.most.min(isize::MAX as usize / stride.max(1));
         Bound::Append(Box::new(self), most, stride, is_ordered)

@@ -414,7 +414,7 @@ impl Copying {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // `finish` returns errors; a drop cannot.
+        // Ignore an error here. Call `finish` to get it.
         let _ = self.wait();
     }
 }

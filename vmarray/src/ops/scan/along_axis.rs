@@ -157,7 +157,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
                 of: Box::new(Nowhere(size_of::<T>())),
             };
             let is_enough = count >= LINES_MIN || len <= BLOCK;
-            // The kernel must not read its own results in place.
+            // Read in place only if the kernel does not read its own results.
             let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
             if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {
                 return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Own(into));

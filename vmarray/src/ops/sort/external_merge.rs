@@ -263,7 +263,7 @@ mod tests {
     fn what_is_longer_than_the_ram_for_it_is_merged_in_place() {
         let mut random = SplitMix64::new(3);
         for round in 0..60 {
-            // Up to 20 pieces of 512 elements.
+            // The array has up to 20 pieces of 512 elements.
             let len = random.index(10_000);
             let device = || Arc::new(HostDevice::new(1 << 20).unwrap());
             let array = VirtualArray::<u32>::builder(len + 9).devices([device(), device()]).page_len(33);

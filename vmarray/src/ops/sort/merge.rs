@@ -152,7 +152,7 @@ mod tests {
                 Ok::<_, Infallible>(runs[run][piece][number as usize])
             };
             let parts = parts_of([&lengths[0], &lengths[1]], key).unwrap();
-            // The found keys, each with its run.
+            // Collect the found keys, each with its run.
             let mut found = Vec::new();
             for part in &parts {
                 assert_eq!(part.base, found.len() as u64);

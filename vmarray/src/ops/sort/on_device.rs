@@ -154,7 +154,7 @@ impl<'a> Sorter<'a> {
             if counts.contains(&keys) {
                 self.report(keys).map_err(|error| (from_to.0, error))?;
             } else {
-                // A failed pass leaves its input intact.
+                // A failed pass leaves its input unchanged.
                 self.pass(place as u64, counts, from_to).map_err(|error| (from_to.0, error))?;
                 from_to = (from_to.1, from_to.0);
             }

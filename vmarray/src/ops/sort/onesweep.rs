@@ -136,7 +136,7 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
             4 => include_str!("onesweep/look_back_4.ptx"),
             _ => include_str!("onesweep/look_back_8.ptx"),
         };
-        // No sums in OpenCL C: a sum does not fit into a state's word.
+        // OpenCL C has no kernel for sums, because a sum does not fit into a state's word.
         let in_opencl = |name| (name != "sum_up_of").then(|| opencl_text(of, None));
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);

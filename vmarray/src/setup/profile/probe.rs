@@ -425,7 +425,7 @@ impl<'a, D: Device> Scene<'a, D> {
             let fastest = times.iter().flatten().min().copied();
             for (route, times) in routes.iter().zip(&mut times) {
                 let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
-                // The device's own choice is the reference.
+                // Always measure the device's own choice, which is the reference.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
                     if is_careful {
                         // The cache contents left by the previous route must not affect this one.

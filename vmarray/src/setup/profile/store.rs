@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(read(&folder, "one").unwrap(), Some(profile()));
         assert_eq!(read(&folder, "two").unwrap(), Some(Profile::new(1, 2, 3, 4096)));
         assert_eq!(read(&folder, "three").unwrap(), None);
-        // Another key in the same file, like two keys with one hash.
+        // Another key is in the same file, like two keys with one hash.
         let path = folder.path();
         fs::rename(path.join(file("one")), path.join(file("three"))).unwrap();
         assert_eq!(read(&folder, "three").unwrap(), None);

@@ -215,7 +215,7 @@ fn copy_block<T: Copy, const N: usize>(
     for at in row_starts(extent, axis) {
         let (first, to_first) =
             (from_at + shape::dot(&at, from_strides), to_at + shape::dot(&at, to_strides));
-        // A call of `memcpy` costs more than a single element.
+        // Copy a single element directly, because a call of `memcpy` costs more.
         if len == 1 {
             to[to_first] = from[first];
         } else {

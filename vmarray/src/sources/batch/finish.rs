@@ -51,7 +51,7 @@ impl<T: Element> Core<T> {
             }
         }
         if operation.access() != RunAccess::Read && result.is_err() {
-            // A part of refused work may be in flight.
+            // Wait, because a part of refused work may be in flight.
             let rest = batch.channel.kernels().submit(&[]);
             let _ = rest.and_then(|ticket| batch.channel.device().wait(ticket));
         }

@@ -128,7 +128,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let runs = samples.chunk_by(|one, two| one == two).filter(|run| run.len() <= each / 2);
         let samples = runs.collect::<Vec<_>>().concat();
         let of_digit = samples.chunk_by(|one, two| digit.value(*one) == digit.value(*two));
-        // Keys in buckets that do not fit into the caches.
+        // Count keys in buckets that do not fit into the caches.
         let too_many: usize =
             of_digit.map(<[u64]>::len).filter(|count| count * bytes > all * CACHED_BYTES).sum();
         if too_many * 20 < all {
