@@ -9,9 +9,9 @@ const THREADS: usize = 4;
 const ROLLS: usize = 100_000;
 
 fn main() -> vmarray::Result<()> {
-    // The frequency of each sum of three dice.
+    // The array counts how often each sum of three dice occurs.
     let counts = VirtualArray::<u64>::new(19)?;
-    // Index of the next block of rolls that no thread has taken.
+    // The index of the next block of rolls that no thread has taken.
     let next = VirtualArray::<u32>::new(1)?;
 
     let blocks = std::thread::scope(|threads| {

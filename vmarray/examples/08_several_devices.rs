@@ -47,7 +47,7 @@ fn main() -> vmarray::Result<()> {
     let [equal, capacity, balanced] = speeds[..] else { unreachable!("three placements") };
     assert!(balanced > 2 * equal && capacity < equal);
 
-    // A lost device loses its own pages and nothing else.
+    // A lost device loses its own pages, and no others.
     let cards = [1, 2, 3].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
     let array = VirtualArray::<u32>::builder(3000).devices(cards.clone()).page_len(100).build()?;
     array.fill(.., 7)?;

@@ -22,7 +22,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
     add_row(&matrices, 0, 1)?;
     println!("    {:?}", matrices.to_vecs()?);
     assert_eq!(matrices.row(0)?.to_vec(..)?, [11.0, 22.0, 33.0, 44.0]);
-    // A kernel may not read and write the same elements by different items.
+    // In a kernel, one item may not write elements that other items read.
     assert!(add_row(&matrices, 0, 0).is_err() && add_row(&matrices, 0, 2).is_err());
     Ok(())
 }

@@ -184,7 +184,7 @@ fn nothing_is_read_before_it_is_asked_for_and_once_then() {
         assert_eq!(array.get(5_000).unwrap(), 0);
     }
     assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 1);
-    // Query parts of pages on the device, which reads each page once.
+    // Query parts of pages on the device. The device reads each page once.
     assert_eq!(array.count(5_210..5_290, Field::whole(), &0).unwrap(), 80);
     assert_eq!(array.count(5_220..5_280, Field::whole(), &0).unwrap(), 60);
     assert_eq!(pages.kept.reads.load(Ordering::Relaxed), 2);

@@ -363,7 +363,7 @@ fn windows_that_cannot_be_counted_are_errors() {
     assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
     let error = view.read_window([0, 0], [2, 2], &mut [0; 3]).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the window's slice", expected: 4, got: 3 });
-    // A mode that returns an index out of bounds.
+    // This mode returns an index out of bounds.
     struct Wrong;
     impl Boundary<u32, 2> for Wrong {
         fn place(&self, _: usize, index: isize, extent: usize) -> Place<u32> {

@@ -122,7 +122,7 @@ fn elements_on_devices_are_not_moved() {
     let work = device.counts().work;
     assert_eq!((work.upload_bytes, work.download_bytes, work.internal_bytes, work.fills), (0, 0, 0, 0));
     assert_eq!(device.counts().host_allocations, 0, "room for answers is used again");
-    // One page is written back and one fetched; no other copies.
+    // The update writes back one page and fetches one page, and makes no other copies.
     array.set(70, 5).unwrap();
     let fetched = device.counts().work.download_bytes;
     assert_eq!(array.count_where(.., value.eq(5)).unwrap(), 2);
@@ -154,7 +154,7 @@ fn failures_in_the_middle_report_the_written_ranges() {
     assert_eq!(cause.kind(), kind, "{error}");
     let truth: Vec<u32> = (0..64).map(|i| u32::from((4..60).contains(&i) && i / 8 % 2 == 0)).collect();
     assert_eq!(array.to_vec(..).unwrap(), truth);
-    // The first channel's work is refused: no element was written.
+    // The work of the first channel is refused before any element is written.
     let unsupported = vmarray::device::ErrorKind::Unsupported;
     device.inject(Fault::new(Operation::Compute, unsupported).on_call(1));
     let error = section.transform(.., value.set(2)).unwrap_err();
@@ -393,7 +393,7 @@ fn elements_read_within_the_channel_of_one_device_are_not_copied() {
         let len = 1 + random.below(300);
         let (to, from) = (random.below(400), random.below(600));
         let (own, other) = (x.section_mut(to..to + len).unwrap(), y.section(from..from + len).unwrap());
-        // Data in the cache alone is written home; there are no other copies.
+        // Data that is only in the cache is written home. There are no other copies.
         y.flush(..).unwrap();
         device.reset();
         let joined = own.join((other,)).unwrap();

@@ -80,7 +80,7 @@ fn growing_arrays_open_as_they_were_or_not_at_all() {
             drop(array);
             files
         } else {
-            // The copies are the files as a killed process leaves them.
+            // The copies are the files that a killed process leaves.
             files.copies()
         };
         let damaged = random.index(files.0.len());
@@ -110,7 +110,7 @@ fn growing_arrays_open_as_they_were_or_not_at_all() {
         drop(opened);
         let array = builder().open(&files.0).unwrap();
         assert_eq!(array.len(), len, "{context}");
-        // The page that the new element is on may be damaged.
+        // The page of the new element may be damaged.
         let Ok(at) = array.push(7) else { continue };
         array.sync().unwrap();
         drop(array);

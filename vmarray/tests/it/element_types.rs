@@ -242,7 +242,7 @@ macro_rules! complex_numbers {
                 assert_eq!(rows.count_where(.., x.eq(&y)).unwrap(), (0..len).filter(equal).count());
                 let differing = |i: &usize| b[*i] != b[*i];
                 assert_eq!(rows.count_where(.., y.ne(&y)).unwrap(), (0..len).filter(differing).count());
-                // `hypot` of the library, not of the system.
+                // Compare with the `hypot` of the library, because the system's may differ.
                 let (longest, native) =
                     (rows.max(.., x.norm()).unwrap(), a.iter().map(|z| z.re.hypot(z.im)).reduce($T::max));
                 assert!((longest.unwrap() - native.unwrap()).abs() < 1e-4);

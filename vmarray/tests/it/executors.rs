@@ -124,7 +124,7 @@ async fn read_on(array: Arc<Array>, seed: u64) {
 /// No reported write is lost.
 fn settle(array: &Array, device: &Slow) {
     device.clear();
-    // The flush may report earlier failures.
+    // Ignore an error: the flush may report earlier failures.
     let _ = array.flush(..);
     array.evict(..).unwrap();
     // No old request occupies a frame any more, so new requests for all pages succeed.

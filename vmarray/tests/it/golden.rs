@@ -90,7 +90,7 @@ fn golden_files_are_made() {
         drop(array);
         keep(&made, names);
     }
-    // The files have checksums of blocks.
+    // These files have block checksums.
     let made = Files::new(1);
     let array = VirtualArray::<u64>::builder(3000).page_len(1024).create(&made.0).unwrap();
     [5, 2500].iter().for_each(|i| array.set(*i, *i as u64).unwrap());

@@ -49,7 +49,7 @@ fn a_lost_device_takes_its_pages_and_no_others() {
         let values: Vec<u32> = (0..10_000).collect();
         array.write(0, &values).unwrap();
         array.evict(..).unwrap();
-        // Two pages are in frames; the second is newer there than at home.
+        // Two pages are in frames, and the second one is newer there than at home.
         for page in [0, 1] {
             assert_eq!(array.get(page * 100).unwrap(), values[page * 100]);
         }
@@ -76,7 +76,7 @@ fn a_lost_device_takes_its_pages_and_no_others() {
                     assert!(gone(page), "page {page}");
                 }
             }
-            // Check on devices too, page by page.
+            // Also check each page on the devices.
             let range = page * 100..page * 100 + 100;
             if !is_lost[page % homes.len()] {
                 assert_eq!(array.count(range.clone(), Field::whole(), &expected).unwrap(), 1);

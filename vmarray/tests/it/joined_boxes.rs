@@ -51,7 +51,7 @@ fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
         i64::from(bounded.get(std::array::from_fn(|axis| at[axis] as isize + by[axis])).unwrap())
     };
     let truth = |at: [usize; 2]| i64::from(beside[number(extent, at)]) * 1000 + shown(at);
-    // First run queries of its parts, then an update of elements that meet a condition.
+    // First run queries of parts, and then an update of elements that meet a condition.
     let asked = random_box(&mut random, extent);
     let all: Vec<i64> = positions(&asked).into_iter().map(truth).collect();
     assert_eq!(

@@ -25,7 +25,7 @@ fn items_of_a_group_meet() -> Result<()> {
     array.read(0, &mut found)?;
     for (i, found) in found.into_iter().enumerate() {
         let other = i / 32 * 32 + 31 - i % 32;
-        // There is no item past the end.
+        // Items past the end do not exist, so their value is 0.
         let value = if other < 1000 { other as u32 } else { 0 };
         assert_eq!(found, 1000 * value + 32, "element {i}");
     }

@@ -233,7 +233,7 @@ fn an_access_outside_names_item_index_and_line() {
         let line: u32 = place.rsplit(':').next().unwrap().parse().unwrap();
         let text = include_str!("launches.rs").lines().nth(line as usize - 1).unwrap();
         assert!(place.contains("launches.rs:") && text.contains("out.set(table[at]);"), "{place}: {text}");
-        // All other items have stored their results.
+        // All other items must have stored their results.
         let truth = (0..100).map(|i| if i % 40 == 39 { 0.0 } else { (i % 5) as f32 + 0.5 });
         assert!(out.values().into_iter().eq(truth));
     }

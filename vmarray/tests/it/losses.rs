@@ -226,7 +226,7 @@ fn assert_homes(array: &VirtualArray<u32>, model: &mut Model) {
         // Read everything in one call: between two reads a prefetch could take the frame.
         match array.to_vec(range.clone()) {
             Ok(values) => range.zip(values).for_each(|(index, value)| model.saw(index, value)),
-            // The page was in transit to the frame, and did not arrive.
+            // The page was in transit to its frame when the device was lost, and did not arrive.
             Err(_) => {
                 assert!(range.all(|index| array.get(index).is_err()));
                 unread.push(page);

@@ -70,8 +70,8 @@ fn long_reads_bypass_the_cache_and_see_its_changes() {
     assert_eq!(array.to_vec(3..317).unwrap(), expected[3..317]);
     let total = array.stats().total();
     assert_eq!((total.misses, total.prefetches, total.evictions), (0, 0, 0));
-    // The read copies all pages except the two in the cache, one of which is newer than its home; adjacent
-    // slots form one copy.
+    // The read copies all pages except the two pages in the cache. One of these is newer than its home.
+    // Adjacent slots form one copy.
     assert_eq!((total.bypasses, total.bytes_from_device), (38, 38 * PAGE_BYTES));
     assert_eq!(total.bytes_to_device, 0);
     assert!(total.submissions <= 4, "{total:?}");

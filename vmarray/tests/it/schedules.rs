@@ -152,7 +152,7 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
         }
         12 => drop(array.prefetch(range).inspect_err(failed)),
         13 => {
-            // One index repeats, the second time with another value.
+            // One index appears twice, the second time with another value.
             let indices: Vec<usize> = range.clone().chain([at]).collect();
             let mut values = vec![value; indices.len()];
             values[range.len()] = value + 1;

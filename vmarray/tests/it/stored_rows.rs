@@ -155,14 +155,14 @@ fn snapshots_of_rows_are_loaded_on_any_devices() {
         assert_eq!(loaded.to_vecs().unwrap(), vec, "seed {seed}");
         assert_eq!(RaggedArray::<u32>::open(path).unwrap().to_vecs().unwrap(), vec, "seed {seed}");
     }
-    // The same applies to an array in files.
+    // The same applies to an array in files: a cancelled save leaves the old file.
     let opened = RaggedArray::<u32>::open(path).unwrap();
     let copy = Files::new(1);
     opened.save(&copy.0[0]).unwrap();
     let copied = RaggedArray::<u32>::builder().load(&copy.0[0]).unwrap();
     assert_eq!(copied.to_vecs().unwrap(), opened.to_vecs().unwrap());
     drop(opened);
-    // It also applies to an empty array.
+    // The same applies to an empty array.
     RaggedArray::<u32>::builder().writer().unwrap().freeze().unwrap().save(path).unwrap();
     assert_eq!(RaggedArray::<u32>::builder().load(path).unwrap().len(), 0);
 }
