@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(all(&[("default", &["std"]), ("std", &[])]), ["", "std"]);
         let independent = all(&[("a", &["dep:x"]), ("b", &["y/z"]), ("c", &[])]);
         assert_eq!(independent, ["", "a", "b", "c", "a,b", "a,c", "b,c", "a,b,c"]);
-        // A feature that another one turns on is not built twice.
+        // If a feature turns on another one, the other one is not built twice.
         assert_eq!(all(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]), ["", "c", "b,c", "a,b,c"]);
     }
 

@@ -54,7 +54,7 @@ fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
     if tools::find("c++").is_none() {
         return Ok(Outcome::Skipped("there is no C++ compiler, which builds libFuzzer".into()));
     }
-    // Unstable flags on the stable compiler need this.
+    // The variable permits unstable flags on the stable compiler.
     let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let folder = project::members()?.target_directory.join("fuzz");
     {

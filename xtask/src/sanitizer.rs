@@ -57,7 +57,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     sh.write_file(&not_ours, NOT_OURS)?;
     let suppressions = format!("suppressions={}:print_suppressions=0", not_ours);
     let _leaks = sh.push_env("LSAN_OPTIONS", merged("LSAN_OPTIONS", ":", &suppressions));
-    // Unstable flags on the stable compiler need this.
+    // The variable permits unstable flags on the stable compiler.
     let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let not_all = format!("not ({NOT_IN_SAMPLE} | test(/{LONG}/))");
     let options = match sample {

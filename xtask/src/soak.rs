@@ -126,7 +126,7 @@ impl Memory {
 
     fn note(&mut self, mib: u64) -> Result<u64> {
         self.after.push(mib);
-        // During the first rounds, drivers and allocators fill their caches.
+        // Skip the first rounds, in which drivers and allocators fill their caches.
         if let Some([first, .., last]) = self.after.get(ROUNDS..).map(|after| after.as_chunks::<ROUNDS>().0) {
             let [first, last] = [first, last].map(|some| some.iter().min().copied().unwrap_or(0));
             ensure!(

@@ -121,7 +121,7 @@ fn texts(sh: &Shell) -> Result<Vec<(String, String)>> {
     let listed = cmd!(sh, "git ls-files --cached --others --exclude-standard").quiet().ignore_stderr().read();
     let listed = listed
         .or_else(|_| cmd!(sh, "find . ( {not_ours...} ) -prune -o -type f -printf %P\\n").quiet().read())?;
-    // Files that are not text, or deleted and not yet committed, are left out.
+    // Leave out files that are not text, and files whose deletion is not committed yet.
     let text = |name: &str| Some((name.replace('\\', "/"), std::fs::read_to_string(root.join(name)).ok()?));
     Ok(listed.lines().filter_map(text).collect())
 }
@@ -226,7 +226,7 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
             }
         } else if name.ends_with(".md") {
             is_code ^= trimmed.starts_with("```");
-            // Rows of tables, pictures and links cannot be broken.
+            // Rows of tables, pictures and links may be longer, because they cannot be broken.
             let is_prose = !is_code && !trimmed.starts_with(['|', '<', '[']) && trimmed.contains(' ');
             if is_prose && width > PROSE_MAX {
                 fault(&format!("longer than {PROSE_MAX} characters"));

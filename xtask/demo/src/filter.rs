@@ -125,7 +125,7 @@ pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Re
             let row = row.with_context(|| format!("{} has {y} rows, not {side}", path.display()))?;
             written.push(row.data().to_vec());
         }
-        // The rows that these medians read.
+        // Draw the rows that these medians read.
         let drawn: Vec<Vec<u8>> = (rows.start..rows.end + 2 * RADIUS)
             .into_par_iter()
             .map(|y| {

@@ -111,7 +111,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // A destroyed context has unloaded the module.
+        // If the context is destroyed, the module is unloaded already.
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: this is the only owner, and every run was waited for.
             let _ = unsafe { result::module::unload(self.module) };

@@ -237,7 +237,7 @@ impl<'ast> Visit<'ast> for NamedPaths {
         }
     }
 
-    // The enclosing file reads the modules within it one by one.
+    // Do not visit nested modules here, because the enclosing file reads them one by one.
     fn visit_item_mod(&mut self, _: &'ast ItemMod) {}
 
     fn visit_item_use(&mut self, _: &'ast ItemUse) {}

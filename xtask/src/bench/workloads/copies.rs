@@ -39,7 +39,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             } else if bench.raw.has_link() {
                 row.limit("link", bench.raw.get(Limit::Link(Link::Ring)))
             } else if count > 1 {
-                // Each byte is copied in both directions.
+                // Count half of the bus, because each byte is copied in both directions.
                 row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))
             } else {
                 row.limit("raw", bench.raw.get(Limit::Internal))

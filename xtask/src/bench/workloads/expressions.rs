@@ -59,7 +59,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         let name = format!("expressions/{what}/{}", T::SIZE);
         bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || calls(setup.calls(), share * bytes, || run(what)))?;
-            // A copy reads and writes each byte.
+            // Count twice the bytes, because a copy reads and writes each byte.
             row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
             if what == "count" {
                 let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();

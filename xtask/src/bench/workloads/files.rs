@@ -68,7 +68,7 @@ impl<D: Device> Files<D> {
     fn prepare(&mut self, is_cold: bool) -> Result<()> {
         self.array.evict(..)?;
         if is_cold {
-            // The system does not drop mapped pages.
+            // Unmap the files first, because the system does not drop mapped pages.
             self.map = MmapMut::map_anon(1)?;
             for Scratch(path) in [&self.own, &self.other] {
                 let file = File::open(path)?;

@@ -32,7 +32,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, find))?;
-        // A copy reads and writes each byte.
+        // Count twice the bytes, because a copy reads and writes each byte.
         row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
         let wanted = black_box(u32::MAX);

@@ -54,7 +54,7 @@ fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
                 })?;
                 match what {
                     "scan" => row.limit("bus", bench.raw.bus(Way::Down))?,
-                    // Each byte is copied in both directions.
+                    // Count half of the bus, because each byte is copied in both directions.
                     "update" => row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))?,
                     _ => row.limit("bus", bench.raw.bus(Way::Up))?,
                 }

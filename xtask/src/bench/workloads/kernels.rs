@@ -497,7 +497,7 @@ fn grouped(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
         let ours = || calls(stage.calls, pairs, || Ok(bodies::run((&all, &mut pulls))?));
         compare(bench, &what, Unit::GigaPerSecond, stage.native.is_some(), ours, by_hand)?;
     }
-    // On the host, groups are interpreted.
+    // Use fewer items on the host, because it interprets groups.
     let (len, items) = if on_card { (stage.bytes, ITEMS) } else { (1 << 18, 1 << 12) };
     let what = format!("histogram/{}", size(len));
     if bench.wants(&format!("kernels/{what}")) {

@@ -83,7 +83,7 @@ fn resident(bench: &mut Bench, setup: &Setup) -> Result<()> {
         let source = source_of(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
         count(&source)?;
         ours(row, &source, || count(&source))?;
-        // A copy reads and writes each byte.
+        // Count twice the bytes, because a copy reads and writes each byte.
         row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let (plain, wanted) = (source.to_vec(..)?, black_box(u32::MAX));
         row.other("vec", || search(&plain, setup.threads, |&word| word == wanted))

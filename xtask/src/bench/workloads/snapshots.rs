@@ -261,7 +261,7 @@ fn write(words: &[AtomicU32], path: &Path, is_ahead: bool) -> Result<f64> {
                     libc::pwrite(file.as_raw_fd(), part.as_ptr().cast(), size_of_val(part), at as libc::off_t)
                 };
                 ensure!(count > 0, std::io::Error::last_os_error());
-                // A partially written word is written again.
+                // Advance by whole words, so that a partially written word is written again.
                 part = &part[count as usize / 4..];
                 at += count as usize / 4 * 4;
             }
