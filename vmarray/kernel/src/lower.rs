@@ -88,7 +88,7 @@ pub struct Lowered {
     defined: SourcePlace,
 }
 
-/// A source place: a file and a line of the program.
+/// A source location: a file and a line of the program.
 ///
 /// ```
 /// use vmarray_kernel::{Anywhere, At, Own, kernel, lower};
@@ -117,7 +117,8 @@ impl std::fmt::Display for SourcePlace {
 }
 
 impl Lowered {
-    /// Returns the source place of an operation that may fail; `site` is its number in a report.
+    /// Returns the source location of an operation that may fail; `site` is the number of the operation in a
+    /// [`Report`].
     ///
     /// ```
     /// use vmarray_kernel::{Own, kernel, lower};
@@ -136,7 +137,7 @@ impl Lowered {
         Some(self.places[at].1)
     }
 
-    /// Returns the source place of the function.
+    /// Returns the source location of the kernel function.
     ///
     /// ```
     /// use vmarray_kernel::{Own, kernel, lower};
@@ -154,8 +155,8 @@ impl Lowered {
         self.defined
     }
 
-    /// Returns the index that was out of bounds in a report, as the kernel used it; it may be negative in
-    /// windows.
+    /// Returns the index that was out of bounds in a report, as the kernel used it. In windows the index may
+    /// be negative.
     #[doc(hidden)]
     #[must_use]
     pub fn index_of(&self, report: &Report) -> i128 {

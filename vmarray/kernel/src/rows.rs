@@ -12,8 +12,8 @@ use std::ops::Range;
 ///
 /// Devices store two arrays: the start of each row and the end of the last one, and the elements of all rows.
 /// An access takes three loads; two of them, for the start and the end of the row, are the same for all
-/// elements of a row. An access is out of bounds if the row does not exist (the report then has the row), or
-/// if the row is too short (the report then has the index).
+/// elements of a row. An access is out of bounds if the row does not exist or is too short. The report then
+/// has the number of the missing row, or the index in the short row.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Rows, run_on_host};

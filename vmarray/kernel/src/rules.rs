@@ -9,7 +9,7 @@ use crate::stencil::{Anywhere, Window};
 use crate::{KernelType, bounds_report, group_ops, views::Memory};
 use backend_api::expr::{Integer as _, Number as _};
 
-/// Types with `+`, `-`, `*` and `/`: numbers, and numbers of other crates.
+/// Types with `+`, `-`, `*` and `/`: numbers, and number types of other crates such as `half::f16`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of at most 64 bits",
     note = "both operands must have the same type: cast one by `x as T`"

@@ -23,9 +23,9 @@ pub struct Body<'a> {
     pub scope: Scope,
     /// The types of the *slots*: generated variables whose types the compiler infers.
     pub slots: Vec<TokenStream>,
-    /// The types that the tree refers to.
+    /// The types to which the syntax tree refers by index.
     pub types: Vec<TokenStream>,
-    /// The constants that the tree refers to.
+    /// The constants to which the syntax tree refers by index.
     pub constants: Vec<TokenStream>,
     /// Errors found so far.
     pub errors: Option<syn::Error>,
@@ -46,8 +46,8 @@ pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }
 
-/// Returns the names of an operator in the tree, and of its function in the rule table; `None` for other
-/// operators, such as `&&`.
+/// Returns the name of an operator in the syntax tree, and the name of the library function that computes it;
+/// `None` for other operators, such as `&&`.
 pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
     Some(match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => ("Add", "add"),
@@ -155,21 +155,21 @@ impl Body<'_> {
         name
     }
 
-    /// Returns the index of a type in the list of types, for the tree.
+    /// Adds a type to the list of types, and returns its index for the syntax tree.
     pub fn type_number(&mut self, of: impl ToTokens) -> u16 {
         let k = located(&self.k, of.span());
         self.types.push(quote_spanned!(of.span()=> #k::layout::<#of>()));
         (self.types.len() - 1) as u16
     }
 
-    /// Returns the index of a constant in the list of constants, for the tree.
+    /// Adds a constant to the list of constants, and returns its index for the syntax tree.
     pub fn constant_number(&mut self, value: impl ToTokens) -> u16 {
         let k = located(&self.k, value.span());
         self.constants.push(quote_spanned!(value.span()=> #k::constant(#value)));
         (self.constants.len() - 1) as u16
     }
 
-    /// Adds the source line of `span` to a part of the tree, for errors.
+    /// Wraps a part of the syntax tree with the source line of `span`, for error messages.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
         quote!(#k::Expr::Line(#line, &#tree))
@@ -311,7 +311,7 @@ impl Body<'_> {
         }
     }
 
-    /// Translates an operation of the rule table on two values.
+    /// Translates a binary operator on two values.
     pub fn operation(&mut self, op: &BinOp, left: &Code, right: &Code) -> Code {
         let k = located(&self.k, op.span());
         let Some((operator, function)) = operator(op) else {

@@ -58,7 +58,7 @@ impl Code {
         Self { host, ..self }
     }
 
-    /// Returns the same code with another tree.
+    /// Returns the same code with another syntax tree.
     pub fn with_tree(self, tree: impl FnOnce(TokenStream) -> TokenStream) -> Self {
         Self { tree: tree(self.tree), ..self }
     }

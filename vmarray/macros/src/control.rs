@@ -289,7 +289,7 @@ impl Body<'_> {
     }
 }
 
-/// Returns the name of the variable in the host form that counts the back edges of loops.
+/// Returns the name of the variable that counts the back edges of loops when a kernel runs on the host.
 pub fn turns() -> Ident {
     Ident::new("__back_edges", Span::mixed_site())
 }

@@ -26,8 +26,8 @@ use syn::parse_macro_input;
 ///
 /// The program can also call the function like any other function. Operators, indices and mathematics follow
 /// the same rules as on all devices: sums wrap, and an index out of bounds reads zero. The attribute adds a
-/// type with the name of the function, by which a program launches the kernel, or passes it to other kernels
-/// as a type parameter. `crate = path` replaces the default path `vmarray::kernel` of the library.
+/// type with the name of the function. A program uses this type to launch the kernel, or to pass it to other
+/// kernels as a type parameter. `crate = path` replaces the default path `vmarray::kernel` of the library.
 ///
 /// # Groups
 ///

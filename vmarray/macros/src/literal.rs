@@ -54,7 +54,7 @@ impl Body<'_> {
         Code::same(quote!((#rust)), quote!(#k::Expr::Number(#kind, #text)))
     }
 
-    /// Translates a literal to a pattern of the tree.
+    /// Translates a literal in a pattern to code for the syntax tree.
     pub fn literal_pattern(&mut self, literal: &Lit) -> TokenStream {
         let k = self.k.clone();
         if let Lit::Bool(truth) = literal {

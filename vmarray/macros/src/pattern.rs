@@ -6,8 +6,8 @@ use quote::{ToTokens, quote};
 use syn::{Expr, Pat, RangeLimits};
 
 impl Body<'_> {
-    /// Translates a pattern to code for the tree, and declares its variables. `is_reference` is true for a
-    /// parameter whose type is a reference.
+    /// Translates a pattern to code for the syntax tree, and declares its variables. `is_reference` is true
+    /// for a parameter whose type is a reference.
     pub fn pattern(&mut self, pattern: &Pat, is_reference: bool) -> TokenStream {
         let k = self.k.clone();
         match pattern {

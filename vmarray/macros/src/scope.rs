@@ -21,7 +21,7 @@ struct Target {
     number: u16,
 }
 
-/// The variables, loops and labels in scope at a place of the function.
+/// The variables, loops and labels in scope at a point of the function.
 #[derive(Default)]
 pub struct Scope {
     names: Vec<(String, Local)>,
@@ -41,7 +41,7 @@ impl Scope {
         local
     }
 
-    /// Sets the kind of view of the variable that was declared last.
+    /// Records that the variable declared last is a view of this kind, or no view.
     pub fn is_view(&mut self, view: Option<View>) {
         if let Some((_, local)) = self.names.last_mut() {
             local.view = view;

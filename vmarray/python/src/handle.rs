@@ -111,7 +111,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Handle {
-    /// Creates an array of `len` elements of a unit, in a place. Blocks.
+    /// Creates an array of `len` elements of the type `unit`: in memory, in files or in the program, as
+    /// `place` says. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();

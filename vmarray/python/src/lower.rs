@@ -212,8 +212,8 @@ impl<'s> Lowering<'s> {
         Ok(store::Code { program: self.code.program()?, value, filter })
     }
 
-    /// Runs the program: reduces the values of an expression, over the items that meet a condition if there
-    /// is one.
+    /// Runs the program: reduces the values of an expression. If there is a condition `filter`, reduces only
+    /// the values of items that meet it.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
         let (mut whole, mut first) = (None, None);

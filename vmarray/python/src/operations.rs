@@ -136,8 +136,10 @@ impl Code {
         Value(at as u16)
     }
 
+    /// Returns the program of these instructions.
+    ///
     /// # Errors
-    /// Returns an error if there are too many instructions.
+    /// If there are too many instructions.
     pub fn program(&self) -> Result<Program> {
         Ok(Program::new(self.instructions.clone())?)
     }

@@ -107,9 +107,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Shares elements with other libraries of the process, which can read and write them in place without a
     /// copy. The call first writes back cached elements, and waits for all work of the array on the range.
     ///
-    /// The addresses are valid until the next use of the array, including reads, or until it is dropped. If a
-    /// library submits work on the elements to a device, such as kernels in a stream, wait for that work
-    /// before the next use of the array, or call [`synchronize`](ExportedElements::synchronize).
+    /// The addresses are valid until the next use of the array, including reads, or until it is dropped.
+    /// Another library may submit work on the elements to a device, such as kernels in a stream. Before the
+    /// next use of the array, wait for that work, or call [`synchronize`](ExportedElements::synchronize).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -222,10 +222,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(Some(value))
     }
 
-    /// Removes all elements except the first `len`. Pages behind `len` leave the cache without a write-back;
-    /// the device memory stays allocated. Files keep their length. They reuse the space of these pages at
-    /// once if no [`sync`](Self::sync) has stored them, else after the next `sync`. Does nothing to an array
-    /// of at most `len` elements.
+    /// Removes all elements except the first `len`. Pages after the first `len` elements leave the cache
+    /// without a write-back; the device memory stays allocated. Files keep their length. They reuse the space
+    /// of these pages at once if no [`sync`](Self::sync) has stored them, else after the next `sync`. Does
+    /// nothing to an array of at most `len` elements.
     ///
     /// # Errors
     /// The errors of [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array

@@ -246,10 +246,10 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// # Errors
     /// [`FileRefused`](crate::ErrorKind::FileRefused) for an empty list of files, for other placements, and
     /// for [movable](Self::movable) arrays; [`Device`](crate::ErrorKind::Device) of kind `AlreadyExists` if a
-    /// path exists (it is left unchanged), of kind `InvalidArgument` if the description of element type,
-    /// files and shares takes more than some 3900 bytes, and with errors of the system; the other errors of
-    /// [`build`](Self::build). No file is left behind; a loss of power in the middle leaves one that cannot
-    /// be opened.
+    /// path exists, whose file stays unchanged; of kind `InvalidArgument` if the description of element type,
+    /// files and shares takes more than some 3900 bytes; and with errors of the system. The other errors of
+    /// [`build`](Self::build). After an error, the call removes the files that it has created. A loss of
+    /// power during the call leaves a file that cannot be opened.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -30,7 +30,7 @@ use bytemuck::{NoUninit, Pod};
 /// # Size
 ///
 /// Operations on single elements pass them by value, so several copies must fit on the stack of the thread.
-/// The standard library gives a thread 2 MiB. An element may have an eighth of that (256 KiB) in
+/// The standard library gives a thread 2 MiB. An element may have an eighth of this size (256 KiB) in
 /// [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set),
 /// [`replace`](crate::VirtualArray::replace), [`compare_exchange`](crate::VirtualArray::compare_exchange),
 /// [`update`](crate::VirtualArray::update), [`swap`](crate::VirtualArray::swap) and their uncached forms,

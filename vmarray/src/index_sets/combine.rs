@@ -134,10 +134,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     ///
     /// If a set is elsewhere, such as in a file or in RAM, the call copies it to the devices in parts. Then
     /// [`memory_bytes`](Self::memory_bytes) bounds the device memory, and the [order](Self#order) is by
-    /// blocks. Each of several devices has a copy of the index. The host computes the join instead, as
-    /// [`run`](Self::run) and [`write_to`](Combination::write_to) do, if there is no GPU, if the sets do not
-    /// fit into the memory of the GPUs, or if the second set has more than 64 dimensions. Other threads must
-    /// not write to the sets during the call.
+    /// blocks. Each of several devices has a copy of the index. The host computes the join instead if there
+    /// is no GPU, if the sets do not fit into the memory of the GPUs, or if the second set has more than 64
+    /// dimensions: see [`run`](Self::run) and [`write_to`](Combination::write_to). Other threads must not
+    /// write to the sets during the call.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};

@@ -31,11 +31,11 @@ use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 /// Queries by [expressions](crate::expr), which the devices compute. Every [`View`] and all
 /// [joined](Join::join) views have them.
 ///
-/// All devices carry out an operation concurrently, in place. Devices return only the answers. Elements that
-/// are newer in an array's cache than on their device are first copied there, and so are elements of a source
-/// that are not on a device. The operation sees every write that returned before it began, and may see
-/// concurrent writes. An expression is translated for a device at its first use there, which may take some
-/// milliseconds. Expressions that differ only in their constants share a translation.
+/// All devices carry out an operation concurrently, in place. Devices return only the answers. Before the
+/// operation, dirty pages of an array are copied from its cache to their devices; for a source, elements that
+/// no device has are copied to a device. The operation sees every write that returned before it began, and
+/// may see concurrent writes. An expression is translated for a device at its first use there, which may take
+/// some milliseconds. Expressions that differ only in their constants share a translation.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -49,9 +49,9 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// both support a GPU, it uses CUDA. Integrated GPUs and CPUs have no memory besides RAM, so discovery
 /// chooses them only if a filter selects them.
 ///
-/// If the [health](CardHealth) of a GPU recommends replacement, discovery chooses the GPU only if a filter
-/// names its number (`cuda:0`) or its identity (`pci:0000:81:00.0`), and the library warns. This holds for
-/// all backends.
+/// If the [health](CardHealth) of a GPU recommends replacement, the library warns, and discovery chooses the
+/// GPU only if a filter has its number (`cuda:0`) or its identity (`pci:0000:81:00.0`). This holds for all
+/// backends.
 ///
 /// The [report](Self::report) has a row for each device, and for each backend without one, with the reason.
 /// If host RAM is the default because an installed driver does not work, the library warns once: through

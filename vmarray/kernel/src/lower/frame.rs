@@ -7,9 +7,9 @@ use crate::tree::Expr;
 /// The result of a block, a branch, a loop or a call with several exits.
 #[derive(Default)]
 pub struct Outcome {
-    /// The place of the result, once its type is known.
+    /// The variables that receive the result; `None` until the type of the result is known.
     pub place: Option<Value>,
-    /// The nesting depth at which the place is needed.
+    /// The nesting depth at which the result is used.
     pub depth: usize,
 }
 

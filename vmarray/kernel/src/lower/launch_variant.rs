@@ -185,7 +185,7 @@ impl ScalarSource {
 /// A launch variant: properties of a launch that change the code of the lowered kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaunchVariant {
-    /// Number of axes of the result; 0 for the number of axes of the kernel's place.
+    /// Number of axes of the result; 0 for the number of axes of the kernel's [`At`](crate::At).
     pub axes: usize,
     /// True if the result is stored in tiles.
     pub is_tiled: bool,

@@ -732,7 +732,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def astype(
         self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
     ) -> Array:
-        """The items as another type, computed when they are needed.
+        """The items converted to another type. The devices convert them when the program first needs them.
 
         Floats saturate at the limits of an integer type, and NaN becomes 0; NumPy leaves both undefined.
         """
@@ -1328,12 +1328,12 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 def release_memory() -> int:
     """Frees the memory pool for NumPy results, and returns the number of freed bytes.
 
-    When the program frees a NumPy array of 256 KiB or more that this package has created, the process keeps the
-    memory in a pool for later results, because an allocation by the system takes longer than the copy of the items.
-    The pool has at most 1 GiB, or a sixteenth of the RAM if that is less. The next result frees memory that was
-    unused for a minute. If the system runs out of memory, it takes memory from the pool, except page-locked memory.
-    Results of 32 MiB or more of repeated reads by a list of indices are page-locked, because the GPU writes them
-    itself. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize`` raises an error.
+    The process keeps the memory of freed results in a pool for later results, because an allocation by the system
+    takes longer than the copy of the items. Results are NumPy arrays of 256 KiB or more that this package has
+    created. The pool has at most 1 GiB, or a sixteenth of the RAM if that is less. The next result frees memory that
+    was unused for a minute. If the system runs out of memory, it takes memory from the pool, except page-locked
+    memory. Results of 32 MiB or more of repeated reads by a list of indices are page-locked, because the GPU writes
+    them itself. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize`` raises an error.
 
     Examples
     --------

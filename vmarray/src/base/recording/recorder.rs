@@ -25,7 +25,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// `chrome://tracing`. The trace shows each device as a process, and each of its queues as a thread with the
 /// work of the queue: `fetch`, `write`, `question`, `change`, with bytes and pieces. It also shows the
 /// program's threads that missed or evicted pages. The times are not from the device's clock: in the trace,
-/// work begins at its submission, or at the end of earlier work in its queue, and ends when a thread of the
+/// work begins at its submission, or at the end of earlier work in its queue. It ends when a thread of the
 /// program observes its end. The trace does not include the work of [sessions](crate::kernel::Session), of
 /// sources, and of joins.
 ///

@@ -56,8 +56,8 @@ impl Kernel<'_> {
     }
 }
 
-/// A question to devices about elements, such as a search or a sum. It also combines the answers about
-/// several runs.
+/// A query that devices execute on elements, such as a search or a sum. It also combines the answers
+/// (results) for several runs of elements.
 pub trait Question: Sync {
     /// The combined answers about one channel's runs, taken in ascending order of their elements.
     type Part: Default + Send;
@@ -149,8 +149,8 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// The state of a question after the use of a device's answer: the question needs further answers, is
-/// complete, or must be repeated.
+/// The state of a query after it has processed a device's answer: it needs further answers, is complete, or
+/// must be repeated.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,
@@ -164,7 +164,7 @@ pub enum TakenAnswer {
     },
 }
 
-/// The host memory that receives a device's answer about a run.
+/// The host memory that receives a device's answer (result) for a run of elements.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
     /// The counters of the bytes.
@@ -241,7 +241,7 @@ pub(crate) struct AskedRun {
 }
 
 impl AskedRun {
-    /// Submits a question about a run to its device.
+    /// Submits a query on a run of elements to the device that stores them.
     pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
         Self::with_room(lane, question, run, question.room(run.count() as u64))
     }
@@ -259,8 +259,8 @@ impl AskedRun {
         Ok(Self { ticket, memory, room })
     }
 
-    /// Asks the device to translate the kernels for a question about runs like `like` in advance. The
-    /// question then does not wait for the translation while it holds pages.
+    /// Asks the device to compile the kernels of a query for runs like `like` in advance. The query then does
+    /// not wait for the compilation while it holds pages.
     pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
@@ -268,7 +268,8 @@ impl AskedRun {
         }
     }
 
-    /// Takes the answer, which must be complete. Returns `Break` if the caller needs no later answers.
+    /// Passes the answer to the query; the device must have completed it. Returns `Break` if the caller needs
+    /// no later answers.
     pub fn take<Q: Question>(
         self,
         lane: &impl Lane,

@@ -6,7 +6,7 @@ use super::run::Lane;
 use crate::base::error::Error;
 use crate::base::registered_memory::{ExclusiveMemory, RegisteredMemory};
 
-/// Outcome of exclusive work on elements.
+/// Outcome of work of devices that had exclusive access to the elements.
 #[derive(Debug)]
 pub enum DeviceOutcome {
     Done,
@@ -51,8 +51,8 @@ pub struct Striping {
     pub start: usize,
 }
 
-/// Work that changes the elements of the shares of all channels. No share is empty. The work calls its last
-/// argument before the first write.
+/// A closure that changes the elements of all channels; each share has the elements of one channel, and is
+/// not empty. The closure calls its last argument before its first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
 /// The share of one device in work on elements that are stored in the program's memory. The work uses all

@@ -158,7 +158,7 @@ impl Writing {
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Asks the device to translate the kernel of the change in advance, while the thread holds no page.
+    /// Asks the device to compile the kernel of the change in advance, while the thread holds no page.
     pub fn prepare(lane: &impl Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
@@ -280,7 +280,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Merges the outcome of the work on other elements.
+    /// Merges the outcome of a change of other elements into this outcome.
     pub fn add(&mut self, other: Self) {
         self.written.extend(other.written);
         self.unspecified.extend(other.unspecified);

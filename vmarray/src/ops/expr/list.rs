@@ -17,7 +17,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Returns the instructions of a program without duplicates, and the place of one of its values among
+    /// Returns the instructions of a program without duplicates, and the index of one of its values among
     /// them.
     pub fn of_program(program: &Program, value: Value) -> (Self, Value) {
         let (whole, mut list) = (program.instructions(), Self::default());
@@ -25,7 +25,7 @@ impl Instructions {
         (list, value)
     }
 
-    /// Adds an instruction unless the list has it already, and returns its place.
+    /// Adds an instruction unless the list already contains it, and returns its index in the list.
     pub fn push(&mut self, instruction: Instruction) -> Value {
         let list = &mut self.instructions;
         let at = list.iter().position(|known| *known == instruction).unwrap_or_else(|| {
@@ -38,7 +38,7 @@ impl Instructions {
         Value(at as u16)
     }
 
-    /// Adds the instructions of another expression, and returns the place of its value.
+    /// Adds the instructions of another expression, and returns the index of its value.
     pub fn append(&mut self, other: &Self, value: Value) -> Value {
         self.refuse(&other.refused);
         let mut places: Vec<Value> = Vec::with_capacity(other.instructions.len());

@@ -75,7 +75,8 @@ impl<'a> Lanes<'a> {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
 
-    /// Returns the mapping from indices of the array to element numbers in [`elements`](Self::elements).
+    /// Returns the mapping from indices of the array to the positions of elements in the view
+    /// [`elements`](Self::elements).
     pub fn places(&self) -> Places {
         let places = self.homes();
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))

@@ -66,7 +66,7 @@ pub(super) struct Launching<'a> {
     pub views: Vec<ViewPlace>,
     pub params: Vec<u64>,
     pub table: Vec<u8>,
-    /// Place of the first item in the store.
+    /// Index in the store of the first item's element.
     pub start: usize,
     /// The groups, if the kernel has groups along one axis.
     pub groups: Option<LinearGroups>,
@@ -79,7 +79,7 @@ pub(super) struct Launching<'a> {
     pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
     /// The copies of the arguments on devices.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
-    /// The report of the items run so far, and the place of the item that the report names.
+    /// The report of the items run so far, and the index of the item that the report names.
     pub reported: Mutex<(Report, u64)>,
     /// The band of tiles that runs at a time, if groups are tiles.
     pub band: Option<Band>,
@@ -168,7 +168,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Writes copied results back, and returns the outcome of all items.
+    /// Writes results that devices have in copies back to their stores, and returns the outcome of all items.
     pub fn finish(&self, elsewhere: &[RangeArgument<'_>], appended: &mut [AppendArgument<'_>]) -> Result<()> {
         for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
             self.write_back(argument)?;

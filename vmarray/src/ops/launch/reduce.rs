@@ -104,7 +104,7 @@ pub(super) enum How {
 pub(super) struct Reduction {
     how: How,
     scalars: Vec<ReturnedScalar>,
-    /// The place of the first item of the piece.
+    /// Index of the first item of the piece.
     pub start: usize,
     /// Maximal number of items in one reduction.
     piece_items: u64,

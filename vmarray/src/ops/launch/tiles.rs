@@ -41,8 +41,8 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Returns the place of an item's element in the store. An item beyond the edge has no element; the
-    /// result is then the place of the nearest element.
+    /// Returns the index of an item's element in the store. An item beyond the edge has no element; the
+    /// result is then the index of the nearest element.
     pub fn place(&self, item: usize) -> usize {
         let len: usize = self.axes.iter().map(|axis| axis.tile).product();
         let (mut tile, mut within, mut position) = (item / len, item % len, vec![0; self.axes.len()]);

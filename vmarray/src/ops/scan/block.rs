@@ -40,7 +40,7 @@ impl<T: Number> BlockSums<T> {
         Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
     }
 
-    /// Computes prefix sums of elements that begin at place `skip` of the block. `first` is the distance of
+    /// Computes prefix sums of elements that begin at index `skip` of the block. `first` is the distance of
     /// the first element from the start of its row. `row` is the length of rows, or 0 without rows. Returns
     /// the sum of the last row's elements.
     pub fn scan(&mut self, elements: &[T], skip: usize, first: usize, row: usize) -> T {

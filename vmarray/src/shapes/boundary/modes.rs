@@ -30,7 +30,8 @@ pub enum Place<T> {
 ///
 /// A tuple of `N` modes is a mode with a separate mode for each axis. A reference to a mode, such as `&dyn
 /// Boundary`, is a mode, so a program can choose a mode at run time. If a position is outside on several
-/// axes, the first axis that gives a value decides. An error on any axis has priority over all values.
+/// axes, the mode of the first such axis that defines a value determines it. An error on any axis has
+/// priority over all values.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -130,8 +130,8 @@ where
     /// Reads an element.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, and errors of the
-    /// source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode defines no value at the position, and
+    /// errors of the source.
     #[inline]
     pub fn get(&self, at: [isize; N]) -> Result<V::Element> {
         let extents = self.extents();
@@ -184,9 +184,9 @@ where
     /// inside costs as much as a box.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode gives no value, before anything is read;
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice's length differs from the window's; and
-    /// errors of the source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode defines no value at some position, before
+    /// anything is read; [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice's length differs from the
+    /// window's; and errors of the source.
     ///
     /// ```
     /// use vmarray::{boundary::Symmetric, prelude::*};

@@ -60,7 +60,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// A guard of a tile in the cache. It dereferences to all places of the page in row-major order, including
+/// A guard of a tile in the cache. It dereferences to all elements of the page in row-major order, including
 /// the padding. The drop of the guard sets the padding to zero. Otherwise it behaves like a [`PageRef`] or
 /// [`PageMut`].
 ///

@@ -22,7 +22,7 @@ use crate::setup::any::AnyDevice;
 /// and elements. Threads then copy in parallel, unless they copy to the same page. For many short rows, push
 /// them [together](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
 /// arrays [grow](VirtualArray#growth) without copying. On devices whose memory cannot grow, and with parity,
-/// the writer instead builds longer arrays next to the current ones (twice as long if there is room), and
+/// the writer instead builds longer arrays next to the current ones: twice as long, if there is room. It then
 /// copies the elements while all threads wait. To fill more than half of such devices, set the capacity.
 ///
 /// ```

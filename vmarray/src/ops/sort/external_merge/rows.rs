@@ -39,7 +39,7 @@ pub(super) struct SomeRows<'a, T> {
 /// A sort of rows of a store in pieces.
 pub(super) struct RowSorting<'a, T: SortKey, S> {
     pub store: &'a S,
-    /// Place of the key that belongs to the first value.
+    /// Index in the store of the key that belongs to the first value.
     pub first: usize,
     pub values: Option<Operand<'a>>,
     pub order: KeyOrder,
