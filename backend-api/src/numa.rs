@@ -153,8 +153,8 @@ impl Drop for OnNode {
         match &self.before {
             Before::Nothing => {}
             Before::AnyMemory => system::any_memory(),
-            // The system refuses only if it took these processors from the process meanwhile. It has then
-            // moved the threads itself.
+            // The system refuses only if it took these processors from the process meanwhile. In this case it
+            // has moved the threads already.
             Before::Processors(before) => drop(before.move_here()),
         }
     }

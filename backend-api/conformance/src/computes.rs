@@ -544,7 +544,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
         // Swap the fields of an element twice. A device must read all fields of an element before it writes
-        // any of them.
+        // them.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];

@@ -91,7 +91,7 @@ pub(super) fn copies_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
         scene.submit(&[scene.upload(one, other, bytes)]);
         scene.submit(&[scene.internal(other, room + one, bytes)]);
         scene.submit(&[scene.download(room + one, room + other, bytes)]);
-        // Compare all memory only once for several large copies.
+        // After several large copies, compare all memory only once.
         if bytes < room / 2 || i + 1 == sizes.len() {
             scene.assert_as_expected(&format!("copies of {bytes} bytes"));
         }

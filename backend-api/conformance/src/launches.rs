@@ -321,7 +321,8 @@ pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<
 pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     // The kernel converts every half-precision number to a float and back, and rounds floats between adjacent
-    // half-precision numbers. It does so by loads and stores and by operations, and also for `bfloat16`.
+    // half-precision numbers. It converts by loads and stores, and by operations; and the same for
+    // `bfloat16`.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
     let (a, b) = (Type::U16, Type::F32);

@@ -58,7 +58,7 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
     for i in 0..8 {
         tickets.push(scene.submit(&[scene.download(i << 17, (7 - i) << 17, 1 << 17)]));
     }
-    // Submit small work after large work in the same queue.
+    // Submit a small copy after a large one in the same queue.
     tickets.push(scene.submit(&[scene.download(3, 5, 1)]));
     let last = *tickets.last().expect("nine tickets");
     cx.wait(last);

@@ -1038,10 +1038,10 @@ mod tests {
             let mut views = Slices::new(vec![(&mut out[..], 8)]);
             let reports = interpreter.reports(0..interpreter.parts(), &mut views).unwrap();
             assert_eq!(reports, [Report::time_over(4, 3)], "{group_len:?}");
-            // Items that begin after the time limit end at once, without a report of their own.
+            // Items that begin after the time limit end at once, and are not reported separately.
             let part = 3 / u64::from(group_len.unwrap_or(1));
             assert_eq!(interpreter.run_together(part..part + 1, &mut views).unwrap(), Report::default());
-            // The items of one group begin together, so all of them have or lack the old value.
+            // The items of one group begin together, so either all of them have the old value, or none.
             let is_old = out[40..] == [0; 8] || group_len == Some(8);
             assert!(limit.is_exceeded() && is_old, "item 5 has run: {group_len:?}");
             let again = TimeLimit::new(std::time::Duration::from_millis(1));

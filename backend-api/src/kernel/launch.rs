@@ -106,7 +106,7 @@ impl<'a> View<'a> {
     pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
         let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
         let (stride, pages) = (self.stride(), count.div_ceil(page_len));
-        // Every page here is whole, except perhaps for the last page of the view.
+        // All pages before this element are whole, except perhaps for the last page of the view.
         let elements = move |base: u64| {
             let here = (pages + bases - 1 - base) / bases;
             let missing = pages * page_len.min(count) - count;
@@ -269,7 +269,7 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Re
         check_view(extents, launch, number, view, &mut reached)?;
     }
     for (at, one) in reached.iter().enumerate().filter(|(_, one)| launch.writes(one.view)) {
-        // If the launch writes both views, the check of the second view finds the first.
+        // If the launch writes both views, the check of the second view finds the overlap with the first one.
         for (_, other) in reached.iter().enumerate().filter(|(number, _)| *number != at) {
             let apart = one.buffer != other.buffer
                 || one.bytes.is_empty()

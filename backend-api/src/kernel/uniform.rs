@@ -298,7 +298,7 @@ mod tests {
         );
         let nested = Op::Loop { body: vec![Op::Loop { body: skip(1) }, on(1, vec![LEAVE])] };
         assert!(verify(64, vec![nested]).is_err());
-        // A register that differs only after the first iteration.
+        // This register differs between items only after the first iteration.
         let late = Op::Loop {
             body: vec![on(4, vec![Op::Barrier]), Op::Copy { to: Reg(4), of: Reg(0) }, on(1, vec![LEAVE])],
         };

@@ -52,6 +52,6 @@ fn page_locked_memory_is_asked_for_near_its_device() {
     };
     assert_eq!(seen(Some(0), HostMemory::Pinned), [Some(libc::MPOL_PREFERRED)]);
     assert_eq!(seen(None, HostMemory::Pinned), [Some(libc::MPOL_DEFAULT)]);
-    // The system places the pages when the program first touches them, by the policy of that moment.
+    // The system applies the policy when the program first touches the pages.
     assert_eq!(seen(Some(0), HostMemory::Pageable), [Some(libc::MPOL_DEFAULT)]);
 }

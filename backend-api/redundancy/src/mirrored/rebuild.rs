@@ -169,8 +169,8 @@ impl Core {
             let Some(part) = part else {
                 let gone = state.members.remove(at);
                 drop(state);
-                // The thread still holds the set-up lock, so no other thread releases objects of the device
-                // during its drop.
+                // The thread still holds the set-up lock during this drop, so no other thread releases
+                // objects of the device.
                 drop(gone);
                 return;
             };

@@ -87,7 +87,8 @@ impl Core {
         }
         match change.known {
             Some(_) if outcome.is_ok() => {}
-            // After a failure the contents are unknown, but the parities must match them nevertheless.
+            // After a failure the contents are unknown, but the parities must match the contents
+            // nevertheless.
             known => {
                 if let Some(new) = known {
                     difference.xor(0, new);
@@ -141,8 +142,8 @@ impl Core {
             let state = self.member_queues[position].lock();
             (state.member.id, state.member.status)
         };
-        // The spare has the new bytes when the stripes are unlocked, whether or not it had received the
-        // old ones.
+        // When the stripes are unlocked, the spare has the new bytes, even if it had not received the old
+        // ones.
         if status != Status::Lost
             && let Err(error) = self.write(position, If::There, change.targets, new)
         {

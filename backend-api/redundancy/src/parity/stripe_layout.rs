@@ -215,7 +215,7 @@ mod tests {
                         let own = parts.iter().find(|(other, _)| *other == device).unwrap().1;
                         assert_eq!((own.offset, own.bytes), (segment.at as u64, segment.bytes));
                         assert!(parts.iter().all(|(other, _)| *other != segment.stripe));
-                        // A query for another device's part returns the same stripe.
+                        // A query for the part of another device returns the same stripe.
                         for (_, part) in parts {
                             let of_other = rows.segments(&[part]);
                             assert_eq!((of_other.len(), of_other[0].stripe), (1, segment.stripe));

@@ -123,7 +123,7 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
         assert_eq!(scene.device.poll(all).unwrap_err().offset(), Some(3 * UNIT as u64));
     }
     assert_eq!(scene.device.poll(later), Ok(Progress::Done));
-    // A copy of a part is not verified. After a write the whole unit is valid.
+    // A copy of a part of a unit is not verified. After a write, the whole unit is valid.
     let part = Transfer::Download { from: scene.at(3).plus(1), to: scene.host.at(0), bytes: UNIT as u64 };
     scene.done(scene.queue.submit(&[part]).unwrap());
     scene.done(scene.up(3, 1));
@@ -196,7 +196,7 @@ fn host_memory_may_be_used_again_by_later_work_of_the_queue() {
     // All copies go to one place, one after the other, without a wait between them.
     let down = |unit| Transfer::Download { from: scene.at(unit), to: scene.host.at(0), bytes };
     let all: Vec<Ticket> = (1..UNITS).map(|unit| scene.queue.submit(&[down(unit)]).unwrap()).collect();
-    // An upload from the same place, whose contents change before the upload runs.
+    // This upload reads the same place. The contents of the place change before the upload runs.
     let up = Transfer::Upload { from: scene.host.at(0), to: scene.at(0), bytes };
     let up = scene.queue.submit(&[up]).unwrap();
     scene.done(up);

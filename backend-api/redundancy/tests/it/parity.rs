@@ -451,7 +451,7 @@ fn refused_requests_leave_the_group_unchanged() {
     rig.assert_contents(&"after a spare was lost");
     rig.rebuild(cards(1)[0].clone()).unwrap();
     rig.assert_contents(&"rebuilt");
-    // Two losses at once are too many: only the data of both devices is lost.
+    // If two devices are lost at once, only the data of these two devices is lost.
     rig.cards[0].lose();
     rig.cards[2].lose();
     for at in [0, 2] {

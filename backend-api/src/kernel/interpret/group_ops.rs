@@ -348,7 +348,7 @@ mod tests {
             let place = Place::View { view: 0, at: number, offset: 0 };
             Op::Atomic { op, to, place, value: one, scope: Scope::Device }
         };
-        // Code of a loop that ends when the observed value equals the expected one.
+        // The loop ends when the observed value equals the expected value.
         let until = |look: Op, wanted| {
             let is_there = Op::Binary { op: Binary::Eq, to: Reg(3), left: seen, right: wanted };
             let leave = Op::If { when: Reg(3), then: vec![Op::Break { out: 0 }], otherwise: vec![] };

@@ -46,7 +46,7 @@ fn rules_strike_the_calls_that_they_name() {
     assert!(some.contains('x') && some.contains('.'), "{some}");
     assert_eq!(outcomes(rule().with_chance(0.5, 1)), some);
     assert_ne!(outcomes(rule().with_chance(0.5, 2)), some);
-    // The rule neither counts nor fails other operations, or calls for other queues.
+    // The rule neither counts nor fails other operations, and ignores other queues.
     assert_eq!(outcomes(Fault::new(Operation::Fill, ErrorKind::KernelFailed)), ".........");
     let other = Queue::new(&device).unwrap();
     assert_eq!(outcomes(rule().in_queue(other.id())), ".........");
