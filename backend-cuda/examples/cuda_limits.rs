@@ -161,7 +161,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: each was made in `new`, and no work is in flight after the first call.
+        // SAFETY: each object was created in `new`, and no work is in flight after the first call.
         unsafe {
             sys::cuStreamSynchronize(self.stream);
             sys::cuStreamDestroy_v2(self.stream);

@@ -97,7 +97,7 @@ impl Events {
     fn advance(&self, state: &mut EventState, wanted: u64) -> Outcome<u64> {
         let done = self.done.load(Ordering::Acquire);
         let Some(last) = state.pending.len().checked_sub(1) else { return Ok(done) };
-        // Events before `low` were reached, events from `high` on were not.
+        // The GPU has passed all events before `low`, but no events from `high` on.
         let (mut low, mut high) = (0, last + 1);
         let asked = state.pending.partition_point(|(value, _)| *value < wanted).min(last);
         if state.pending[asked].1.query()? {

@@ -203,8 +203,8 @@ fn by_batch(work: &Submission<'_>, count: usize, pieces: impl Iterator<Item = Pi
     let mut attributes = BatchAttributes::STREAM_ORDER;
     let mut first_with_attributes = 0_usize;
     if let Some(copy) = table.memcpy_batch_async_v2 {
-        // SAFETY: three lists of `count` entries, one set of attributes from piece 0 on; the ranges were
-        // checked.
+        // SAFETY: the three lists have `count` entries, and one set of attributes applies from piece 0 on.
+        // The ranges were checked.
         return check(unsafe {
             copy(
                 to.as_mut_ptr(),
@@ -220,7 +220,7 @@ fn by_batch(work: &Submission<'_>, count: usize, pieces: impl Iterator<Item = Pi
     }
     if let Some(copy) = table.memcpy_batch_async {
         let mut failed = 0_usize;
-        // SAFETY: as above, and one integer for the index of a failed piece.
+        // SAFETY: as above. The call also writes one integer, the index of a failed piece.
         return check(unsafe {
             copy(
                 to.as_mut_ptr(),
@@ -282,7 +282,7 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
     std::iter::from_fn(move || {
         while rest.bytes == 0 {
             let piece = pieces.next()?;
-            // All pieces are mapped, so this skips none.
+            // All pieces are mapped, so this line skips no piece.
             let Some((to, from)) = piece.mapped() else { continue };
             rest = Entry { to, from, bytes: piece.bytes };
         }

@@ -520,8 +520,9 @@ unsafe impl Device for CudaDevice {
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE)
                 };
-                // Page-locked memory cannot be swapped out: if it exceeds the system's free memory, Linux
-                // may end a process instead of refusing. If the amount is unknown, the driver decides.
+                // Page-locked memory cannot be swapped out. If it exceeds the system's free memory, Linux may
+                // end a process instead of refusing. If the amount of free memory is unknown, the driver
+                // decides.
                 let available = SystemMemory::of_linux().map(|memory| memory.available_bytes);
                 if let Some(available) = available
                     && bytes as u64 > available

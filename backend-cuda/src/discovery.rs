@@ -193,7 +193,7 @@ impl Card {
 
 fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Outcome<String> {
     let mut buffer = [0_u8; ROOM];
-    // The last byte stays zero for any number of bytes that the driver writes.
+    // The last byte stays zero, however many bytes the driver writes.
     check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;
     Ok(CStr::from_bytes_until_nul(&buffer)
         .map(|text| text.to_string_lossy().into_owned())

@@ -551,7 +551,7 @@ unsafe extern "C" fn batch(
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.batches.fetch_add(1, Ordering::Relaxed);
     for i in 0..count {
-        // SAFETY: three lists of `count` entries; the backend checked the ranges.
+        // SAFETY: the caller passes three lists of `count` entries, and the backend checked the ranges.
         unsafe {
             let to = std::ptr::with_exposed_provenance_mut(to.add(i).read() as usize);
             copy(to, std::ptr::with_exposed_provenance(from.add(i).read() as usize), bytes.add(i).read());

@@ -116,7 +116,7 @@ impl HostRange {
         // SAFETY: the range is in the mapping, which is kept until after it is unlocked.
         check(unsafe { (context.driver.table.mem_host_register)(start.cast(), room, REGISTERED_FLAGS) })?;
         let owner = Owner::Registered { _ours: Some(mapping) };
-        // The range owns the memory from here on, also if the next step fails.
+        // From here on the range owns the memory, even if the next step fails.
         let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
         range.mapped = Some(range.find_mapped()?);
         Ok(range)
@@ -143,7 +143,7 @@ impl HostRange {
         let Some(address) = NonNull::new(start.cast::<u8>().wrapping_add(skipped)) else {
             return Err(Code::OUT_OF_MEMORY);
         };
-        // The range owns the memory from here on, also if the next step fails.
+        // From here on the range owns the memory, even if the next step fails.
         let owner = Owner::Driver { start };
         let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
         range.mapped = Some(range.find_mapped()?);
@@ -240,7 +240,7 @@ impl Drop for HostRange {
                 // SAFETY: the address came from `mem_host_alloc`, and no work in flight uses it.
                 check(unsafe { (table.mem_free_host)(start) })
             }),
-            // The mapping ends after this; if unlocking fails, the system keeps the locked pages from
+            // The mapping is dropped after this. If unlocking fails, the system keeps the locked pages from
             // other uses.
             Owner::Registered { .. } => self.context.enter().and_then(|_current| {
                 // SAFETY: the address was registered, and no work in flight uses it.

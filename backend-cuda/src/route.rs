@@ -216,7 +216,7 @@ mod tests {
         );
         let both = RoutePreferences { forced: Some(Route::Single), routing };
         assert_eq!(choose(download, ALL, &both), Route::Single);
-        // If the table's route is impossible, the default applies, and not the slowest route.
+        // If the table's route is impossible, the default applies instead of the slowest route.
         assert_eq!(choose(download, Possible { batch: false, ..ALL }, &preferences), Route::Kernel);
         let everywhere = RoutePreferences { forced: None, routing: Routing::only(Route::Single) };
         assert_eq!(choose(Load { direction: Direction::Mixed, ..download }, ALL, &everywhere), Route::Kernel);

@@ -80,7 +80,7 @@ impl CompletionThread {
         let has_ended = state.has_ended;
         drop(state);
         if has_ended {
-            // The thread itself does not panic; if it did, the panic was reported then.
+            // Ignore a panic of the thread, which was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -131,7 +131,7 @@ fn run(watch: &CompletionThread, core: &Weak<Core>) {
                 idle_since = Instant::now();
             }
         }
-        // The watcher does not keep the device alive; the device stops the watcher before it is dropped.
+        // The watcher does not keep the device alive. The device stops the watcher before the drop.
         let Some(core) = core.upgrade() else { return };
         round = round.wrapping_add(1);
         std::thread::yield_now();

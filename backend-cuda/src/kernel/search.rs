@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(word(0, 45, 4), 0);
         assert_eq!(word(0, 64, 3), 1);
         assert_eq!(word(0, 16, 16), 4);
-        // The base is not aligned to the value, so the search uses shorter words.
+        // The base is not aligned to 16 bytes, so the search uses shorter words.
         assert_eq!(word(8, 16, 16), 3);
     }
 

@@ -229,8 +229,8 @@ impl Text {
     /// The number includes the geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // Includes the pages of the other channels before it: `number + (page * (channels - 1) + channel)
-        // * page_len`.
+        // This number includes the pages of the other channels: `number + (page * (channels - 1) + channel) *
+        // page_len`.
         if channels == 1 {
             emit!(self, "mad.lo.u64 {name}, {channel}, 0x{page_len:X}, {number}");
             return;
@@ -394,7 +394,7 @@ impl Text {
             }
             _ => {
                 if unused > 0 {
-                    // Set the bit behind the value, so that a value of zero has as many trailing zeros as
+                    // Set the bit behind the value, so that the count of trailing zeros of 0 is the number of
                     // bits.
                     emit!(self, "or.b32 {own}, {own}, 0x{:X}", 1_u32 << bits);
                 }

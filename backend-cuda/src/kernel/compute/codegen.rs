@@ -245,7 +245,7 @@ impl<'a> Code<'a> {
     /// instruction.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
-        // Without elements the stride is arbitrary, and there are no accesses.
+        // Without elements the stride is arbitrary, and no access happens.
         let distance = self.offset(k).wrapping_mul(self.shape.layouts[source].stride);
         match distance.checked_add(u64::from(offset)) {
             Some(near) if near <= OFFSET_MAX => (first, near),

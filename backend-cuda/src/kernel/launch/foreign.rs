@@ -95,7 +95,7 @@ fn loaded(work: &Submission<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
         module.allow_shared(function, code.shared_bytes())?;
     }
     let (loaded, forgotten) = texts.add(code.clone(), Loaded { function, _module: module });
-    // An evicted text may still run. If the wait for it fails, leak it.
+    // The kernels of an evicted text may still run. If the wait for them fails, leak the module.
     if let Some(forgotten) = forgotten
         && let Err(code) = work.context().synchronize()
     {

@@ -145,7 +145,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
         assert!((0..).zip(found).all(|(item, found)| u64::from_ne_bytes(found) == item));
         scene.device.wait(scene.queue.submit(&Fill { to: scene.memory.at(0), bytes: 4096, pattern: &[7] })?)
     };
-    // Launch two concurrent blocks, or two blocks one after the other.
+    // In turn, two blocks run at the same time, or one after the other.
     launch(64, None).unwrap();
     launch(1024, Some(256 * 1024)).unwrap();
     launch(1024, Some(0)).unwrap();

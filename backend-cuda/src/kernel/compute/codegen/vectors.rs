@@ -41,7 +41,7 @@ impl Code<'_> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> =
             self.fields().into_iter().map(|(_, source, offset, of)| (source, offset, of)).collect();
-        // The shortest element length for which access by rows is faster.
+        // The shortest element length for which access by rows is faster than access by elements.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
                 let part = |store: &Store| (usize::from(store.source), store.offset, shape.of(store.value));

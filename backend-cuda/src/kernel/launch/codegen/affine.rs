@@ -327,7 +327,7 @@ impl Follower<'_> {
         if is_extended || from.is_signed() {
             return if step == 0 { self.common(Term::Cast([from, to], sum)) } else { Form::Unknown };
         }
-        // Compute the sum as if it did not wrap around.
+        // Compute the sum in a wider range, in which it cannot wrap around.
         let unused = 64 - 8 * from.bytes();
         let extended = |number: u64| ((number << unused).cast_signed() >> unused).cast_unsigned() & to.mask();
         let whole = Sum { terms, ..Sum::default() };

@@ -41,7 +41,7 @@ impl Writer<'_> {
         let [fits, more] = ["pred"; 2].map(|kind| self.text.temporary(kind));
         let (all, wanted) = (self.given(Given::SlabBytes), r(bytes));
         emit!(self.text, "sub.u64 {left}, {all}, taken");
-        // The free part is a multiple of 8, so a fitting size also fits when rounded up.
+        // The free part is a multiple of 8, so a size that fits also fits when rounded up.
         emit!(self.text, "setp.le.u64 {fits}, {wanted}, {left}");
         emit!(self.text, "selp.b64 {name}, taken, 0xFFFFFFFFFFFFFFFF, {fits}");
         self.check(site, &fits, &wanted);
