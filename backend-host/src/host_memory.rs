@@ -105,8 +105,8 @@ impl Pinning {
             };
             Error::new(refusal, OPERATION).with_bytes(bytes as u64).with_available_bytes(available)
         };
-        // The system returns any number of addresses, and kills the program when it uses them. Small pieces
-        // do not justify the query.
+        // Large pieces only: the system returns any number of addresses, and kills the program when it uses
+        // them. Small pieces do not justify the query.
         const ASK_FROM_BYTES: usize = 16 << 20;
         if bytes >= ASK_FROM_BYTES
             && let Ok(system) = system_memory()
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn an_import_beyond_the_address_space_is_invalid() {
         let pinning = Pinning::new(u64::MAX);
-        // SAFETY: refused; nothing is read or written.
+        // SAFETY: the call refuses this range, and reads and writes nothing.
         let error =
             unsafe { pinning.import(NonNull::dangling(), usize::MAX, HostMemory::Pageable) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);

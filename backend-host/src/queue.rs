@@ -311,7 +311,7 @@ impl<J: Job> Lane<J> {
                 .unwrap_or_else(|_| Err(panicked()))
                 .map_err(|error| error.on(&self.info));
             drop(entered);
-            // Drop the job before its ticket is done: then a caller that waits and releases the memory is its
+            // Drop the job before its ticket is done. Then a caller that waits and releases the memory is the
             // last owner.
             drop(job);
             state = self.state.lock();

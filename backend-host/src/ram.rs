@@ -44,7 +44,7 @@ impl Capacity {
 /// with vectorised code.
 #[derive(Debug)]
 pub(crate) struct Ram {
-    // Drop order: unmap before the account counts the memory as free.
+    // Drop order: the map is unmapped before the account counts the memory as free.
     map: Map,
     bytes: AtomicU64,
     /// The maximal length. The map has this length, limited to the size of the device.
@@ -108,7 +108,7 @@ impl Ram {
         let total = capacity.total_bytes;
         let share = capacity.account.take(bytes - now, total, |taken| total - taken);
         let out_of_memory = |error: Error| {
-            // A request above the device's size fails because of the memory already in use.
+            // A request above the device's size counts as out of memory, because memory is already in use.
             let available = error.available_bytes().unwrap_or(0).min(total - now);
             Error::new(ErrorKind::OutOfMemory, "extend")
                 .with_bytes(bytes - now)

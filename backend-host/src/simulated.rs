@@ -236,7 +236,7 @@ impl SimulatedDevice {
         };
         let timeline = self.registry.queue(operation, queue)?;
         let own = self.registry.memory();
-        // The memory stays locked until the work is queued, as on every device; wakers run later.
+        // The memory stays locked until the work is queued, as on every device. Wakers run later.
         let start = |known: &Known<'_, _, _>, passage: Passage| {
             let work = Work::new(known, request)?;
             self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)

@@ -700,7 +700,7 @@ impl fmt::Debug for StoreDevice {
 
 impl Drop for StoreDevice {
     fn drop(&mut self) {
-        // Written pages are in the file unless the power fails. A drop cannot return an error, so warn.
+        // Written pages are in the file unless the power fails. The drop cannot return an error, so it warns.
         if self.volume.is_read_only() || self.volume.is_removed() {
             return;
         }

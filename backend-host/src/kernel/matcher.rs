@@ -80,7 +80,8 @@ impl Matcher {
         /// can overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
-                // The compiler does not vectorise one byte counter; one for each lane works.
+                // The compiler does not vectorise a single byte counter, but it vectorises one counter for
+                // each lane.
                 const LANES: usize = 64;
                 let (rows, rest) = $fields.as_chunks::<LANES>();
                 let mut matches = rest.iter().filter(|field| field[0] == $value).count() as u64;

@@ -154,8 +154,8 @@ impl Waves {
         // If all elements fit in the list, no wave can end early.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<Found>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First run waves that list matches: a wave limits the memory for indices, and the search can end
-        // early.
+        // First run waves that list matches. A wave limits the memory for indices, and the search can end
+        // after each wave.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
@@ -193,7 +193,7 @@ impl Waves {
         (look, put): (&Look<'_>, &Put<'_>),
     ) -> Result<()> {
         let room = self.limit - totals.listed;
-        // Twice as many parts as threads, so that one late thread does not delay the wave.
+        // Use twice as many parts as threads, so that one late thread does not delay the wave.
         let parts = if crew.width() == 1 { 1 } else { buffers.len() as u64 };
         let per_part = (range.end - range.start).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
         let parts = (range.end - range.start).div_ceil(per_part) as usize;
@@ -349,7 +349,7 @@ mod tests {
                 if part.first == 0 { one(77) } else { linger(part) }
             });
             assert_eq!(found.unwrap().listed, [77]);
-            // The search has read only parts that a thread may have begun before another thread reported the
+            // The search may have read only parts that a thread began before another thread reported the
             // match.
             let begun: BTreeSet<u64> = (0..threads as u64).map(|number| number * PART).collect();
             assert!(looked.lock().is_subset(&begun), "{threads} threads looked at {looked:?}");

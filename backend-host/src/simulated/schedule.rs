@@ -211,7 +211,8 @@ impl Schedule {
                 return Err(lost(operation));
             }
             Some(Strike { kind, .. }) => {
-                // A driver that has queued half of a call waits for that half before it reports the error.
+                // If a call fails after half of its work was queued, a driver waits for that half before it
+                // reports the error.
                 self.drain(queue);
                 if !self.lost {
                     self.chance.spoil(&work);

@@ -148,7 +148,7 @@ impl Disk for SimulatedDisk {
     fn sync(&self) -> io::Result<()> {
         let platter = &mut *self.0.lock();
         if let Err(error) = platter.call() {
-            // The disk drops the failed writes, but shows them until the power fails.
+            // The disk drops failed writes, but reads return them until the power fails.
             let cached = platter.cached.iter().map(|(at, bytes)| *at..at + bytes.len());
             platter.dropped.extend(cached);
             platter.store_some(50);
@@ -365,7 +365,7 @@ impl Round {
         if self.random.index(12) == 0 {
             self.pages += self.random.index(if self.page_bytes < 512 { 60 } else { 4 }) as u64;
         }
-        // Extend also over pages that were truncated before the store was opened.
+        // Also extend over pages that were truncated before the store was opened.
         volume.lengthen("extend", self.pages).unwrap();
         let pages = &mut now.pages;
         pages.resize(self.pages as usize, vec![0; self.page_bytes]);
@@ -376,7 +376,7 @@ impl Round {
             1 => (start / self.page_bytes * self.page_bytes, self.page_bytes),
             _ => (start, 1 + self.random.index((all - start).min(8))),
         };
-        // Few different values, so that pages repeat earlier contents of themselves or of other pages.
+        // Use few different values, so that pages repeat earlier contents of themselves or of other pages.
         let mut written = vec![self.random.index(3) as u8; bytes];
         if self.random.index(5) == 0 {
             self.random.fill(&mut written);

@@ -501,7 +501,8 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Never write to a used place, even before the first commit: a failed write would tear the page.
+            // Never write to a used place, even before the first commit, because a failed write would damage
+            // the page.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
@@ -585,8 +586,8 @@ impl Volume {
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
-            // Update the length even after an error: a file system such as ext4 may keep the part that
-            // fitted.
+            // Update the length even after an error, because a file system such as ext4 may keep the part
+            // that fitted.
             let length = self.disk.len();
             space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
             if let Err(cause) = reserved.and(length) {

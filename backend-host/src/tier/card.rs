@@ -182,7 +182,7 @@ impl Card {
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // Load before the store: while no reader of a page writes, readers share the cache line.
+        // Load before the store: if no reader stores, all readers share the cache line.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }

@@ -64,7 +64,7 @@ fn shares_grow_and_are_there_again() {
         let device = Arc::new(StoreDevice::open(path).unwrap());
         assert_eq!(device.note(), note);
         device.share_out(3);
-        // Only the first two pages of the last buffer remain.
+        // Only the first two pages of the last buffer must remain.
         device.clear_share(2, 2);
         for (share, expected) in expected.iter().enumerate() {
             let bytes = expected.len() as u64;

@@ -70,7 +70,7 @@ impl Interval {
             (Binary::Le, true) => (Some(key), Some(highest)),
             _ => return None,
         };
-        // Without a bound the interval is empty.
+        // If one bound is missing, the interval is empty.
         let (least, greatest) = least.zip(greatest).unwrap_or((highest, lowest));
         Some(Self { value, least, greatest, is_negated: op == Binary::Ne })
     }

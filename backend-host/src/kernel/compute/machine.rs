@@ -301,7 +301,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;
             } else {
-                // Store whole elements after the block has all of their fields.
+                // Store whole elements when the block has all of their fields.
                 self.load_block(source, first, lanes)?;
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);

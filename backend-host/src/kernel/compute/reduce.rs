@@ -111,7 +111,7 @@ fn add_here(sum: &mut Sum, column: Filtered<'_>) {
         Type::U16 => sum_of_integers(column, |x: u16| (x.into(), 0)),
         Type::U32 => sum_of_integers(column, |x: u32| (x.into(), 0)),
         Type::U64 => sum_of_integers(column, |x: u64| (x & 0xFFFF_FFFF, (x >> 32) as i64)),
-        // For signed numbers, the low half is that of the number plus an offset.
+        // For a signed type, add an offset to each number, and subtract the sum of offsets at the end.
         Type::I8 => sum_of_integers(column, |x: i8| ((i64::from(x) + 128) as u64, 0)) - 128 * offset(column),
         Type::I16 => {
             sum_of_integers(column, |x: i16| ((i64::from(x) + 32768) as u64, 0)) - 32768 * offset(column)

@@ -339,7 +339,7 @@ impl Volume {
     fn write_map(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
-            // Hold the gate, so that all changes in the map belong to one moment.
+            // Hold the gate, so that the map contains all changes as of one moment.
             let _quiet = self.gate.write();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
             let pages = self.pages();

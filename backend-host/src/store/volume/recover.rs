@@ -308,8 +308,8 @@ impl Volume {
     /// Prepares a found volume for writing. A commit follows, of all volumes of the group.
     pub(super) fn begin_to_write(&self, commit: &mut Commit, end: FoundEnd) -> Result<()> {
         let FoundEnd { doubts, are_superblocks_equal, is_closed, .. } = end;
-        // Visible data may be in the system's page cache only, and the system reports a failed write once. So
-        // write everything unproven again, before any place that it replaces is freed.
+        // Visible data may be in the system's page cache only, and the system reports a failed write only
+        // once. So write all unproven data again, before any place that it replaces is freed.
         if !are_superblocks_equal {
             self.store_superblock(commit)?;
         }
@@ -446,7 +446,7 @@ impl Found {
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
-        // Places for `bytes` bytes, starting at `first`.
+        // Returns the places for `bytes` bytes, starting at `first`.
         let area = |first: u64, bytes: u64| {
             let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
             end.map(|end| first..end)
@@ -681,7 +681,7 @@ impl Found {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
-        // Keep these places until the disk is known to have stored their pages.
+        // Keep these places until their pages are known to be on the disk.
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {
