@@ -102,7 +102,7 @@ impl Pinned {
     }
 
     fn unmap(mut self, queue: &CommandQueue) -> Outcome {
-        // SAFETY: no slice of it lives.
+        // SAFETY: no slice of the mapped memory exists any more.
         unsafe { queue.enqueue_unmap_mem_object(self.buffer.get_mut(), self.address.cast(), &[])? };
         Ok(queue.finish()?)
     }
@@ -197,7 +197,7 @@ fn trial(context: &Context, queue: &CommandQueue, kernel: &Kernel, pinned: Pinne
         unsafe { pinned.bytes() }.fill(round);
         run(&pinned.buffer, &there)?;
         let mut back = vec![0; BYTES];
-        // SAFETY: the buffer is as long.
+        // SAFETY: the buffer has the length of the slice.
         unsafe { queue.enqueue_read_buffer(&there, CL_BLOCKING, 0, &mut back, &[])? };
         seen[0] &= back.iter().all(|&byte| byte == round);
         // SAFETY: as above.

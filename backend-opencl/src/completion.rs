@@ -359,7 +359,7 @@ impl Track {
         }
         self.wakers.lock().push((value, waker));
         let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
-        // The device was lost meanwhile: the thread that declared the loss may have checked for wakers too
+        // If the device was lost meanwhile, the thread that declared the loss may have checked for wakers too
         // early.
         if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
             return wake_all(self.due());

@@ -152,7 +152,8 @@ impl<'a> Run<'a> {
                 && copy.to_device == first.to_device
                 && Arc::ptr_eq(&first.buffer, &copy.buffer);
             let follows = copy.at == first.at + bytes;
-            // A run always has the first copy, even if the copy is too long for others to join it.
+            // A run always contains its first copy, even if the copy is too long to share the run with
+            // others.
             let fits = length == 0 || in_place || (follows && bytes + copy.bytes <= PACKED_BYTES);
             if !same || !fits {
                 break;

@@ -541,19 +541,19 @@ mod tests {
             let [one, two] = [(); 2].map(|()| device.create_queue().unwrap());
             let memory = device.allocate(1 << 24, Commit::Lazy).unwrap();
             let to = memory.at(0);
-            // Submits work whose waker sends a message, and then waits if `end` is kept. The waker must
-            // not run in this thread.
+            // Submits work whose waker sends a message. If `end` is kept, the waker then waits. The waker
+            // must not run in this thread.
             let awaited = || loop {
                 let ticket =
                     device.submit(&one, &Request::Fill(&Fill { to, bytes: 1 << 24, pattern: &[1] })).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
                     let ((sender, receiver), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
                     let may_end = Mutex::new(may_end);
-                    // Sends a message when woken; then blocks any thread but this one until `end` releases
-                    // it.
+                    // Sends a message when woken. Then blocks any other thread than this one, until `end`
+                    // releases it.
                     let keep = move || {
                         let here = thread::current().id();
-                        // After a wake-up that came too early, no receiver is left.
+                        // If the wake-up came too early, no receiver is left.
                         if sender.send(here).is_ok() && here != own {
                             let _ = may_end.lock().recv();
                         }

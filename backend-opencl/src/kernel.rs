@@ -66,9 +66,9 @@ impl Kernels {
     /// `KernelFailed` with the compiler's output.
     pub fn new(context: &Context, found: &Discovered, with: &Options) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
-        // A processor runs the items of a group one after the other: fewer items do the same work. 8
-        // groups of 256 fill a multiprocessor of 2048 threads; on a processor two for each core balance
-        // their load.
+        // A processor runs the items of a group one after the other, so fewer items suffice. On a GPU, 8
+        // groups of 256 items fill a multiprocessor of 2048 threads. On a processor, two groups for each core
+        // balance the load.
         let (most, each) = if cpu { (64, 2) } else { (256, 8) };
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();

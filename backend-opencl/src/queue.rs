@@ -423,7 +423,7 @@ impl<'q> Submission<'q> {
             }
         };
         if value > Mailbox::PLACES {
-            // Wait for the previous user of this place, which has nearly always ended long ago.
+            // Wait for the previous user of this place. Nearly always, it has ended long ago.
             self.queue.track.settle(value - Mailbox::PLACES);
         }
         let place = value % Mailbox::PLACES * Mailbox::BYTES as u64;

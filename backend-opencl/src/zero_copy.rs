@@ -122,7 +122,7 @@ mod tests {
             let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
             let [one, other] = [(); 2].map(|()| context.buffer(flags, BYTES).unwrap());
             let address = queue.map(&one, BYTES).unwrap();
-            // SAFETY: mapped, and used by no other code.
+            // SAFETY: the buffers are mapped, and no other code uses them.
             let (same, not) = unsafe {
                 (
                     same_memory(&context, &queue, &kernels, &one, address),

@@ -185,7 +185,7 @@ impl Context {
         let (create, mut binary_status, mut status) =
             (self.sys.clCreateProgramWithBinary, CL_SUCCESS, CL_SUCCESS);
         let (length, start) = (&binary.len(), &binary.as_ptr());
-        // SAFETY: one device, one length, one binary of that length.
+        // SAFETY: the lists contain one device, one length, and one binary of this length.
         let handle =
             unsafe { create(self.handle, 1, &device, length, start, &mut binary_status, &mut status) };
         let program = Program { sys: self.sys, handle: object(handle, status)? };
@@ -392,7 +392,7 @@ impl Program {
         let mut binary = vec![0_u8; bytes];
         let mut pointer = binary.as_mut_ptr();
         let (room, to) = (size_of::<*mut u8>(), (&raw mut pointer).cast());
-        // SAFETY: one pointer, to the number of bytes that the driver reported.
+        // SAFETY: the list contains one pointer, to as many bytes as the driver reported for the binary.
         check(unsafe { ask(self.handle, CL_PROGRAM_BINARIES, room, to, none) })?;
         Ok(binary)
     }

@@ -218,7 +218,7 @@ impl Limits {
                 arguments.push(Argument::Shared(clock.cast()));
                 arguments.extend(self.ticks.iter().map(|ticks| Argument::U32(*ticks)));
             }
-            // A placeholder for the clock, and limits that are never exceeded.
+            // Pass a placeholder for the clock, and limits that are never exceeded.
             None => {
                 arguments.push(Argument::Buffer(&self.late));
                 arguments.extend(self.ticks.iter().map(|_| Argument::U32(u32::MAX)));
@@ -243,7 +243,7 @@ pub(crate) fn compute(
 ) -> Result<()> {
     let core = submission.core;
     if request.count() == 0 {
-        // All answers for zero elements are zeroes.
+        // For zero elements, all answers consist of zeroes.
         let Some((host, at)) = answer else { return Ok(()) };
         let bytes = match request.action {
             Action::Find { .. } => 16,
@@ -267,8 +267,8 @@ pub(crate) fn compute(
         .collect();
     let most = (core.kernels.groups.min(HISTOGRAM_GROUPS) as u64) << GROUP_ELEMENTS_LOG2;
     let mut segments = segments(&places, request.count(), most);
-    // Elements of equal sources are assembled once, so that a write through one source is not undone
-    // through the other.
+    // Assemble the elements of equal sources once, so that a write through one source is not undone through
+    // the other one.
     for later in 1..request.sources.len() {
         let same = |&first: &usize| request.sources[first] == request.sources[later];
         if let Some(first) = (0..later).find(same) {

@@ -97,7 +97,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
         let detail = format!("the launch needs {wanted} {what}, but the device supports {most}");
         Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
     };
-    // PoCL (3.1 at least) treats variables as uniform in a group if branches in loops with barriers differ.
+    // PoCL (at least 3.1) treats variables as uniform in a group if branches in loops with barriers differ.
     let is_split = body.group_len.is_some() && core.info.kind == DeviceKind::Cpu;
     if !is_split {
         at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;
@@ -285,7 +285,7 @@ pub(crate) fn launch(
             let clock = submission.start_clock();
             arguments.extend(match clock {
                 Some(clock) => [Argument::Shared(clock.cast()), Argument::U32(KernelClock::ticks(limit))],
-                // A placeholder for the clock, and a limit that is never exceeded.
+                // Pass a placeholder for the clock, and a limit that is never exceeded.
                 None => [Argument::Buffer(&report), Argument::U32(u32::MAX)],
             });
         }

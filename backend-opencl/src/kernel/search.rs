@@ -111,7 +111,7 @@ impl Access {
         };
         let per_chunk = per_chunk.next_multiple_of(multiple);
         segment.per_chunk = per_chunk as u32;
-        // Chunk 0 has the head in addition, and exists even if no elements follow the head.
+        // Chunk 0 also contains the head, and exists even if no elements follow the head.
         let body = segment.count.saturating_sub(segment.head.into());
         segment.chunks = body.div_ceil(per_chunk).max(1) as u32;
     }

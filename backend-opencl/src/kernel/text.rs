@@ -92,7 +92,7 @@ fn unary(op: Unary, of: Type, a: &str) -> String {
     // `ctz` needs OpenCL 2.0; the number of trailing zeros equals the number of bits in `~a & (a - 1)`.
     let count = |bits: String| whole(of, &format!("(uint){bits}"));
     // PoCL (3.1) converts to an integer and back, which is undefined for a constant NaN or a large constant.
-    // Larger numbers than this are whole.
+    // Numbers from here on are whole already.
     let whole_from = if of == Type::F32 { "8388608.0f" } else { "4503599627370496.0" };
     let round = |how: &str| format!("fabs({a}) < {whole_from} ? {how}({a}) : {a}");
     match op {

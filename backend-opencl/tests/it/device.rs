@@ -66,7 +66,7 @@ fn scattered_pages(
 
 #[test]
 fn many_small_pages_go_through_a_kernel() {
-    // A kernel clears new scratch memory: for the description of the copies, and for the pages.
+    // A kernel clears new scratch memory: once for the description of the copies, and once for the pages.
     for (found, statistics, in_place) in
         scattered_pages(&Options::new().with_zero_copy(false), HostMemory::Pinned)
     {
@@ -449,7 +449,7 @@ fn without_drivers_or_library_there_are_no_devices() {
     // Some loaders look for drivers in more places.
     assert!(listed.contains("devices: "), "{listed}");
     if cfg!(target_os = "linux") {
-        // A library without any of the functions.
+        // This library has none of the functions.
         let listed = child("device::child_lists_devices", &[("OPENCL_DYLIB_PATH", "libm.so.6")]);
         assert!(listed.contains("devices: 0"), "{listed}");
     }

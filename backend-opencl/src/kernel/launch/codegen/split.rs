@@ -487,7 +487,7 @@ impl Writer<'_> {
             self.line(&format!("next_{first}:;"));
         }
         if !self.meets && self.text.contains("goto over;") {
-            // Label for an exceeded budget, used if the code has a single region.
+            // This label is the target for an exceeded budget, if the code has a single region.
             self.line("over:;");
         }
         last.iter().for_each(|line| self.line(line));
