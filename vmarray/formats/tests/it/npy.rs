@@ -222,7 +222,7 @@ fn a_file_has_its_name_when_it_is_whole() {
     assert!(matches!(ended, Err(Error::Cancelled { done_bytes: 7680, total_bytes: 40_000 })));
     assert!(names.len() == 2 && names[0].ends_with(".unfinished"), "{names:?}");
     assert_eq!((folder.names(), fs::read(&path).unwrap()), (vec!["a.npy".into()], before));
-    // After a panic of the program no file is left either.
+    // After a panic in the program, no file is left either.
     let panics = std::panic::AssertUnwindSafe(|| {
         let _ = npy::write(&path, &elements, Options::new().progress(|_| panic!("on purpose")));
     });

@@ -57,7 +57,7 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
         assert_eq!(parts(&proxy.take_seen()), [1, 2, 1, 0]);
         bucket.clear();
 
-        // After any permanent failure no upload remains.
+        // After any permanent failure, no unfinished upload remains.
         let begins = |request: &Request| request.method == "POST" && request.path.contains("?uploads");
         let failures: [(Fault, Which); 5] = [
             (Fault::Status(500), begins),
