@@ -95,7 +95,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
     let is_first = |number: usize| !lowered.views[..number].contains(&lowered.views[number]);
-    // Elements that items share keep their order in memory, also if the launch has tiles.
+    // Elements that items share keep their order in memory, even if the launch has tiles.
     let is_own = |number: usize| is_first(number) && lowered.body.views[number].access != Access::Atomic;
     // Results of tiled groups have two views: the written elements in tile order, and the old elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {

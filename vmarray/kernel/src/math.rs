@@ -590,7 +590,7 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     let (word, by) = (first >> 6, (first & 63) as u64);
     let a = (TWO_OVER_PI[word] << by) | ((TWO_OVER_PI[word + 1] >> 1) >> (63 - by));
     let b = (TWO_OVER_PI[word + 1] << by) | ((TWO_OVER_PI[word + 2] >> 1) >> (63 - by));
-    // The product modulo 4: two bits before the point, then the fraction.
+    // Compute the product modulo 4: two bits before the binary point, then the fraction.
     let (upper, lower) = if T::BITS == 32 {
         (whole * a + whole.mul_high(b), whole * b)
     } else {
