@@ -418,7 +418,7 @@ fn kernel_impl(
             quote_spanned!(extent.span()=> #k::group_extent(#extent))
         };
         let all = all.iter().map(extent);
-        // A length that depends on generic parameters is checked for each instance.
+        // If a length depends on generic parameters, check it for each instance.
         let checked = (!signature.generics.params.is_empty()).then(|| group_check(body, extents));
         let checked = checked.map(|check| quote!(const { #check };));
         quote! {
