@@ -418,7 +418,8 @@ impl Core {
         let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
         given.set_item("copy", false)?;
         let of = self.grid(py)?;
-        // NumPy raises the error for a shape that does not fit. A reshape that needs a copy raises none here.
+        // Let NumPy raise the error for a shape that does not fit. If the reshape needs a copy, this call
+        // raises no error.
         let template = numpy
             .getattr("broadcast_to")?
             .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;

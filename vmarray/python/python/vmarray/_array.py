@@ -737,7 +737,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         Floats saturate at the limits of an integer type, and NaN becomes 0; NumPy leaves both undefined.
         """
         _check_order(order)
-        # NumPy raises the error for an impossible conversion, and finds the length of texts.
+        # Let NumPy raise the error for an impossible conversion, and find the length of texts.
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
             return self if not copy and self._is_in_order(order) else self.copy()
@@ -1234,7 +1234,7 @@ def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **optio
         same = values if dtype is None else values.astype(dtype, copy=False)
         return same.copy() if copy and same is values else same
     if copy is False:
-        # NumPy raises the error if a copy is unavoidable.
+        # Let NumPy raise the error if a copy is unavoidable.
         values = np.asarray(values, dtype, copy=False)
         if not values.flags.c_contiguous:
             raise ValueError(

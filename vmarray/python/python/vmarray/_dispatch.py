@@ -110,7 +110,7 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     copies: list[tuple[Any, Array]] = []
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
-    # The result is the operand itself, or an item of an operand without axes.
+    # The result is the operand itself or, for an operand without axes, an item.
     is_in_place = function is np.nan_to_num and given.get("copy") is False
     for copy, array in copies:
         if any(array is one for one in outs) or (is_in_place and array is args[0]):

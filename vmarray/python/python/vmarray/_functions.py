@@ -129,7 +129,7 @@ def _computed(
         core = _on_devices(name, inputs, casts, gives[0], shape)
         if core is not None:
             return (Array._of(core),)
-    # NumPy converts operands before it computes, by the same rules.
+    # NumPy converts operands before it computes. Convert by the same rules.
     options = {"casting": casting} if dtype is None else {"casting": casting, "dtype": dtype}
     return _ufuncs.by_pieces(functools.partial(ufunc, **options), list(inputs), shape, gives)
 

@@ -44,7 +44,7 @@ def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
     """The items that would be at places of an array of one axis, if it were sorted."""
     found = _core.nth(array._core, places)
     if found is None:
-        # Copy the items if they are not contiguous.
+        # The items may not be contiguous, so copy them and try again.
         found = _core.nth(array.copy()._core, places)
     if found is None:
         raise NotOnDevices
@@ -410,8 +410,8 @@ def histogram(
                 limits = (float(edges[0]), float(edges[-1]))
                 counts = np.asarray(_core.histogram(array._core, count, limits, one, way), np.intp)
     if counts is None:
-        # NumPy computes equal bins by their width, and searches given edges, so it gets the bins as the caller wrote
-        # them.
+        # For equal bins NumPy uses the width, and for given edges it searches. So pass the bins as
+        # the caller wrote them.
         way = {"bins": bins, "range": range} if np.ndim(bins) == 0 else {"bins": edges}
         few = None if weights is None else np.empty(0, weights.dtype)
         counts = np.zeros(count, np.histogram(sample, weights=few, **way)[0].dtype)

@@ -277,7 +277,8 @@ def _accumulated(ufunc: np.ufunc) -> Any:
             line = (*block[:own], *block[own + 1 :])
             key = tuple((one.start, one.stop) for one in line)
             if key in carried:
-                # The last item of the piece before goes first, so that the order of operations is NumPy's.
+                # Put the last item of the previous piece first, so that the order of operations is
+                # NumPy's.
                 part = ufunc.accumulate(np.concatenate([carried[key], part.astype(kind)], own), own, kind)
                 part = part[(slice(None),) * own + (slice(1, None),)]
             else:
@@ -506,7 +507,7 @@ def _nanextreme(ufunc: np.ufunc, name: str) -> Any:
 def _imaginary(part: str) -> Any:
     def work(array: Array) -> Array:
         if array.dtype.kind != "c":
-            # A single zero, which is only read.
+            # A single zero, which is only read, stands for all items.
             zero = _array._result((), array.dtype, **_array._options_like(array))
             return array if part == "real" else np.broadcast_to(zero, array.shape)
         return Array._of(array._core.by_attribute(part))
