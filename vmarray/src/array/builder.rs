@@ -57,7 +57,8 @@ impl CommonSettings {
         let element_bytes = element::Layout::<T>::BYTES;
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
-            // Use at most this number of elements, so that a short array still spans several devices.
+            // Use at most this number of elements per page, so that a short array still spans several
+            // devices.
             (1 << most.ilog2()).min(len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
         });
         if page_len == 0 {

@@ -164,7 +164,8 @@ impl<T: Element> Window<T> {
     /// # Safety
     /// The page is held during the use of the slice.
     unsafe fn slice<'a>(self) -> &'a [T] {
-        // SAFETY: contiguous elements, without writers while the page is held; or none.
+        // SAFETY: the elements are contiguous, and have no writers while the page is held. Otherwise the
+        // window has no elements.
         unsafe { std::slice::from_raw_parts(self.next, self.len()) }
     }
 }
@@ -196,7 +197,7 @@ impl<T: Element, D: Device> Rest<'_, T, D> {
                     let len = page.len();
                     self.skip(end, len);
                     let next = self.page.insert(page).address();
-                    // SAFETY: one past the part of the page.
+                    // SAFETY: the address is at most one past the part of the page.
                     return Some(Ok(Window { next, end: unsafe { next.add(len) } }));
                 }
                 Err(error) => self.failed = Some(error),
@@ -228,9 +229,9 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
                 Err(error) => return Some(Err(error)),
             }
         }
-        // SAFETY: between the two bounds, in the held page.
+        // SAFETY: the address is between the two bounds, in the held page.
         let value = unsafe { *self.front.next };
-        // SAFETY: at most one past the part.
+        // SAFETY: the address is at most one past the part of the page.
         self.front.next = unsafe { self.front.next.add(1) };
         Some(Ok(value))
     }
@@ -284,7 +285,7 @@ impl<T: Element, D: Device> DoubleEndedIterator for Iter<'_, T, D> {
                 Err(error) => return Some(Err(error)),
             }
         }
-        // SAFETY: not before the first remaining element, in the held page.
+        // SAFETY: the address is not before the first remaining element, in the held page.
         self.back.end = unsafe { self.back.end.sub(1) };
         // SAFETY: as above.
         Some(Ok(unsafe { *self.back.end }))

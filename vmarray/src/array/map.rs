@@ -144,7 +144,7 @@ struct Line([u8; 64]);
 
 impl<T: Element> AlignedVec<T> {
     fn zeroed(len: usize) -> Result<Self> {
-        // Types of stricter alignment get spare bytes for the offset.
+        // Types of stricter alignment get spare bytes for an aligned start.
         let slack = align_of::<T>().saturating_sub(64);
         let lines = (len * size_of::<T>() + slack).div_ceil(64);
         Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })

@@ -27,7 +27,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn short_place(&self, start: usize, count: usize) -> Option<(&Entry, usize)> {
         let most = const { MOST_BYTES / size_of::<T>() };
-        // This is also true for an empty range.
+        // For an empty range, this condition is also true.
         let behind_first = count.wrapping_sub(1);
         if behind_first >= most {
             return None;

@@ -55,7 +55,7 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
 pub(crate) fn copy_line(from: &[u8], to: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     if from.len() == LINE && to.len() == LINE && to.as_ptr().addr().is_multiple_of(LINE) {
-        // SAFETY: one line each; the target's line is whole.
+        // SAFETY: both sides have the length of a line, and the target is aligned to lines.
         return unsafe { stream_line(from.as_ptr(), to.as_mut_ptr()) };
     }
     to.copy_from_slice(from);

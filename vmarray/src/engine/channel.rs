@@ -350,7 +350,7 @@ impl Channel {
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
         if self.device.info().kind.is_gpu() && bytes >= RESERVED_BYTES_MIN {
             let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
-            // If the thread cannot start, the first calls allocate the memory.
+            // If the thread cannot start, the first calls allocate the memory themselves.
             let _ = thread::Builder::new().name("vmarray-reserve".into()).spawn(move || {
                 let _near = OnNode::run(node);
                 pinned.reserve(bytes as usize);

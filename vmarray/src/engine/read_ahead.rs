@@ -159,7 +159,7 @@ impl Memory {
         if stream.run < self.run_min || array.window_max == 0 {
             return None;
         }
-        // Half a window is still ahead: no fetch now, so that fetches form batches.
+        // Half a window is still ahead. Do not fetch now, so that fetches form batches.
         if stream.ahead > stream.window / 2 {
             return None;
         }

@@ -112,7 +112,7 @@ proptest! {
         let (expected, width) = (nested_loops(&a, &b, &merge), merge.width());
         let found = results::<FoldedMultiply>(&a, &b, &merge, limits);
         prop_assert_eq!(sorted(&found, width), sorted(&expected, width));
-        // Two strips but one block, so the order is that of nested loops.
+        // The limit allows two strips but one block, so the order is that of nested loops.
         let limits = Limits { threads: 1, memory_bytes: 2 * 200 * b.len().max(1) };
         prop_assert_eq!(results::<FoldedMultiply>(&a, &b, &merge, limits), expected);
     }
@@ -160,7 +160,7 @@ fn zero_is_a_value_like_others_if_hashes_collide() {
     let limits = Limits { threads: 1, memory_bytes: usize::MAX };
     assert_eq!(results::<Constant>(&a, &b, &merge, limits), [7, 0, 11, 14]);
     assert_eq!(results::<Xor>(&a, &b, &merge, limits), [7, 0, 11, 14]);
-    // If codes are hashes, the box is too large.
+    // Make the box of key values so large that the codes are hashes.
     let wide = |set: IndexSet, rows: [[u64; 3]; 2]| {
         rows.iter().fold(set, |mut set, row| {
             set.push(row).unwrap();

@@ -72,7 +72,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
             if attempts > 1 && !question.may_be_repeated() {
                 return Err(unsettled().into());
             }
-            // All channels start before this thread waits for the first.
+            // Let all channels start before this thread waits for the first one.
             let mut asked = Vec::new();
             for channel in 0..self.pager().channels().len() {
                 let within = self.elements_in_channel(channel, range);
@@ -209,7 +209,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     }
 
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        // The bytes of a buffer need not be aligned for the type.
+        // Copy through a vector, because the bytes of a buffer need not be aligned for the type.
         let values = self.to_vec(range)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
@@ -246,7 +246,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
 
 impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
-        // The bytes of a buffer need not be aligned for the type.
+        // Copy through a vector, because the bytes of a buffer need not be aligned for the type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
         bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
         self.write_range(start, &values)

@@ -32,14 +32,14 @@ fn a_child_is_refused_while_other_threads_hold_the_locks() {
         // SAFETY: the child allocates, which the C library permits, and ends by `_exit` or by the alarm.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: ends the child if it hangs.
+            // SAFETY: the call only sets an alarm, which ends the child if it hangs.
             unsafe { libc::alarm(60) };
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(as_child));
             // SAFETY: ends the process.
             unsafe { libc::_exit(outcome.map_or(2, |all| i32::from(!all))) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child and writes one number.
+        // SAFETY: the call waits for the child and writes one number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         both.wait();
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");

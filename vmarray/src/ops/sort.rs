@@ -49,7 +49,7 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     if range.len() < 2 {
         return Ok(());
     }
-    // Check both arrays before any write.
+    // Check both arrays before the first write.
     for pager in [target.pager(), values.and_then(|values| values.store.pager())].into_iter().flatten() {
         pager.expect_writable()?;
         pager.expect_no_guards()?;

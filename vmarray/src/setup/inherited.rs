@@ -42,7 +42,7 @@ pub(crate) fn expect_own_process(operation: &'static str) -> Result<()> {
         WATCHES.call_once(|| {
             // SAFETY: the function stores to a static variable and does nothing else.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            // The call fails only without memory. The library then does not detect child processes.
+            // The call fails only if memory is exhausted. Then the library does not detect child processes.
             let _ = failed;
         });
     }

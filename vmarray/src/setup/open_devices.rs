@@ -265,7 +265,7 @@ mod tests {
     fn devices_in_use_are_not_closed() {
         let used = shared(&key("used"), simulated).unwrap().0;
         let unused = Arc::downgrade(&shared(&key("unused"), simulated).unwrap().0);
-        // Another test of the process may close it first.
+        // Another test of the process may close the device first.
         close_unused();
         assert!(unused.upgrade().is_none());
         assert!(Arc::ptr_eq(&used, &shared(&key("used"), simulated).unwrap().0));

@@ -138,7 +138,7 @@ impl SourceChannel {
         let pool = Pool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
-            // In reverse, because `allocate` takes slots from the end.
+            // In reverse order, because `allocate` takes slots from the end.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
             staging: Staging::new(&device, &pinned, chunk_bytes),
@@ -306,7 +306,8 @@ impl SourceChannel {
             tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
             Ok(())
         });
-        // Wait for all copies, also after an error, because none may be in flight when the function returns.
+        // Wait for all copies, even after an error, because no copy may be in flight when the function
+        // returns.
         let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
         let done = waits.fold(submitted, Result::and);
         if done.is_ok() {

@@ -130,8 +130,8 @@ mod tests {
         let bytes = |elements: &[T]| bytemuck::cast_slice::<T, u8>(elements).to_vec();
         assert!(bytes(&source.to_vec(..len).unwrap()) == bytes(&expected), "{what}");
         assert!(bytes(&source.to_vec(len..).unwrap()).iter().all(|byte| *byte == 0), "{what}");
-        // Expected copies of each element: one if two copies fit on the device, else two, plus the padding
-        // of strips.
+        // Expected number of copies of each element: one if two copies fit on the device, else two, plus the
+        // padding of strips.
         let (size, all) = (size_of::<T>(), (len - 1) * size_of::<T>());
         let strips = if room < len { 64 } else { 32 };
         let (often, padding) = if behind > 0 { (1, 0) } else { (2, strips * strips * (8 + size)) };

@@ -178,7 +178,7 @@ mod tests {
         }
         for at in 0..text.len() {
             for byte in ["", "\n", " ", "-", "99999999999999999999", "\u{0}", "ä"] {
-                // Some of these texts are valid, because names may contain any character.
+                // Some of these texts are valid, because a name may contain any character.
                 let _ = parse(&format!("{}{byte}{}", &text[..at], &text[at + 1..]));
             }
         }

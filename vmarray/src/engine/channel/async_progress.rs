@@ -146,8 +146,8 @@ impl Channel {
         let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
-            // This call does not need the frame: the next flush or a thread without a frame reports the
-            // error.
+            // Keep the error for the next flush, or for a thread that needs a frame: this call does not need
+            // the frame.
             self.keep_unreported(error);
         }
         let left = self.submit_requests(table, requests, frames);

@@ -218,7 +218,7 @@ impl Channel {
         if shard.work.queued.len() <= most {
             return Batch { loads: mem::take(&mut shard.work.queued), reads, requests: Vec::new() };
         }
-        // The sort is stable, so earlier requests come first.
+        // The sort is stable, so earlier requests of a kind come first.
         shard.work.queued.sort_by_key(|load| load.then == LoadFor::Release);
         let rest = shard.work.queued.split_off(most);
         Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }

@@ -130,7 +130,7 @@ impl Channel {
                 self.reap(table);
             }
             drop(deferral);
-            // One thread searches for all, because all would meet the same pages.
+            // One thread searches for all threads, because all would examine the same pages.
             let search = contended::lock(&self.supply.search);
             if !self.supply.free.is_empty() {
                 continue;
@@ -249,7 +249,7 @@ impl Channel {
             }
             return Ok(());
         }
-        // Do not count admitted guards without a frame, because they may be waiting here themselves.
+        // Do not count admitted guards without a frame, because their threads may be waiting here.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;

@@ -336,8 +336,8 @@ impl HomeQueues {
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
             if !is_ordered {
-                // A queue cannot be ordered after the work, which is in flight. Wait for its end here; the
-                // owner of the ticket gets its result.
+                // A queue cannot be ordered after this work, which is in flight. So wait for its end here.
+                // The owner of the ticket gets the outcome.
                 let _ = self.device.wait(ticket);
             }
         }
@@ -467,7 +467,7 @@ impl HomeQueues {
         if outcome.is_err() {
             return (Vec::new(), outcome);
         }
-        // The drop of this waits for the tickets, even if the program's own device panics.
+        // The drop of `started` waits for the tickets, even if the program's own device panics.
         let mut started = StartedScatters { all, tickets: Vec::new() };
         for (number, scatter) in &scatters {
             let (of, (order, loads)) = (all[*number], &mut locked[*number]);

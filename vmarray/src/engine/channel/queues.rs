@@ -47,7 +47,7 @@ impl Queues {
     }
 
     fn under_way(&self, at: usize) -> u64 {
-        // Other threads often record the end of work before its start.
+        // Other threads often record the end of work before its start is recorded, so saturate.
         let done = self.done[at].load(Ordering::Relaxed);
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }

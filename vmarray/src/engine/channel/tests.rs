@@ -545,8 +545,8 @@ fn a_round_takes_clean_pages_and_sends_dirty_ones_home() {
     read(20..32);
     // Clean pages are found behind dirty ones, although they were used.
     assert_eq!(round(channel, table), (of(20..24), of(0..4)));
-    // Pages that are clean now leave first, while the others are used again. The target is a quarter of the
-    // frames.
+    // Pages that are clean now leave first, while the other pages are used again. The target is a quarter of
+    // the frames.
     read(24..32);
     assert_eq!(round(channel, table), (of(0..4), of(4..12)));
     // The first round frees half of the target, and the next round frees the rest.

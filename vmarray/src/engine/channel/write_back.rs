@@ -49,8 +49,8 @@ impl Channel {
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let (submission, evicting) = (Submission::new(ticket, false), purpose == WriteBackFor::Evict);
                 shard.work.write_backs.push(WriteBack { submission, pages, evicting });
-                // Hold the lock, so that no thread finishes the transfer before: a thread that sleeps for one
-                // of the pages must help now.
+                // Hold the lock, so that no thread finishes the transfer before this. A thread that sleeps
+                // for one of the pages must help now.
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
                 }

@@ -28,7 +28,7 @@ fn one_of_two_threads_sees_the_others_store() {
     // For each round, the first step at which this thread saw the round.
     let quick = || -> Vec<usize> {
         let (mut step, mut first) = (0, Vec::with_capacity(ROUNDS));
-        // Registers the thread, because unregistered threads get no barrier.
+        // Register the thread, because unregistered threads get no barrier.
         count_hit(number);
         while first.len() < ROUNDS {
             step += 1;

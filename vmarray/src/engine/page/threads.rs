@@ -320,8 +320,8 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // Announced accesses, as seen by a thread that waits for writes, and by one that waits for all
-        // accesses.
+        // Returns the announced accesses, as seen by a thread that waits for writes, and by a thread that
+        // waits for all accesses.
         let announced = || {
             let registry = REGISTRY.read();
             [Access::Writes, Access::All].map(|access| {
@@ -333,7 +333,7 @@ mod tests {
         let number = counter::acquire(true);
         let read = read_fenced(&entry, number, |_| Some(announced()));
         assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
-        // Test quick accesses: after registration, unless there is no cheap barrier.
+        // Test quick accesses after the registration. They exist only if there is a cheap barrier.
         let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
         let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
         if barrier::asymmetric() {

@@ -128,8 +128,8 @@ impl<'a> Target<'a> {
     /// The calling thread has taken the page's unit, and no longer uses an earlier result for this page.
     unsafe fn part(&self, page: u64) -> (usize, &'a mut [u8]) {
         let (offset, part) = self.span.part(page);
-        // SAFETY: within the slice, which is borrowed for `'a`. Parts of different pages do not overlap, a
-        // page is of one unit only, and that was taken by one thread.
+        // SAFETY: the part is within the slice, which is borrowed for `'a`. Parts of different pages do not
+        // overlap. Each page belongs to a single unit, which a single thread has taken.
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
 

@@ -230,7 +230,7 @@ impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         // Run wakers of tasks when the next snapshot can begin.
         let _deferral = DeferredWakes::begin();
-        // Visit all pages that may be marked, also after a panic of a device.
+        // Visit all pages that may be marked, even after a panic of a device.
         self.pager.snapshots.end(&self.marks, self.pager, self.pager.table.len());
         self.making = None;
     }

@@ -190,7 +190,7 @@ fn nothing_of_sets_on_a_card_goes_through_the_host() {
     let work = card.counts().work;
     let bytes = work.upload_bytes + work.download_bytes;
     assert!(bytes * 10 < 8 * of_a.array().len() as u64, "{bytes} bytes through the host");
-    // If results are written at once, the work does not depend on the number of tuples.
+    // If results are written at once, the number of device calls does not depend on the number of tuples.
     let counts = (work.launches, work.computes, work.submits, work.fills, work.waits);
     assert!(counts.0 <= 15 && counts.4 <= 38, "launches, reductions, copies, fills and waits: {counts:?}");
     assert!(merged.to_index_set(..).unwrap() == a.combine(&b).unwrap());

@@ -431,7 +431,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     fn finish_one(&self, work: &mut ChannelWork, outcome: &mut Outcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
-        // Release the pages as written, also after an error: the slots then have unspecified contents.
+        // Release the pages as written, even after an error, because the slots then have unspecified
+        // contents.
         let done = writing.wait(&lane, self.change, self.read);
         self.let_go_written(work.channel, &slots);
         match done {

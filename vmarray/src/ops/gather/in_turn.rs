@@ -166,7 +166,7 @@ mod tests {
         let panic = std::panic::AssertUnwindSafe(|| order.leave(0, (), |_, ()| panic!("as a test")));
         std::panic::catch_unwind(panic).unwrap_err();
         assert!(!order.wait_for_room(1));
-        // A thread can also panic before it has left any piece.
+        // A thread can also panic before it has finished any piece.
         let order = InTurn::<()>::new(1);
         let panic = std::panic::AssertUnwindSafe(|| order.end_if_it_panics(|| panic!("as a test")));
         std::panic::catch_unwind(panic).unwrap_err();

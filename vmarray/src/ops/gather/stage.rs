@@ -66,7 +66,7 @@ impl StagePlan {
         lanes: &Lanes<'_>,
         gap_max: usize,
     ) -> Self {
-        // If a list is divided, each device would skip the entries of other devices, and may overwrite
+        // Not for a divided list: each device would skip the entries of other devices, and may overwrite
         // their values.
         let range = registered::find(values.cast(), elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));

@@ -106,7 +106,7 @@ impl<'a> IndexDomainStore<'a> {
     fn run(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let parts = self.devices.iter().zip(self.parts(range));
         let started = parts.map(|((device, _), part)| self.start(device, &part, launch));
-        // Wait for all started parts, also after a failure of others.
+        // Wait for all started parts, even if others have failed.
         let started: Vec<Result<NumbersUnderWay>> = started.collect();
         let ends = started.into_iter().map(|started| {
             let NumbersUnderWay { ticket, queue, report, geometry, .. } = started?;

@@ -91,7 +91,7 @@ impl KeyOrder {
 
     /// Inverse of the map: the bits of a key.
     pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
-        // The masks do not flip the sign bit conditionally, so it can be read first.
+        // The masks do not change the sign bit depending on other bits, so it can be read first.
         let flipped = key ^ self.flip;
         let sign = ((flipped << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         B::narrow(flipped ^ (sign & self.flip_negative))

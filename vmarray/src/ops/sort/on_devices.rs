@@ -97,7 +97,7 @@ impl<'a> ShareSorter<'a> {
     /// Allocates memory, and concurrently counts digits if requested.
     fn new(share: &'a ChannelShare<'a>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
-        // For long arrays, the allocation takes as long as the count.
+        // Allocate while the devices count, because for long arrays both take the same time.
         let (beside, counts) = std::thread::scope(|scope| {
             let allocate = || if keys > BESIDE_MAX { Err(refusal()) } else { sorter.memory_for(keys) };
             let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);

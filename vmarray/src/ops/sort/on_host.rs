@@ -150,7 +150,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         begin_write: impl FnOnce(),
     ) -> Result<()> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
-        // Check the order before the allocation.
+        // Check the order before allocating memory.
         let keys = columns.keys.as_slice();
         match InOrder::of(keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
             InOrder::Ascending => return Ok(()),

@@ -46,7 +46,7 @@ impl<T: Element> Axis<T> {
                 Place::Value(value) => values.push((at, value)),
             }
         }
-        // Read an element that is shown only beyond the edges directly to the first of its places in the
+        // An element that is shown only beyond the edges is read directly to the first of its places in the
         // window.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;

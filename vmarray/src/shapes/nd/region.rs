@@ -161,7 +161,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
             .filter(|&axis| of.start[axis] > 0 || of.end[axis] < stored(axis))
             .map(|axis| {
                 let (start, len) = (of.start[axis] as u64, (of.end[axis] - of.start[axis]) as u64);
-                // Before the start, the difference wraps around and exceeds any length.
+                // Before the start, the difference wraps around, so it exceeds any length.
                 (coordinate(geometry, axis) - start).lt(len)
             })
             .reduce(|all, one| all & one)

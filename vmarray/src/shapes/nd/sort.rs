@@ -132,7 +132,7 @@ where
             elements.iter_mut().zip(across).for_each(|(to, from)| *to = *from);
             Ok(())
         })?;
-        // The buffer may hold the only copy of some elements: a failed write is tried again.
+        // The buffer may hold the only copy of some elements, so a failed write is tried again.
         if let Err(error) = view.write_box(start..end, elements) {
             view.write_box(start..end, elements)?;
             return Err(error);

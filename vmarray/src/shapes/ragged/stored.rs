@@ -45,7 +45,7 @@ impl RowsKept {
         if self.is_read_only {
             return Ok(());
         }
-        // All pages that can be stored are stored, even if one cannot.
+        // Store all pages that can be stored, even if one cannot.
         let settled = parts.into_iter().map(Pager::settle_all).fold(Ok(()), Result::and);
         let stored = self.kept.store(settled.is_ok().then_some(rows as u64));
         settled.and(stored)

@@ -378,7 +378,7 @@ fn a_gather_that_is_dropped_leaves_no_queue_busy() {
 fn a_gather_that_fails_leaves_no_queue_busy() {
     let array = array(SimulatedDevice::builder(7).build());
     let fetches = &array.pager().channels()[0].queues.fetches;
-    // A thread that holds a guard does all work itself. It checks the last index while kernels run.
+    // A thread that holds a guard does all work itself. It checks the last index while the kernels run.
     let guard = array.page(0).unwrap();
     let mut indices = vec![100; 1_000_000];
     indices.push(PAGES * PAGE_LEN);
