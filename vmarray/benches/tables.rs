@@ -167,7 +167,7 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
 }
 
 fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
-    // Size of the memory for results and temporary data.
+    // The size of memory for results and temporary data.
     let bytes = 12 * values.len().max(1 << 20) as u64 * 8;
     let device = HostDevice::builder().bytes(bytes).threads(THREADS).build().expect("a device of host RAM");
     let builder = VirtualArray::<T>::builder(values.len()).devices([Arc::new(device)]);

@@ -28,7 +28,7 @@ fn main() -> vmarray::Result<()> {
         moved.bytes_from_device / 1000
     );
 
-    // Dropping the source copies newer elements home, and can only log an error; `flush` returns it.
+    // The drop of a source copies newer elements home, but can only log an error. `flush` returns errors.
     source.flush(..)?;
     drop(source);
     assert_eq!(samples[999_999], 499.5);

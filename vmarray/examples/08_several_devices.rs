@@ -15,8 +15,8 @@ const LEN: usize = 5 << 18;
 fn main() -> vmarray::Result<()> {
     let mut speeds = Vec::new();
     for placement in [Placement::Equal, Placement::Capacity, Placement::Balanced(Default::default())] {
-        // Devices of 11, 8 and 2 MiB with 1, 4 and 4 GB/s. Time is virtual, so the figures are the same on
-        // all machines.
+        // The devices have 11, 8 and 2 MiB, and speeds of 1, 4 and 4 GB/s. Time is virtual, so the figures
+        // are the same on all machines.
         let cards = [(11, 1), (8, 4), (2, 4)].map(|(mib, speed)| {
             let speed = speed * 1_000_000_000;
             let card = SimulatedDevice::builder(1).bytes(mib << 20).bandwidth(speed).jitter(0.0);

@@ -36,7 +36,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&folder)?;
     for (name, contents) in files()? {
         let path = folder.join(name);
-        // The crate's documentation includes a file, so a new file would make cargo compile the crate anew.
+        // The crate's documentation includes this file. Do not write equal contents, because cargo would then
+        // compile the crate anew.
         if std::fs::read_to_string(&path).ok().as_deref() != Some(&*contents) {
             std::fs::write(path, contents)?;
         }

@@ -102,7 +102,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
         return Ok(());
     };
     let rig = &*RIG;
-    // SAFETY: the memory is as long, and no work is under way on it.
+    // SAFETY: the memory has at least this length, and no work uses it.
     unsafe { racy::write(rig.host.address().as_ptr(), &bytes) };
     let up = Transfer::Upload { from: rig.host.at(0), to: rig.elements.at(0), bytes: STRIDE * ELEMENTS };
     rig.device.wait(rig.queue.submit(&[up]).expect("a copy")).expect("a copy");
@@ -123,7 +123,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     };
     let of = program.types()[value.at()];
     let mut words = vec![[0; 8]; Compute::partials_bytes() as usize / 8];
-    // SAFETY: the memory is as long, and the work on it is done.
+    // SAFETY: the memory has at least this length, and the work on it is done.
     unsafe { racy::read(rig.host.address().as_ptr(), words.as_flattened_mut()) };
     let words: Vec<u64> = words.into_iter().map(u64::from_ne_bytes).collect();
     if is_bool {

@@ -308,7 +308,7 @@ fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
     assert_eq!(array.get(100).unwrap(), 100, "another page, which needs the frame");
     array.set(5, 1).unwrap();
     array.flush(..).unwrap();
-    // The futures return the value at the end of their load, before the write.
+    // The futures return the value that the load read, before the write.
     assert!(matches!(poll_once(&mut forgotten), Poll::Ready(Ok(5))));
     assert!(matches!(poll_once(&mut forgotten_too), Poll::Ready(Ok(5))));
 }

@@ -390,7 +390,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
     } else {
         source.into_home().unwrap();
     }
-    // SAFETY: leaked above; the source, its only user, is dropped.
+    // SAFETY: the memory was leaked above. Its only user, the source, has been dropped.
     let home = unsafe { Box::from_raw(memory.as_ptr()) };
     assert_eq!(*home, model.elements, "seed {seed}: all comes home");
 }

@@ -79,7 +79,7 @@ fn accesses_to_other_pages_go_on_while_elements_are_written() {
             let (array, stop) = (&array, &stop);
             threads.spawn(move || {
                 let mut numbers = Numbers::new(thread as u64);
-                // Only this thread writes the first half, in steps of three.
+                // Only this thread writes its elements of the first half, which are every third element.
                 let mut truth = vec![0; 2048];
                 while !stop.load(Ordering::Relaxed) {
                     let i = numbers.below(2048 / 3) * 3 + thread;
@@ -221,7 +221,7 @@ fn work_that_nothing_can_be_ordered_after_is_waited_for() {
 fn elements_of_others_are_staged_in_bounded_memory() {
     let device = |bytes| vec![Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap())];
     let shape = Shape { page_len: 64, channels: vec![1], frames: 4, ..Shape::default() };
-    // 32 MiB of records for 8 KiB of bytes: at most half of them are staged at once.
+    // 8 KiB of bytes have 32 MiB of records. At most half of the records are staged at once.
     let small: VirtualArray<u8, _> = shape.describe(8 << 10, device(20 << 20)).build().unwrap();
     let large: VirtualArray<[u32; 1024], _> = shape.describe(8 << 10, device(64 << 20)).build().unwrap();
     let mut record = [0; 1024];

@@ -171,7 +171,7 @@ fn files_of_all_versions_are_opened() {
         let rows = writable(version, &["rows"]);
         let rows = RaggedArray::<u16>::open(&rows.0[0]).unwrap();
         assert_eq!(rows.to_vecs().unwrap(), [vec![1, 2, 3], vec![], vec![4; 40]]);
-        // A snapshot is opened for reading, which never writes.
+        // Open the snapshot for reading only, which never writes.
         let tuples = files(version, &["tuples"]);
         let set = IndexSet::load(&tuples.0[0]).unwrap();
         assert_eq!((set.dimensions(), set.values()), (&[7, 0][..], &[1, 5, 2, 6][..]));

@@ -80,7 +80,7 @@ pub fn step(
             vec.extend_from_slice(values);
         }
         12 => {
-            // Another array over the same devices, so that devices of both can access each other.
+            // Create another array over the same devices, so that devices of both can access each other.
             array.reserve(random.below(room + 1))?;
             array.flush(..)?;
         }

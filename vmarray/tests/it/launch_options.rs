@@ -172,7 +172,7 @@ fn a_device_without_facts_refuses_and_runs_nothing() -> Result<()> {
     let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
     assert_eq!(cause.kind(), device::ErrorKind::Unsupported);
     assert_eq!(array.get(0)?, 8, "it was not run");
-    // The call has no device, so there are no facts.
+    // The call uses no device, so there are no facts.
     assert_eq!(halved::launch().facts((array.section_mut(..0)?,))?.registers, None);
     Ok(())
 }

@@ -507,7 +507,7 @@ fn a_window_shows_its_halo_and_existing_elements_only() {
     let section = |range: Range<usize>| array.section(range).unwrap();
     assert_eq!(outside(section(0..60).window(1), &mut out), (-1, 0, 1));
     assert_eq!(outside(section(0..50).window(1), &mut out).2, 2);
-    // All items read before the first readable position and after the last one.
+    // Each item reads before the first readable position, and after the last one.
     assert_eq!(outside(section(0..60).window(0), &mut out).2, 2);
     assert!(out.to_vec(1..49).unwrap().into_iter().all(|sum| sum == 3));
     let error =

@@ -181,7 +181,7 @@ fn lines_of_boxes_begin_anew() -> Result<()> {
         let stride: usize = extents[axis + 1..].iter().product();
         for place in 0..values.len() {
             let at = [place / (extents[1] * extents[2]), place / extents[2] % extents[1], place % extents[2]];
-            // The first element of a line, because the line is replaced as a whole.
+            // Use the first element of a line, because the line is replaced as a whole.
             if (0..3).all(|axis| at[axis] >= first[axis]) && at[axis] == first[axis] {
                 let line: Vec<i64> =
                     (0..extents[axis] - first[axis]).map(|i| values[place + i * stride]).collect();

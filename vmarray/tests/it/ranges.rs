@@ -128,7 +128,7 @@ fn long_ranges_wait_for_pages_that_others_hold() {
         scope.spawn(|| {
             let mut page = array.page_mut(20).unwrap();
             barrier.wait();
-            // The reader runs before or after this; it never sees half of the write.
+            // The reader runs before or after this write, and never sees half of it.
             page.fill(5);
         });
         barrier.wait();

@@ -130,7 +130,7 @@ fn devices_see_earlier_writes_of_others() -> Result<()> {
         let mut fixed = None;
         for array in &mut arrays {
             held.push(session.hold(array)?);
-            // The copy is created when only some devices are known.
+            // Create the copy when only some devices are known.
             if fixed.is_none() {
                 fixed = Some(session.copy(&source)?);
             }

@@ -323,7 +323,7 @@ fn a_forked_child_is_refused_devices_of_its_parent() {
         unsafe { libc::_exit(outcome.unwrap_or(3)) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child and writes one number.
+    // SAFETY: the call waits for the child and writes one number.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * LEN as i128);

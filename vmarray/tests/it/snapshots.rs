@@ -255,7 +255,7 @@ fn a_snapshot_that_fails_leaves_the_array_as_it_was() {
     for round in 0..6 {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                // Work that a failing device refused is repeated after its recovery.
+                // Repeat work that a failing device has refused, after its recovery.
                 for at in (0..array.len()).step_by(777) {
                     while array.set(at, round).is_err() {
                         std::thread::yield_now();

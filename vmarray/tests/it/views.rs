@@ -498,7 +498,7 @@ proptest! {
         let third = if alike { build(&c) } else { Shape { page_len: 13, ..Shape::default() }.build(len) };
         third.write(0, &c).unwrap();
         let fourth = Source::builder(d.clone()).devices(rig.clone()).page_len(24).device_bytes(400).build().unwrap();
-        // The source is borrowed, read-only, and on other devices.
+        // This source is borrowed, read-only, and on other devices.
         let bytes: Vec<u8> = (0..len).map(|i| (i % 5) as u8).collect();
         let fifth = Source::builder(&bytes[..]).devices(devices(1)).build().unwrap();
         let b = if alike { &b[..len] } else { &b[shift..] };

@@ -50,7 +50,7 @@ fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
         Ok(filters) => {
             let discovery =
                 Discovery::new().select(&filters).expect("filters of devices").allow_duplicates(true);
-            // Private devices, because tests lose them, count their work and fill their memory.
+            // Open private devices, because tests lose them, count their work and fill their memory.
             discovery.separate(true).open().expect("the devices that VMARRAY_TEST_DEVICES names")
         }
         Err(_) => Vec::new(),
