@@ -155,7 +155,7 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
         let life = SplitMix64::new(args.seed ^ kill << 20).index(LIFE_MICROSECONDS) as u64;
         let mut victim = Victim { folder: folder.to_owned(), seed, life: kill }.spawn()?;
         let output = BufReader::new(victim.stdout.take().context("the victim has no output")?);
-        // Sometimes the kill comes while the process creates or opens the files.
+        // In some rounds, kill the process while it creates or opens the files.
         let writes =
             kill % 4 == 3 || output.lines().map_while(Result::ok).any(|line| line.ends_with("writing"));
         std::thread::sleep(Duration::from_micros(life));

@@ -233,7 +233,7 @@ mod tests {
                 .map(|genome| genome.name)
                 .collect::<Vec<_>>()
         };
-        // The program adds another genome once; without a file, it uses the first genome.
+        // The program adds the other genome once. Without a file, it uses the first genome.
         assert_eq!(run(None), ["one"]);
         assert_eq!(run(None), ["one"]);
         assert_eq!(run(Some(&other.0)), ["one", "three"]);

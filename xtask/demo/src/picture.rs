@@ -115,7 +115,7 @@ mod tests {
         verify(&picture, &words, &path, &bar).unwrap();
         assert_eq!(bar.position(), 9 + 150 + 150);
 
-        // A wrong pixel in the file, then one in the array only.
+        // Test a wrong pixel in the file, and then one in the array only.
         let pixel = words.get(777).unwrap();
         words.set(777, pixel ^ 1).unwrap();
         let error = verify(&picture, &words, &path, &bar).unwrap_err().to_string();

@@ -701,7 +701,7 @@ impl Random {
                 }
             };
             let method = self.of(methods).replace("as _", &format!("as {of}")).replace('_', "\u{0}");
-            // Names have underscores too: only a whole argument is a placeholder.
+            // Names contain underscores, too. So only replace a whole argument.
             let method = method.replace("(\u{0}", &format!("({right}")).replace('\u{0}', "_");
             return format!("(({left}).{method})");
         }

@@ -32,7 +32,8 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
     let page = size(array.page_len() * size_of::<T>());
     let name = |what: &str, threads: usize| format!("bulk/{what}/{}/{page}/t{threads}", T::SIZE);
     let chunk = CHUNK_BYTES / size_of::<T>();
-    // Measure all reads before the writes: a write stores the expected values only at the ends of its pieces.
+    // Measure all reads before the writes, because a write stores the expected values only at the ends of its
+    // pieces.
     for threads in setup.thread_counts(false) {
         bench.row(name("read", threads), Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || read(&array, threads, chunk))?;

@@ -17,7 +17,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let bytes = setup.peer_bytes.min(1 << 30);
     let page_len = Some(64);
-    // At least a frame for each channel.
+    // The cache has at least a frame for each channel.
     let cache_bytes = (bytes / 10 / ARRAYS).max(64 << 10);
     let small: Vec<_> = (0..ARRAYS)
         .map(|_| setup.filled::<Record>(bytes / ARRAYS, page_len, cache_bytes))

@@ -49,7 +49,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     one::<Record>(bench, "bulk-write-44B-p10000-x4", 10_000, GigabytesPerSecond, |array, _| {
         bulk::write(array, 4 * threads, 100_000)
     })?;
-    // For 3.52 GB of records use 1 GB of words.
+    // Use 1 GB of words for 3.52 GB of records.
     let bytes = bench.setup.peer_bytes / 352 * 100;
     find::<u32>(bench, "find-4B-p16384", 16_384, bytes, Field::whole())?;
     let bytes = bench.setup.peer_bytes;

@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let room: u64 =
         setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
-    // If an OpenCL driver splits memory into several pieces, the sort needs further merges.
+    // Leave out OpenCL: if its driver splits memory into several pieces, the sort needs further merges.
     let is_card = |info: &DeviceInfo| info.kind == DeviceKind::DiscreteGpu && info.backend != "opencl";
     let has_card = setup.devices.iter().any(|device| is_card(device.info()));
     let short = setup.medium_bytes / 4;
@@ -115,7 +115,7 @@ fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
 /// counts the bytes that must pass the bus: each byte up and down, twice.
 fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
     let setup = bench.setup.clone();
-    // Leave half as much memory again free for other uses.
+    // Leave half as much memory again for other uses.
     if available_bytes().is_some_and(|available| available < bytes as u64 / 2 * 3) {
         return Ok(());
     }
