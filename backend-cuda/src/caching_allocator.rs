@@ -162,7 +162,7 @@ mod tests {
         driven(|driven| driven.freed = (0, 0));
         drop(first);
         assert_eq!(freed(), 0, "it is kept");
-        // The simulated driver always reports the same amount.
+        // The simulated driver always reports the same free memory. The device adds the cached memory.
         assert_eq!(device.memory().unwrap().free_bytes, before + BYTES);
         // A slightly shorter allocation reuses the cached memory, and a much shorter one does not.
         let (shorter, other) = (memory(BYTES - 100).unwrap(), memory(BYTES / 2).unwrap());
