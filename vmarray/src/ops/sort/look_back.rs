@@ -207,7 +207,7 @@ impl<'a> TileStates<'a> {
             tickets.push(ticket);
             Ok(())
         });
-        // Wait for the earlier submissions after a failure too.
+        // Wait for the earlier submissions even after a failure.
         let waited: Vec<_> =
             tickets.into_iter().map(|ticket| lane.wait(ticket).map_err(no_refusal)).collect();
         Ok(waited.into_iter().collect::<backend_api::Result<()>>().and(submitted)?)
