@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
     }
 
     fn judge(&mut self, item: &Item, kind: &str, path: &str, around: &str) {
-        // Items of traits have the trait's visibility.
+        // Skip private items. Items of traits have the visibility `default`, that of the trait.
         if item.visibility != "public" && item.visibility != "default" {
             return;
         }

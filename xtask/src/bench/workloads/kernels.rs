@@ -304,7 +304,7 @@ fn compare(
         }
         row.measure_in_turn(&mut contenders)?;
         if unit == Unit::GigabytesPerSecond {
-            // Bytes read and written both count.
+            // Count twice the bytes, because a copy reads and writes each byte.
             row.add("internal-copy", Role::Limit, bench.raw.get(Limit::Internal)?.scaled(2.0));
         }
         Ok(())

@@ -26,7 +26,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 /// An array that moves to another device and back, and a mirror whose lost device is replaced.
 fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
-    // The whole array is on one of the devices.
+    // Place the whole array on one of the devices.
     let bytes = setup.large_bytes / setup.devices.len();
     let cache = (bytes / 256).max(8 << 20);
     let len = bytes / size_of::<u32>();
