@@ -123,9 +123,9 @@ pub struct Definition {
     pub tree: &'static Tree,
     /// The inferred contents of the slots.
     pub slots: Vec<Slot>,
-    /// The types that the function names.
+    /// The types that the function names. The syntax tree refers to them by index.
     pub types: Vec<Layout>,
-    /// The constants that the function names.
+    /// The constants that the function names. The syntax tree refers to them by index.
     pub constants: Vec<Constant>,
 }
 
@@ -213,13 +213,13 @@ impl Define for PlainFunction {
     }
 }
 
-/// Calls a function that is a type parameter.
+/// Calls the function whose type is the type parameter `F`.
 #[inline(always)]
 pub fn call<F: Function<A, R>, A, R>(arguments: A) -> R {
     F::call(arguments)
 }
 
-/// Makes rustc infer the types of a call of a function that is a type parameter.
+/// Makes rustc infer the types in a call of the function whose type is the type parameter `F`.
 pub fn typed_call<F: Function<A, R>, A, R>(_: &Call<F>, _: A) -> R {
     never()
 }

@@ -2,7 +2,7 @@
 
 use backend_api::expr::Type;
 
-/// The type of a value during lowering.
+/// The type of a value in a kernel during lowering, with its layout in memory.
 ///
 /// ```
 /// use vmarray_kernel::{KernelType, Layout};

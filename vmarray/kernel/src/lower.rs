@@ -71,7 +71,7 @@ type Result<T, E = Exit> = std::result::Result<T, E>;
 pub struct Lowered {
     /// Name of the kernel function.
     pub name: &'static str,
-    /// Body for devices.
+    /// The code that devices run.
     pub body: Body,
     /// Parameters of the kernel function.
     pub parameters: Vec<ParameterInfo>,

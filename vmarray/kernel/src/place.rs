@@ -109,13 +109,13 @@ impl<const N: usize> std::ops::Index<usize> for At<N> {
 }
 
 impl At<1> {
-    /// Creates the place with this index.
+    /// Creates the place of the item whose element has this index.
     #[must_use]
     pub const fn of(index: usize) -> Self {
         Self { position: [index], shape: [usize::MAX] }
     }
 
-    /// Returns the index.
+    /// Returns the index of the item's element.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {

@@ -255,7 +255,7 @@ impl<T: Memory> PrivateSlice<T> {
 #[repr(transparent)]
 pub struct Shared<T: 'static>(SharedElements<'static, T>);
 
-/// The memory of [`Shared`] elements.
+/// The memory of the elements of a [`Shared`] parameter.
 #[doc(hidden)]
 pub enum SharedElements<'s, T> {
     /// Memory of the program.
@@ -392,7 +392,7 @@ atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: G
 #[repr(transparent)]
 pub struct Append<T: 'static>(AppendedElements<'static, T>);
 
-/// The memory of [`Append`]ed elements.
+/// The memory to which an [`Append`] parameter adds elements.
 #[doc(hidden)]
 pub enum AppendedElements<'s, T> {
     /// Memory of the program: the elements, and the counter.

@@ -125,7 +125,7 @@ pub enum Expr {
     Return(Option<&'static Self>),
 }
 
-/// A statement.
+/// A statement of a kernel function.
 #[derive(Debug)]
 pub enum Stmt {
     /// A `let`: the pattern, and the value.
@@ -137,7 +137,7 @@ pub enum Stmt {
 /// The range of a `for` loop.
 #[derive(Debug)]
 pub struct Range {
-    /// The first number.
+    /// The first number of the range.
     pub start: &'static Expr,
     /// The end of the range: the last number if `is_closed`, else the number after the last one.
     pub end: &'static Expr,
@@ -152,15 +152,15 @@ pub struct Range {
 /// An arm of a `match`.
 #[derive(Debug)]
 pub struct Arm {
-    /// The pattern.
+    /// The pattern that the value must match.
     pub pattern: Pattern,
-    /// The guard.
+    /// The condition after `if`, if the arm has one.
     pub guard: Option<Expr>,
-    /// The body.
+    /// The expression to evaluate if the arm is chosen.
     pub body: Expr,
 }
 
-/// A pattern.
+/// A pattern of a parameter, a `let` or a `match` arm.
 #[derive(Debug)]
 pub enum Pattern {
     /// `_`: matches every value.

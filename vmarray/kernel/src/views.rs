@@ -140,37 +140,37 @@ impl ParameterInfo {
 /// Marker types for the kinds of parameters, for [`Parameter::Kind`].
 #[doc(hidden)]
 pub mod kind {
-    /// The kind of [`At`](crate::At).
+    /// The kind of a parameter of type [`At`](crate::At).
     #[derive(Debug)]
     pub enum Place {}
-    /// The kind of a [value](crate::KernelType).
+    /// The kind of a parameter that is a [value](crate::KernelType).
     #[derive(Debug)]
     pub enum Value {}
-    /// The kind of `&[T; N]`.
+    /// The kind of a parameter of type `&[T; N]`.
     #[derive(Debug)]
     pub enum Table {}
-    /// The kind of `&`[`Own<T>`](crate::Own).
+    /// The kind of a parameter of type `&`[`Own<T>`](crate::Own).
     #[derive(Debug)]
     pub enum Own {}
-    /// The kind of `&mut `[`Own<T>`](crate::Own).
+    /// The kind of a parameter of type `&mut `[`Own<T>`](crate::Own).
     #[derive(Debug)]
     pub enum OwnMut {}
-    /// The kind of `&`[`Anywhere<T>`](crate::Anywhere).
+    /// The kind of a parameter of type `&`[`Anywhere<T>`](crate::Anywhere).
     #[derive(Debug)]
     pub enum Anywhere {}
-    /// The kind of `&`[`Rows<T>`](crate::Rows).
+    /// The kind of a parameter of type `&`[`Rows<T>`](crate::Rows).
     #[derive(Debug)]
     pub enum Rows {}
-    /// The kind of `&`[`Shared<T>`](crate::Shared).
+    /// The kind of a parameter of type `&`[`Shared<T>`](crate::Shared).
     #[derive(Debug)]
     pub enum Shared {}
-    /// The kind of `&`[`Append<T>`](crate::Append).
+    /// The kind of a parameter of type `&`[`Append<T>`](crate::Append).
     #[derive(Debug)]
     pub enum Append {}
-    /// The kind of `&`[`Group<T, N>`](crate::Group).
+    /// The kind of a parameter of type `&`[`Group<T, N>`](crate::Group).
     #[derive(Debug)]
     pub enum Group {}
-    /// The kind of `&`[`Window<T, N>`](crate::Window).
+    /// The kind of a parameter of type `&`[`Window<T, N>`](crate::Window).
     #[derive(Debug)]
     pub enum Window {}
 }

@@ -7,7 +7,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 
-/// A function during the translation of its body.
+/// The state of the translation of a kernel function's body.
 pub struct Body<'a> {
     /// The path of the library's module in generated code.
     pub k: TokenStream,
@@ -41,7 +41,7 @@ pub struct Callee {
     pub arguments: usize,
 }
 
-/// Returns the name of a slot.
+/// Returns the name of the generated variable for the slot `number`.
 pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }

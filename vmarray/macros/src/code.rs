@@ -53,7 +53,7 @@ impl Code {
         Self { host: rust(|part| &part.host), slots: rust(|part| &part.slots), tree: quote!(&[#(#trees),*]) }
     }
 
-    /// Replaces the host form.
+    /// Returns the same code with another host form.
     pub fn with_host(self, host: TokenStream) -> Self {
         Self { host, ..self }
     }

@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::{Block, Expr, ExprForLoop, ExprIf, ExprMatch, Label, Lifetime, RangeLimits, Stmt};
 
 impl Body<'_> {
-    /// Translates an expression of control flow.
+    /// Translates an expression of control flow, such as `if`, `match` or a loop.
     pub fn control(&mut self, expr: &Expr) -> Code {
         let k = self.k.clone();
         match expr {

@@ -23,7 +23,7 @@ struct Parameters<'a> {
     types: Vec<&'a Type>,
 }
 
-/// Generates the output for a function.
+/// Generates the output of `#[kernel]` for a function.
 pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     let mut body = Body {
         k: arguments.module(),

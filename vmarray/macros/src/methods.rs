@@ -141,7 +141,7 @@ const LANES: [(&str, usize); 17] = [
     ("xor", 1),
 ];
 
-/// The kind of a method.
+/// The kind of a method that kernels can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// A method of numbers that is one operation of the rule table.

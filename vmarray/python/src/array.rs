@@ -206,7 +206,7 @@ fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     }
 }
 
-/// Makes an array of zeroes.
+/// Creates an array of zeroes.
 #[pyfunction]
 pub fn create(
     py: Python<'_>,

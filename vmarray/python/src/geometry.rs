@@ -9,7 +9,7 @@ pub struct Geometry {
     pub shape: Vec<usize>,
     /// Distance from one item to the next along each axis, in bytes.
     pub strides: Vec<isize>,
-    /// Bytes of each item.
+    /// Size of each item, in bytes.
     pub itemsize: usize,
 }
 
@@ -20,7 +20,7 @@ pub struct Rows {
     pub first: usize,
     /// Distance from one row to the next, in elements.
     pub step: isize,
-    /// Elements in each row.
+    /// Number of elements in each row.
     pub elements: usize,
 }
 
@@ -41,7 +41,7 @@ impl Geometry {
         })
     }
 
-    /// Contiguous items in C order.
+    /// Creates the geometry of contiguous items in C order.
     pub fn contiguous(shape: &[usize], itemsize: usize) -> Self {
         let mut strides = vec![0; shape.len()];
         let mut next = itemsize as isize;
@@ -57,12 +57,13 @@ impl Geometry {
         self.shape.iter().product()
     }
 
-    /// Bytes of all items.
+    /// Size of all items, in bytes.
     pub fn bytes(&self) -> usize {
         self.count() * self.itemsize
     }
 
-    /// The same items, broadcast to a shape as in NumPy; the caller has checked that this is possible.
+    /// Returns the geometry of the same items, broadcast to a shape as in NumPy. The caller has checked that
+    /// this is possible.
     pub fn broadcast(&self, shape: &[usize]) -> Self {
         let added = shape.len() - self.shape.len();
         let strides = shape.iter().enumerate().map(|(axis, extent)| match axis.checked_sub(added) {

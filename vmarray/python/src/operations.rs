@@ -9,7 +9,7 @@ use crate::fault::Result;
 
 macro_rules! operations {
     ($($Name:ident $name:literal)*) => {
-        /// Element-wise operation; the names are NumPy's.
+        /// Element-wise operation, with the name of its NumPy function.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Operation {
             $($Name,)*

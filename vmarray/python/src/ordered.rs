@@ -67,7 +67,7 @@ impl Bins {
     }
 }
 
-/// Reduction of elements along an axis.
+/// Kind of a reduction of elements along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Along {
     Sum,

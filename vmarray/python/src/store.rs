@@ -36,7 +36,7 @@ pub enum Reduced {
     FloatAt(Option<(usize, f64)>),
 }
 
-/// Reduction of the values of a [`Code`].
+/// Kind of a reduction of the values of a [`Code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Number of true values.
@@ -337,7 +337,7 @@ fn filtered<R, F: Scalar + Number>(code: &Code) -> vmarray::Result<Filtered<R, F
     })
 }
 
-/// Location of an array.
+/// Location in which an array is stored.
 pub enum Place {
     /// In device memory; the contents do not persist.
     Memory,

@@ -68,7 +68,7 @@ enum End {
     Back,
 }
 
-/// An iterator over pages as shared guards.
+/// An iterator over pages. Each item is a guard with shared access to a page.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -87,7 +87,7 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
     visit: Visit,
 }
 
-/// An iterator over pages as exclusive guards.
+/// An iterator over pages. Each item is a guard with exclusive access to a page.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -62,7 +62,7 @@ pub struct Watch<'a, T: Element, D: Device> {
 pub struct Report {
     /// Duration of the watch.
     pub elapsed: Duration,
-    /// Counters of the watch.
+    /// The increase of the array's counters during the watch.
     pub stats: Stats,
     /// The work of each device of the array.
     pub devices: Vec<ReportedDevice>,
@@ -84,7 +84,7 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReportedDevice {
-    /// Name of the device, as in errors.
+    /// Name of the device, as in error messages.
     pub device: String,
     /// The counters of the device.
     pub stats: ChannelStats,

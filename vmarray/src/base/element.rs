@@ -313,7 +313,7 @@ impl<T: Element, F: NoUninit> Field<T, F> {
         Self { offset, marker: PhantomData }
     }
 
-    /// Bytes from the start of the element.
+    /// Returns the offset of the field from the start of the element, in bytes.
     ///
     /// ```
     /// use vmarray::field;

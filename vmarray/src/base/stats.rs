@@ -158,7 +158,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The sum over all channels.
+    /// Returns the sum of each counter over all channels.
     #[must_use]
     pub fn total(&self) -> ChannelStats {
         self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)

@@ -79,7 +79,7 @@ pub struct PublishedProgram {
 pub struct PublishedArray {
     /// The name passed to [`Builder::publish`](crate::Builder::publish), or `array` and a number.
     pub name: String,
-    /// The length in bytes.
+    /// The length of the array, in bytes.
     pub bytes: u64,
     /// Number of hits since the creation of the array; `None` if the array does not count hits.
     pub hits: Option<u64>,
@@ -98,7 +98,7 @@ pub struct PublishedArray {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublishedChannel {
-    /// Name of the device, as in errors.
+    /// Name of the device, as in error messages.
     pub device: String,
     /// The counters since the array was built.
     pub stats: ChannelStats,

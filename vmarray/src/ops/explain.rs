@@ -98,11 +98,11 @@ impl fmt::Display for PlannedRoute {
 pub struct Explained {
     /// The number of pages that contain elements of the operation.
     pub pages: u64,
-    /// The number of these pages in the cache.
+    /// The number of pages of the operation that are in the cache.
     pub resident: u64,
-    /// The number of these cached pages that are newer than the copy on their device.
+    /// The number of dirty pages of the operation: cached pages that are newer than the copy on their device.
     pub dirty: u64,
-    /// The route of the elements.
+    /// The route of the elements between the program's memory and the devices.
     pub route: PlannedRoute,
     /// Bytes that the calling thread copies in RAM.
     pub bytes_in_ram: u64,
@@ -128,7 +128,7 @@ pub struct Explained {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedDevice {
-    /// The name of the device, as in errors.
+    /// The name of the device, as in error messages.
     pub device: String,
     /// Bytes copied to the device.
     pub bytes_to_device: u64,

@@ -258,7 +258,7 @@ impl<'a> ColumnElements<'a> {
 pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
 
 impl<'a> AnyColumn<'a> {
-    /// Converts a column of any element type.
+    /// Creates an `AnyColumn` from a column of any element type.
     pub fn new(column: impl Column<'a> + 'a) -> Self {
         Self(Box::new(move || column.listed(INTERNAL)))
     }

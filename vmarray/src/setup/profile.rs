@@ -100,11 +100,11 @@ pub enum Direction {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Profile {
-    /// Bytes per second from the device.
+    /// Bandwidth of copies from the device to the host, in bytes per second.
     pub read: u64,
-    /// Bytes per second to the device.
+    /// Bandwidth of copies from the host to the device, in bytes per second.
     pub write: u64,
-    /// Bytes per second with both directions at once, as the sum of both.
+    /// Total bandwidth of simultaneous copies in both directions, in bytes per second.
     pub both: u64,
     /// The best page length of the device, in bytes.
     pub page_bytes: usize,
@@ -112,7 +112,8 @@ pub struct Profile {
     /// of the wait. Zero if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub call: Duration,
-    /// Bytes per second that the device reads and writes in its own memory, as the sum of both; 0 if unknown.
+    /// Total bandwidth of reads and writes by the device in its own memory, in bytes per second; 0 if
+    /// unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
     /// Bytes per second that the device reads from its own memory during a search; 0 if unknown. On a device
@@ -181,7 +182,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Returns the profile if it is known in this process. Measures nothing.
+    /// Returns the profile of a device if this process knows it. Measures nothing.
     #[must_use]
     pub fn known(info: &DeviceInfo) -> Option<Self> {
         let known = known();

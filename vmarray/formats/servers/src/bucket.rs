@@ -13,14 +13,14 @@ use vmarray_formats::zarr::Location;
 use crate::proxy::{Fault, Proxy, Request};
 use crate::server::Server;
 
-/// Credentials of a client.
+/// Credentials of an S3 client.
 #[derive(Clone, Debug)]
 pub struct Keys {
     pub id: String,
     pub secret: String,
 }
 
-/// A private bucket, removed on drop.
+/// An S3 bucket for one test; dropping it removes the bucket from the server.
 pub struct Bucket {
     pub server: &'static Server,
     pub name: String,
@@ -38,7 +38,7 @@ fn retries(most: usize) -> RetryConfig {
 }
 
 impl Bucket {
-    /// Creates a bucket.
+    /// Creates a new bucket on the server.
     pub fn new(server: &'static Server) -> Self {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("bucket-{}", MADE.fetch_add(1, Ordering::Relaxed));
@@ -92,7 +92,7 @@ impl Bucket {
         wait_for(async move { client.delete(&path).await });
     }
 
-    /// Removes all objects.
+    /// Removes all objects of the bucket.
     pub fn clear(&self) {
         let client = Arc::clone(&self.client);
         wait_for(async move {

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-/// A complete request or response.
+/// A complete HTTP request or response.
 pub struct Message {
     /// The first line and the headers, unchanged, with the empty line.
     pub head: String,

@@ -29,7 +29,7 @@ pub struct Request {
     /// Number of requests that the proxy received before this one.
     pub number: usize,
     pub method: String,
-    /// The path with the query.
+    /// The path and the query of the request's URL.
     pub path: String,
     pub fault: Option<Fault>,
 }

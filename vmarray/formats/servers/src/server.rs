@@ -28,7 +28,7 @@ pub fn each(test: impl Fn(&Bucket)) {
 }
 
 impl Server {
-    /// All servers. The first call starts them, and they end with the program.
+    /// Returns all servers. The first call starts them, and they end with the program.
     pub fn all() -> &'static [Self] {
         static ALL: OnceLock<Vec<Server>> = OnceLock::new();
         ALL.get_or_init(|| {
@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// Returns the server if it is moto, else `None`.
+    /// Returns the moto server, or `None` if this is another server.
     pub fn moto(&self) -> Option<&Moto> {
         match self {
             Self::Moto(moto) => Some(moto),
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Credentials with all rights.
+    /// Returns the credentials of a user with all rights on the server.
     pub fn keys(&self) -> Keys {
         match self {
             Self::Moto(moto) => moto.keys.clone(),

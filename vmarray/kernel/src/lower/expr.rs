@@ -231,7 +231,7 @@ impl Lower {
         Ok(constant(of, bits))
     }
 
-    /// Lowers a constant, whose arrays become tables.
+    /// Lowers a constant. Arrays in the constant become tables.
     pub fn constant(&mut self, layout: &Layout, values: &[u64]) -> Value {
         match layout {
             Layout::Scalar(of) => constant(*of, values.first().copied().unwrap_or(0)),
@@ -440,7 +440,7 @@ impl Lower {
     }
 }
 
-/// Returns a constant scalar.
+/// Returns a value that is a constant scalar.
 pub fn constant(of: Type, bits: u64) -> Value {
     Value::scalar(of, Operand::Constant(of, bits))
 }

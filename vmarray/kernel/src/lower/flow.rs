@@ -16,7 +16,7 @@ const WRITTEN_OUT_MAX: usize = 1024;
 const SELECT_MAX: usize = 8;
 
 impl Lower {
-    /// Lowers an expression that changes the control flow.
+    /// Lowers an expression that changes the control flow, such as `if`, `loop` or `return`.
     pub fn flow(&mut self, expr: &'static Expr) -> Result<Value> {
         match expr {
             Expr::Block(NO_LABEL, statements, value) => self.block(statements, *value),

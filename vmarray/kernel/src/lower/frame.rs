@@ -13,13 +13,13 @@ pub struct Outcome {
     pub depth: usize,
 }
 
-/// Target of `break` and `continue`.
+/// A block or loop that `break` or `continue` can target.
 pub struct Target {
     /// The index of the label in the function.
     pub label: u16,
     /// Nesting level of the block or loop in the lowered kernel, including itself.
     pub level: usize,
-    /// The target of `continue`; `None` for blocks.
+    /// The way in which `continue` reaches the next iteration; `None` for blocks.
     pub next: Option<Next>,
     /// The result of the block or loop.
     pub outcome: Outcome,
@@ -38,13 +38,13 @@ pub enum Next {
 
 /// The state of lowering for a function that is being inlined.
 pub struct Frame {
-    /// The function.
+    /// The definition of the function that is being inlined.
     pub definition: Definition,
     /// The values of the function's variables; `None` before they are bound.
     pub locals: Vec<Option<Value>>,
     /// The loops and blocks around the code that is being lowered.
     pub targets: Vec<Target>,
-    /// The level of the block that `return` leaves.
+    /// The nesting level of the block that `return` leaves.
     pub level: usize,
     /// The result of the function.
     pub outcome: Outcome,
@@ -52,7 +52,7 @@ pub struct Frame {
     pub is_left: bool,
     /// The nesting depth of the function's own variables.
     pub depth: usize,
-    /// The line that is being lowered.
+    /// The source line that is being lowered.
     pub line: u32,
 }
 

@@ -10,7 +10,7 @@ const fn number(of: u64) -> Operand {
 }
 
 impl Lower {
-    /// Lowers the number of rows of a view.
+    /// Lowers the computation of the number of rows of a view.
     pub fn row_count(&mut self, view: usize) -> Operand {
         let starts = self.views[view].starts.unwrap_or(view);
         let parameter = self.views[starts].parameter;
@@ -36,7 +36,7 @@ impl Lower {
         Ok((start, len))
     }
 
-    /// Lowers the length of a row.
+    /// Lowers the computation of the length of a row.
     pub fn row_len(&mut self, view: usize, row: Operand) -> Result<Value> {
         let (_, len) = self.row(view, row)?;
         Ok(Value::scalar(Type::U64, len))

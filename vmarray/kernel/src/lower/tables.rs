@@ -5,7 +5,7 @@ use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
 
-/// The source of a lowered kernel's table.
+/// The source of the values in a table of a lowered kernel.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, TableSource, kernel, lower};

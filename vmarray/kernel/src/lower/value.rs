@@ -9,7 +9,7 @@ use backend_api::kernel::{ArrayDecl, Binary, Memory, Op, Reg, Space, Type};
 /// Maximum number of scalars of an unrolled copy; longer copies are loops.
 const WRITTEN_OUT_MAX: usize = 64;
 
-/// A computed scalar.
+/// A computed scalar: a constant or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A constant of a type.
@@ -18,7 +18,7 @@ pub enum Operand {
     Register(Reg),
 }
 
-/// The storage of a scalar.
+/// The storage location of a scalar.
 #[derive(Clone, Debug)]
 pub enum Leaf {
     /// A computed scalar.
@@ -35,7 +35,7 @@ pub enum Leaf {
     PrivateHeap(Type, u32),
 }
 
-/// The storage of all scalars of a value.
+/// The storage locations of all scalars of a value.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// One scalar.
@@ -53,9 +53,9 @@ pub enum Node {
 /// Elements in the private heap of an item.
 #[derive(Clone, Debug)]
 pub struct Allocated {
-    /// Start in the private heap.
+    /// Address of the first element in the private heap.
     pub base: Operand,
-    /// The number of elements.
+    /// The number of allocated elements.
     pub len: Operand,
     /// The element type.
     pub layout: Layout,
@@ -76,7 +76,7 @@ pub enum Check {
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
     pub at: Operand,
-    /// The number of elements.
+    /// The number of elements of the indexed array.
     pub len: usize,
     pub check: Check,
 }
@@ -98,7 +98,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// A computed scalar.
+    /// Creates a value that is one computed scalar.
     pub fn scalar(of: Type, operand: Operand) -> Self {
         Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
     }
@@ -108,7 +108,7 @@ impl Value {
         Self { layout, node, index: None, is_reference: false, is_shared: false, is_fresh: false }
     }
 
-    /// Returns the empty value.
+    /// Returns the value of the type `()`.
     pub const fn unit() -> Self {
         Self::new(Layout::UNIT, Node::Parts(Vec::new()))
     }
@@ -118,7 +118,7 @@ impl Value {
         Self { is_shared: false, is_fresh: true, ..self }
     }
 
-    /// Returns a part of a tuple or struct.
+    /// Returns the part `number` of a tuple or struct.
     pub fn part(&self, number: usize) -> Option<Self> {
         let Node::Parts(parts) = &self.node else { return None };
         let layout = (*self.layout.parts().get(number)?).clone();
@@ -203,7 +203,8 @@ impl Lower {
         }
     }
 
-    /// Returns the only scalar of a value.
+    /// Returns the scalar of a value that is a number or a bool; loads it if necessary. Other values are
+    /// errors.
     pub fn operand(&mut self, value: &Value) -> Result<Operand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(

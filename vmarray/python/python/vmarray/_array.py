@@ -352,7 +352,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._core.gather(starts.ravel()).reshape(starts.shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes items, as with NumPy's arrays."""
+        """Writes the items that a key selects, as with NumPy's arrays."""
         try:
             self._write(key, value)
             return
@@ -690,7 +690,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._in_order(order)._core.copied()).reshape(-1)
 
     def transpose(self, *axes: Any) -> Array:
-        """A view with the axes in another order."""
+        """A view with the axes in the order ``axes``; by default in reverse order."""
         order = axes[0] if len(axes) == 1 else axes or None
         return Array._of(self._core.by_method("transpose", () if order is None else (order,)))
 
@@ -725,7 +725,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: str = "C") -> Array:
-        """A copy, on the same devices."""
+        """A copy of the array, on the same devices."""
         _check_order(order)
         return Array._of(self._core.copied())
 
@@ -939,7 +939,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.astype(bool, copy=False)._core.find(most)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Array:
-        """The items, limited to a range."""
+        """The items, limited to the range from ``min`` to ``max``."""
         return _numpy.clip(self, min, max, out, **given)
 
     def round(self, decimals: int = 0, out: Any = None) -> Array:

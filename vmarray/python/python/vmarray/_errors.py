@@ -78,7 +78,7 @@ class FileError(Error, OSError):
 
 
 class ClosedError(Error, ValueError):
-    """The program has closed the array."""
+    """The operation failed because the program has closed the array."""
 
 
 class ExportError(Error, BufferError):

@@ -299,7 +299,7 @@ def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool =
 
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Computes the mean: the devices compute the mean of all items, and NumPy computes means along axes."""
+    """Computes the mean. The devices compute the mean of all items, and NumPy computes means along axes."""
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
     if kind.kind != "f":
         raise _dispatch.NotOnDevices
@@ -339,8 +339,8 @@ def variance(
 
 
 def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Computes the minimum or maximum. Devices compute that of all items, and GPUs also those along one axis. NumPy
-    computes those along several axes, and of items that are not numbers.
+    """Computes minima or maxima. Devices search all items, and GPUs also search along one axis. NumPy searches along
+    several axes, and searches items that are not numbers.
     """
     axes = _axes(array, axis)
     if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
@@ -419,7 +419,9 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
 
 
 def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Computes ``any`` or ``all``: the devices compute it for all items, and NumPy along axes."""
+    """Computes ``any`` or ``all``. The devices compute the result over all items, and NumPy computes results along
+    axes.
+    """
     if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return reduced(ufunc, array, axis, None, out, keepdims)
     if ufunc is np.logical_or:

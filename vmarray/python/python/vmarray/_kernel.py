@@ -470,7 +470,7 @@ class Kernel:
         borders: list[tuple[int, int]],
         beyond: tuple[str, Any],
     ) -> Any:
-        """Computes the items of a box."""
+        """Computes the items of a part of the result, a box."""
         mode, fill = beyond
         wide = _wide(box, borders)
         # If every item of a large array is near an edge, the devices pad the whole array.

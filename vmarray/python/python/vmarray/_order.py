@@ -335,7 +335,7 @@ def group_by(keys: Any) -> Groups:
 
 
 def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """Number of items with each value, like ``numpy.bincount``."""
+    """Counts how often each number occurs among the items, like ``numpy.bincount``."""
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")

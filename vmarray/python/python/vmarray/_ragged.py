@@ -230,11 +230,11 @@ class Ragged:
         return np.asarray(self.ends.searchsorted(numbers, "right"))[()] - self._first
 
     def append(self, row: ArrayLike) -> None:
-        """Adds a row behind the others."""
+        """Adds a row after the last row."""
         self.extend([row])
 
     def extend(self, rows: Iterable[ArrayLike]) -> None:
-        """Adds rows behind the others, some thousands at a time.
+        """Adds rows after the last row, some thousands at a time.
 
         Examples
         --------
@@ -279,7 +279,7 @@ class Ragged:
         self.ends.sync()
 
     def close(self) -> None:
-        """Frees memory and closes files."""
+        """Frees the memory of the rows, and closes their files."""
         self.values.close()
         self.ends.close()
 

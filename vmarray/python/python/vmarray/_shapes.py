@@ -39,7 +39,7 @@ def moveaxis(array: Array, source: Any, destination: Any) -> Array:
 
 
 def flip(array: Array, axis: Any = None) -> Array:
-    """A view in the opposite order, like ``numpy.flip``."""
+    """A view with the items in reverse order along axes, like ``numpy.flip``."""
     axes = range(array.ndim) if axis is None else _axes_of(axis, array.ndim)
     if not array.ndim:
         return array[()]
@@ -90,7 +90,7 @@ def atleast(count: int) -> Any:
 
 
 def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Any, ...]:
-    """Views of one shape, like ``numpy.broadcast_arrays``."""
+    """Views of the arrays, broadcast to one shape, like ``numpy.broadcast_arrays``."""
     shape = np.broadcast_shapes(*(np.shape(one) for one in arrays))
     return tuple(np.broadcast_to(one, shape) for one in arrays)
 
@@ -154,7 +154,7 @@ def column_stack(arrays: Any) -> Array:
 
 
 def append(array: Any, values: Any, axis: int | None = None) -> Array:
-    """A copy with more items, like ``numpy.append``."""
+    """A copy of the array with ``values`` added at its end, like ``numpy.append``."""
     return concatenate([one if isinstance(one, Array) else np.asarray(one) for one in (array, values)], axis)
 
 

@@ -83,7 +83,7 @@ def _options(device: Any) -> dict[str, Any]:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
-    """Values as an array."""
+    """Converts values to an array."""
     is_same = isinstance(obj, Array) and (dtype is None or dtype == obj.dtype)
     if copy is False and not is_same:
         kind = f"an array of dtype {obj.dtype}" if isinstance(obj, Array) else f"a value of type {type(obj).__name__}"
@@ -107,7 +107,7 @@ def linspace(
 
 
 def eye(rows: int, cols: Any = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
-    """Ones on a diagonal."""
+    """An array of two axes with ones on a diagonal, and zeroes elsewhere."""
     return asarray(np.eye(rows, cols, k, dtype or float64), device=device)
 
 
@@ -132,7 +132,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
-    """A copy of another package's array."""
+    """A copy of another package's array, by DLPack."""
     if copy is False:
         raise BufferError(f"an array of type {type(x).__name__} can only be copied; leave `copy` out")
     return _array.from_dlpack(x, **_options(device))
@@ -151,7 +151,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Any]:
-    """Views of one shape."""
+    """Views of the arrays, broadcast to one shape."""
     return list(_shapes.broadcast_arrays(*arrays))
 
 
@@ -172,7 +172,7 @@ tril, triu = _triangle(np.less_equal), _triangle(np.greater_equal)
 
 
 def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Array:
-    """The items as another type."""
+    """The items converted to another type."""
     if np.dtype(x.dtype).kind == "c" and np.dtype(dtype).kind in "iuf":
         raise TypeError("complex numbers cannot be converted to real numbers; use their real parts")
     return asarray(x).astype(dtype, copy=copy)
@@ -219,7 +219,7 @@ def concat(arrays: Any, /, *, axis: Any = 0) -> Array:
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Array:
-    """The indices that would sort an array."""
+    """The indices that would sort the array along an axis."""
     if not descending:
         return np.argsort(x, axis)
     # Sort the flipped array, and flip the result: equal items keep their order.
@@ -228,18 +228,18 @@ def argsort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Array:
-    """The items in order."""
+    """A sorted copy of the array along an axis."""
     result = _array.sort(x, axis)
     return np.flip(result, axis).copy() if descending else result
 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Array:
-    """Indices at which values keep a sorted array sorted."""
+    """Indices at which to insert values so that a sorted array stays sorted."""
     return np.searchsorted(x1, x2, side, sorter)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
-    """The items, limited to a range."""
+    """The items, limited to the range from ``min`` to ``max``."""
     return np.clip(x, min, max)
 
 
@@ -281,12 +281,12 @@ def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: 
 
 
 def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
-    """The standard deviation."""
+    """The standard deviation of the items, or the standard deviations along axes."""
     return x.std(axis, ddof=correction, keepdims=keepdims)
 
 
 def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
-    """The variance."""
+    """The variance of the items, or the variances along axes."""
     return x.var(axis, ddof=correction, keepdims=keepdims)
 
 

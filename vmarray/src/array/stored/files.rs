@@ -205,7 +205,7 @@ impl Files {
         Self { devices, paths, description, kept, len, is_read_only }
     }
 
-    /// Creates the array over the opened files.
+    /// Creates the array whose pages are stored in the opened files.
     pub fn array<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,

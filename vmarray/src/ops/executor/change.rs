@@ -120,7 +120,7 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// A writable store.
+/// A store whose elements an operation can write or change.
 pub trait ResultStore: OperandStore {
     /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;

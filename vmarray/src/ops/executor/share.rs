@@ -23,7 +23,7 @@ pub enum DeviceOutcome {
 pub struct ChannelShare<'a> {
     pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
-    /// Index of the first key in the channel.
+    /// Index of the share's first key among the elements of the channel.
     pub first: u64,
     pub keys: Elements<'a>,
     pub values: Option<Elements<'a>>,

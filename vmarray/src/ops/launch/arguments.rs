@@ -230,7 +230,7 @@ pub struct Windowed<V, I> {
     pub(crate) halo: I,
 }
 
-/// Views as arguments of kernels, for every [`View`].
+/// Conversions of views to kernel arguments, for every [`View`].
 ///
 /// ```
 /// use vmarray::kernel::KernelView;

@@ -108,7 +108,7 @@ impl PreparedKernel {
         ErrorKind::KernelRefused { kernel: self.lowered.name.into(), reason }.into()
     }
 
-    /// The kernel's name, and its `file:line`.
+    /// Returns the kernel's name, and its source location as `file:line`.
     pub fn name_and_place(&self) -> (String, String) {
         (self.lowered.name.into(), self.lowered.defined_at().to_string())
     }

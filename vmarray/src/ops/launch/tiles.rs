@@ -76,7 +76,7 @@ impl TiledGroups {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
 
-    /// Maximum number of items in a band.
+    /// Returns the maximum number of items in a band of tiles.
     pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
         self.items(self.band_tiles(results))
     }

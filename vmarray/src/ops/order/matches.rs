@@ -60,9 +60,10 @@ pub enum MatchKind {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct KeyMatches<D: Device> {
-    /// Indices of the first view.
+    /// Indices of elements of the first view.
     pub left: VirtualArray<u64, D>,
-    /// Indices of the second view; empty for [`Semi`](MatchKind::Semi) and [`Anti`](MatchKind::Anti).
+    /// Indices of elements of the second view; empty for [`Semi`](MatchKind::Semi) and
+    /// [`Anti`](MatchKind::Anti).
     pub right: VirtualArray<u64, D>,
 }
 

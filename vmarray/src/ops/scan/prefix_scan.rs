@@ -128,7 +128,7 @@ fn written<T: Number + Memory, const HAS_ROWS: usize>(
 }
 
 impl PrefixScan<'_> {
-    /// Computes the prefix sums.
+    /// Computes the prefix sums, and writes them to the elements.
     pub fn run<T: PrefixSummed>(&self) -> Result<()> {
         let Range { start, end } = self.range;
         if end - start >= ON_CARDS_MIN && scan_on_cards::<T>(self)? {

@@ -110,9 +110,9 @@ impl<'a> TileStates<'a> {
         (self.bytes - STATE_BYTES.0) / STATE_BYTES.1
     }
 
-    /// Launches a kernel over the elements, an optional list, and the states. The states are zero unless
-    /// [`write_states`](Self::write_states) wrote them. Calls `begin_write` before the launch, and returns
-    /// the result word.
+    /// Launches a kernel whose views are the elements, an optional list, and the states of tiles. The states
+    /// are zero unless [`write_states`](Self::write_states) wrote them. Calls `begin_write` before the
+    /// launch, and returns the kernel's result, a number.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`] is true if the device does not support the kernel; other errors
@@ -159,14 +159,14 @@ impl<'a> TileStates<'a> {
         self.launch(&kernels.sum_up, None, &params, false, begin_write).map(drop)
     }
 
-    /// Reads the states.
+    /// Copies the states of all tiles from the device to the host.
     pub fn read(&self) -> Result<Vec<TileState>> {
         let mut states = zeroed_vec(self.tiles() as usize)?;
         self.copy(&mut states, false)?;
         Ok(states)
     }
 
-    /// Copies states from the host to the device.
+    /// Copies the states of tiles from the host to the device.
     pub fn write_states(&self, states: &mut [TileState]) -> Result<()> {
         self.copy(states, true)
     }

@@ -52,14 +52,14 @@ impl Kept<'_> {
         })
     }
 
-    /// Stores a profile.
+    /// Stores a profile under a key.
     pub fn keep(&self, key: &str, profile: &Profile) {
         if let Err(error) = write(&self.folder, key, profile) {
             crate::base::trace::profile_not_kept(self.info, &error);
         }
     }
 
-    /// Deletes a profile.
+    /// Deletes the profile with this key.
     pub fn delete(&self, key: &str) {
         // Ignore the error, because the file may not exist.
         let _ = self.folder.remove(&file(key));

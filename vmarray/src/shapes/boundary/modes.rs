@@ -93,7 +93,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
     index.cast_unsigned() < extent
 }
 
-/// Boundary mode: reads and writes outside are errors.
+/// Boundary mode: reads and writes outside of the view are errors.
 ///
 /// ```
 /// use vmarray::{boundary::Checked, prelude::*};
@@ -104,7 +104,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Checked;
 
-/// Boundary mode for writes: writes outside are ignored.
+/// Boundary mode for writes: writes outside of the view are ignored.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -117,7 +117,7 @@ pub struct Checked;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ignored;
 
-/// Boundary mode: all bytes outside are zero.
+/// Boundary mode: all bytes outside of the view read as zero.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};
@@ -128,7 +128,7 @@ pub struct Ignored;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Zero;
 
-/// Boundary mode: all elements outside have this value.
+/// Boundary mode: all elements outside of the view have this value.
 ///
 /// ```
 /// use vmarray::{boundary::Constant, prelude::*};
@@ -139,7 +139,7 @@ pub struct Zero;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constant<T>(pub T);
 
-/// Boundary mode: the edge elements repeat outside. Reads are errors if the view has no elements.
+/// Boundary mode: the edge elements repeat outside of the view. Reads are errors if the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};
@@ -150,7 +150,8 @@ pub struct Constant<T>(pub T);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clamp;
 
-/// Boundary mode: the first element follows the last. Reads are errors if the view has no elements.
+/// Boundary mode: the view repeats, so the first element follows the last. Reads are errors if the view has
+/// no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Circular, prelude::*};
@@ -185,7 +186,7 @@ pub struct Mirror;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Symmetric;
 
-/// Boundary mode without checks: the program promises not to access elements outside.
+/// Boundary mode without checks: the program promises not to access elements outside of the view.
 ///
 /// ```
 /// use vmarray::{boundary::Unchecked, prelude::*};

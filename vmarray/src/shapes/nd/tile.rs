@@ -79,7 +79,7 @@ pub struct Tile<P: TilePage, const N: usize> {
     strides: [usize; N],
 }
 
-/// A shared [`Tile`].
+/// A [`Tile`] with shared access to its elements.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -90,7 +90,7 @@ pub struct Tile<P: TilePage, const N: usize> {
 /// ```
 pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>, N>;
 
-/// An exclusive [`Tile`].
+/// A [`Tile`] with exclusive access to its elements.
 ///
 /// ```
 /// use vmarray::prelude::*;

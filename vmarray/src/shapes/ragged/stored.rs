@@ -29,7 +29,7 @@ pub(super) struct RowsKept {
 }
 
 impl RowsKept {
-    /// Records the number of rows.
+    /// Records the number of rows that the files have to keep.
     pub fn of(mut self, rows: usize) -> Self {
         self.rows = rows;
         self
