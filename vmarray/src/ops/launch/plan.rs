@@ -84,8 +84,7 @@ pub(super) fn run(
         }
     }
     let refused = |reason: &str| kernels.usual.refused(reason);
-    // Move the first result to the front, because it determines the devices. Without results, move the first
-    // argument.
+    // The first result, or else the first argument, determines the devices: move it to the front.
     let first = own.iter().position(|(_, _, placed)| placed.operand.target.is_some());
     let has_result = elsewhere.iter().any(|argument| argument.operand.target.is_some());
     if first.is_none() && !has_result && appended.is_empty() && matches!(wanted, Wanted::Nothing) {
