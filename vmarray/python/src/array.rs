@@ -110,8 +110,8 @@ pub struct Core {
     pub descr: Py<PyArrayDescr>,
 }
 
-/// Returns a NumPy array of this shape at an unused address. Its views by NumPy have the shapes and strides
-/// of views of an array of this package; no code accesses its items.
+/// Returns a NumPy array of this shape at an unused address; no code accesses its items. NumPy makes views of
+/// this array, and the package copies the shapes and strides of these views.
 pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,

@@ -358,17 +358,17 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// elements, and cannot grow unless `elements` is greater. [`usize::MAX`] stands for the capacity of the
     /// devices.
     ///
-    /// The setting reserves addresses on the devices and for the page table; they take no memory before they
-    /// are used. The cache and the default page length are chosen for the greatest length.
+    /// The setting reserves addresses on the devices and for the page table. Unused addresses take no memory.
+    /// The builder chooses the cache and the default page length for the greatest length.
     ///
-    /// OpenCL devices cannot reserve addresses. They allocate in steps of up to 1/8 of the greatest size on
-    /// each, and [`build`](Self::build) fails with [`Device`](ErrorKind::Device)
-    /// ([`Unsupported`](backend_api::ErrorKind::Unsupported)) for [`usize::MAX`]. It fails likewise on
+    /// OpenCL devices cannot reserve addresses. Arrays on them allocate memory in steps of up to 1/8 of the
+    /// greatest size on each device, and [`build`](Self::build) fails with [`Device`](ErrorKind::Device)
+    /// ([`Unsupported`](backend_api::ErrorKind::Unsupported)) for [`usize::MAX`]. `build` fails likewise on
     /// devices whose memory cannot grow, such as CUDA drivers older than 10.2, and with
     /// [`ParityRefused`](ErrorKind::ParityRefused) for [`Placement::Parity`].
     ///
-    /// Arrays [in files](Self::create) grow without this setting; it limits an array in files until that is
-    /// dropped.
+    /// Arrays [in files](Self::create) grow without this setting. With the setting, the length of an array in
+    /// files is limited until the program drops the array.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -438,8 +438,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Makes [`build`](Self::build) fail if the system cannot page-lock the memory of the cache. `build`
-    /// allocates and page-locks the whole cache, so that its speed cannot change later. That takes at least a
-    /// quarter of a second for 2 GiB.
+    /// allocates and page-locks the whole cache, so that its speed cannot change later. For 2 GiB this takes
+    /// at least a quarter of a second.
     ///
     /// ```
     /// use vmarray::prelude::*;

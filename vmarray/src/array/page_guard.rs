@@ -58,8 +58,8 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
 }
 
 /// Returns true if the calling thread must not wait for threads that use arrays, because they may wait for
-/// the calling thread. This is the case while it holds page guards, cursors or iterators, or runs a progress
-/// function for the library.
+/// the calling thread. The result is true while the calling thread holds page guards, cursors or iterators,
+/// or runs a progress function for the library.
 ///
 /// Operations that normally use helper threads then run on the calling thread alone. Call this function
 /// before you start threads and wait for them.

@@ -35,11 +35,12 @@ use bytemuck::{NoUninit, Pod};
 /// [`replace`](crate::VirtualArray::replace), [`compare_exchange`](crate::VirtualArray::compare_exchange),
 /// [`update`](crate::VirtualArray::update), [`swap`](crate::VirtualArray::swap) and their uncached forms,
 /// also in a program that is built without optimisation. Longer elements need a thread with a larger stack.
-/// So do long elements in all other operations that take or return single elements. Operations on slices and
-/// pages ([`read`](crate::views::View::read), [`write`](crate::views::ViewMut::write),
-/// [`map`](crate::views::PagedView::map), [`page`](crate::views::PagedView::page)) move no element over the
-/// stack. An operation that replaces an element of more than 16 KiB keeps it on the heap meanwhile; if the
-/// system has no memory for that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
+/// Other operations that take or return single elements may need a larger stack for shorter elements.
+/// Operations on slices and pages ([`read`](crate::views::View::read),
+/// [`write`](crate::views::ViewMut::write), [`map`](crate::views::PagedView::map),
+/// [`page`](crate::views::PagedView::page)) move no element over the stack. An operation that replaces an
+/// element of more than 16 KiB keeps it on the heap meanwhile; if the system has no memory for that, the
+/// error is [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
 /// Types of zero bytes do not compile:
 ///

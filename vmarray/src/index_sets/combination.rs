@@ -89,7 +89,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong). If the sources exceed the memory
-    /// bound, the call reads them again. It can then also return their errors, and
+    /// bound, the call reads them again, and can also return their errors and
     /// [`InputChanged`](ErrorKind::InputChanged).
     pub fn to_index_set(&self) -> Result<IndexSet> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()

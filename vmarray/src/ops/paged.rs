@@ -32,9 +32,9 @@ use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 /// All futures are [`Send`], so that tasks may move between threads, except the futures of page guards
 /// ([`page_async`](Self::page_async), [`page_mut_async`](PagedViewMut::page_mut_async)).
 ///
-/// A future does nothing until it is polled. It can be dropped at any time: a waiting future holds neither
-/// page nor frame, and its loads end up in the cache. No thread or task waits for a future that is not
-/// polled any more. A page guard's future is an exception: it counts as a guard as soon as its page is
+/// A future does nothing until it is polled. The program can drop a future at any time: a waiting future
+/// holds neither page nor frame, and its loads end up in the cache. No thread or task waits for a future that
+/// is not polled any more. A page guard's future is an exception: it counts as a guard as soon as its page is
 /// loaded.
 ///
 /// **Progress.** Each load that a task begins serves that task. When the load ends, the value is copied

@@ -68,10 +68,10 @@ impl SaveOptions {
     /// Without this option, the call saves different pages at different instants.
     ///
     /// First the call waits for all threads that are changing elements, including holders of
-    /// [`PageMut`](crate::access::PageMut) guards; new changes wait during this time. It checks the state of
-    /// each page twice, needs one barrier on all cores, and takes as long as the longest of these changes.
-    /// From then on until the page is saved, a thread that is about to change a page first writes its
-    /// contents to the file. A [task](crate::views::PagedView#for-tasks) waits until one of the saving
+    /// [`PageMut`](crate::access::PageMut) guards; new changes wait during this time. This phase checks the
+    /// state of each page twice, needs one barrier on all cores, and takes as long as the longest of these
+    /// changes. From then on until the page is saved, a thread that is about to change a page first writes
+    /// its contents to the file. A [task](crate::views::PagedView#for-tasks) waits until one of the saving
     /// threads has saved the page, after its present piece of 4 MiB. Operations on long ranges (`fill`,
     /// `transform`, kernels) save page by page, ahead of the saving threads. Reads never wait. A saved page
     /// has no further cost, and after the return the array has none. The call needs one more bit of RAM for

@@ -50,8 +50,8 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// chooses them only if a filter selects them.
 ///
 /// If the [health](CardHealth) of a GPU recommends replacement, the library warns, and discovery chooses the
-/// GPU only if a filter has its number (`cuda:0`) or its identity (`pci:0000:81:00.0`). This holds for all
-/// backends.
+/// GPU only if a filter has its number (`cuda:0`) or its identity (`pci:0000:81:00.0`). This rule applies to
+/// all backends.
 ///
 /// The [report](Self::report) has a row for each device, and for each backend without one, with the reason.
 /// If host RAM is the default because an installed driver does not work, the library warns once: through

@@ -47,13 +47,13 @@ pub enum Direction {
 /// does: 2 MiB in a batch and two batches in flight; from the device, to the device, and in both directions
 /// at once. If a backend has several [routes](crate::device::Route) for a batch, the measurement compares
 /// each with the backend's default route, by direction, number and length of the copies. The profile contains
-/// a route if it was faster by a tenth in two measurements. It contains no routes if they slow down
-/// simultaneous copies in both directions.
+/// a route if the route was faster by a tenth in two measurements. The profile contains no routes at all if
+/// they slow down simultaneous copies in both directions.
 ///
-/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that meets three conditions. Its
-/// bandwidth is within 10 % of the greatest in both directions. The copy of a page takes at least as long as
-/// the array's own work for a miss. The copy of a single page longer than 64 KiB takes at most a quarter
-/// longer than the copy of 64 KiB.
+/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that meets three conditions. The
+/// bandwidth with this page length is within 10 % of the greatest in both directions. The copy of a page
+/// takes at least as long as the array's own work for a miss. The copy of a single page longer than 64 KiB
+/// takes at most a quarter longer than the copy of 64 KiB.
 ///
 /// The measurement also includes a copy and a search within the device's memory, and a copy within RAM by one
 /// thread. [`link`](Self::link) measures copies between devices.

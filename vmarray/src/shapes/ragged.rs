@@ -130,7 +130,8 @@ pub struct Ragged<S, D: Device = AnyDevice> {
 impl<S: Items, D: Device> Ragged<S, D> {
     /// Divides items into rows of the given lengths, in order. Items behind the last row belong to no row.
     ///
-    /// `offsets` has the settings of the array of offsets; this call sets its length.
+    /// `offsets` has the settings of the array of offsets. The number of rows determines the length of this
+    /// array.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are too few items, and errors of

@@ -61,7 +61,7 @@ class IndexSet:
 
     @classmethod
     def from_rows(cls, dimensions: Iterable[int], rows: ArrayLike) -> IndexSet:
-        """Creates a set from the rows of an array of two axes. Its columns have these dimensions.
+        """Creates a set from the rows of an array of two axes. `dimensions` are the labels of the columns.
 
         Examples
         --------

@@ -28,7 +28,7 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     pub stride: usize,
-    /// The index of an element of the other array. It corresponds to the element `own_start` of the run's
+    /// The index of the element of the other array that corresponds to the element `own_start` of the run's
     /// array.
     pub start: usize,
     pub own_start: usize,

@@ -9,8 +9,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// A list of instructions without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Instructions {
-    /// The instructions. The list has at most one instruction more than a program can have; then the check of
-    /// the program fails.
+    /// The instructions. The list stops growing at one instruction more than a program can have; the check of
+    /// the program then fails.
     pub instructions: Vec<Instruction>,
     /// The error of the expression, if it calls a function that expressions cannot call.
     pub refused: Option<Box<vmarray_kernel::Error>>,

@@ -210,7 +210,7 @@ macro_rules! number_methods {
                 self.into_expr().converted()
             }
 
-            /// This value, restricted to the elements that meet a condition.
+            /// Restricts this value to the elements that meet a condition, for a reduction.
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, $F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }

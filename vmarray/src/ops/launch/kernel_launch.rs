@@ -114,9 +114,9 @@ impl<K: Kernel> KernelLaunch<K> {
     /// built with `panic = "abort"` has no limit in host RAM.
     ///
     /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
-    /// watchdog in its driver, which ends a kernel after some seconds; then the device is lost, with the
-    /// elements that only it has. On other GPUs the launch does not end. Give kernels whose loops may not end
-    /// a [budget](Self::budget) there, which counts iterations on the device.
+    /// watchdog in its driver, which ends a kernel after some seconds. The device is then lost, with all
+    /// elements of which it has the only copy. On other GPUs the launch does not end. Give kernels whose
+    /// loops may not end a [budget](Self::budget) there, which counts iterations on the device.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -145,9 +145,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the private memory of an item for [`alloc`](crate::kernel::PrivateSlice); 16 KiB by default. It
-    /// is rounded up to a multiple of 8. If a device has less memory than all items need, it runs fewer items
-    /// at a time.
+    /// Sets the private memory of an item for [`alloc`](crate::kernel::PrivateSlice); 16 KiB by default. The
+    /// call rounds `bytes` up to a multiple of 8. If a device has less memory than all items need, it runs
+    /// fewer items at a time.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};
@@ -177,10 +177,10 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Runs the kernel once for each number of a range; `at.index()` is the number. This is for kernels
-    /// without an [`Own`](crate::kernel::Own), which would determine the items. The devices that store the
-    /// first array among the arguments divide the range. If a device is set by [`on`](Self::on), it runs the
-    /// whole range.
+    /// Runs the kernel once for each number of a range; `at.index()` is the number. Use this for kernels
+    /// without an [`Own`](crate::kernel::Own) parameter; otherwise the elements of the `Own` argument
+    /// determine the items. The devices that store the first array among the arguments divide the range. If a
+    /// device is set by [`on`](Self::on), it runs the whole range.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -17,8 +17,8 @@ pub(crate) struct Options {
 impl Options {
     /// The default options, for example of [`RunKernel::run`](super::RunKernel::run).
     pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
-    /// The options for the library's own kernels. They call no function of the program, so their loops always
-    /// end.
+    /// The options for the library's own kernels: no time limit, because their loops always end. These
+    /// kernels call no function of the program.
     pub const OF_LIBRARY: Self =
         Self { budget: None, time_limit: None, private_heap_bytes: PRIVATE_HEAP_BYTES };
 }

@@ -36,8 +36,8 @@ pub use wait::SessionWait;
 const LAUNCHES: usize = 1024;
 
 /// A sequence of launches, in which each launch sees the writes of the earlier ones. The session
-/// [holds](Self::hold) arrays until its end, so a launch neither waits nor prepares their pages. It costs one
-/// submission to each device (to each channel, if there are several devices).
+/// [holds](Self::hold) arrays until its end, so a launch neither waits nor prepares their pages. A launch
+/// costs one submission to each device (to each channel, if there are several devices).
 ///
 /// ```
 /// use vmarray::kernel::{Anywhere, At, Own, Session};

@@ -30,7 +30,7 @@ impl Condition {
     }
 }
 
-/// The assignments of an operation, and the condition for an element to be assigned.
+/// The assignments of an operation, and the condition that selects the elements to assign.
 #[derive(Debug)]
 pub struct Plan {
     program: Program,

@@ -23,7 +23,7 @@ fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
 }
 
-/// Selection of the elements that meet a condition, of every [`View`].
+/// Selection of the elements of a view that meet a condition, for every [`View`].
 ///
 /// ```
 /// use vmarray::prelude::*;

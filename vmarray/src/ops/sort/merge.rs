@@ -15,12 +15,13 @@ pub(super) struct StripedRange {
     /// The number of channels: page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// The element from which the kernels count: it has the index 0.
+    /// The position of the element to which the kernels give the number 0.
     pub base: u64,
 }
 
 impl StripedRange {
-    /// Returns the share's part of a range of elements, which counts from the first sorted element.
+    /// Returns the part of the range `numbers` that a share stores. `numbers` counts from the first sorted
+    /// element.
     pub fn of_share(striping: Striping, share: &ChannelShare<'_>, numbers: &Range<u64>) -> Self {
         let (Striping { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) =
             (striping, share);
@@ -37,8 +38,8 @@ impl StripedRange {
         }
     }
 
-    /// Returns a range of `count` contiguous elements from `first` on. The kernels count elements from
-    /// `base`.
+    /// Returns a range of `count` contiguous elements from `first` on. The kernels give the element `base`
+    /// the number 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
@@ -60,7 +61,7 @@ impl StripedRange {
 /// Part of a merge: elements of one piece of the first run, and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
-    /// For each of the two runs, the index of a piece and the range in it.
+    /// For each of the two sorted runs, the index of a piece, and a range in this piece.
     pub from: [(usize, Range<u64>); 2],
     /// The position of the first key in the result.
     pub base: u64,

@@ -8,7 +8,8 @@ use crate::ops::executor::Operand;
 use crate::ops::sealed::INTERNAL;
 use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
 
-/// Sorting of every [`ViewMut`] of a range of numbers, in the memory of the devices that store them.
+/// Sorting, for every [`ViewMut`] of a range of numbers. The devices that store the numbers sort them in
+/// their memory.
 ///
 /// ```
 /// use vmarray::prelude::*;

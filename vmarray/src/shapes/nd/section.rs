@@ -13,8 +13,8 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 /// A view of a box of an array or a source. If `WRITES` is true, the view can write. Some of the axes may be
 /// fixed: the view has `M` of the `N` axes of its store, which is the array or source.
 ///
-/// Its positions count from the box's start. Any number of views may overlap, including writable ones; they
-/// are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
+/// Positions in the view count from the start of the box. Any number of views may overlap, including writable
+/// ones; they are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
 /// [`NdView`](crate::nd::NdView) and [`NdViewMut`](crate::nd::NdViewMut) apply to boxes. In expressions
 /// [`coordinate`](crate::nd::NdView::coordinate) is the index along an axis of the view, and
 /// [`index`](crate::expr::index) the index of the element in the store.

@@ -48,7 +48,8 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
     }
 
-    /// Changes the settings of the array of elements. Its length is set when it is built.
+    /// Changes the settings of the array of elements. `change` cannot set the length, which the rows
+    /// determine.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self

@@ -31,6 +31,8 @@ impl<'a, T: Pod> From<&'a mut [T]> for HomeSlice<'a, T> {
 }
 
 impl<'a, T: Pod> HomeSlice<'a, T> {
+    /// Creates a slice of `len` elements from `start` on.
+    ///
     /// # Safety
     /// `len` aligned elements begin at `start`, and live as long as the slice. No other code writes to them;
     /// other code reads them only by the rules of [`racy`].

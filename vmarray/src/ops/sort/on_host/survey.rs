@@ -52,7 +52,7 @@ impl BitWindow {
 }
 
 impl InOrder {
-    /// Returns the order of the keys, in the form in which the sort compares them.
+    /// Determines if the keys are already in ascending or descending order, as the sort compares them.
     pub fn of<T: Sync, C: Ord>(
         items: &[T],
         is_stable: bool,
