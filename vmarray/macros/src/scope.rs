@@ -10,7 +10,7 @@ pub struct Local {
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
-    /// Kind of the view or place, if the variable is a parameter of this kind.
+    /// The kind of the parameter, if the variable is a parameter that is a view or a place.
     pub view: Option<View>,
 }
 

@@ -64,14 +64,15 @@ fn opened(filter: &str) -> Result<Vec<Arc<AnyDevice>>> {
     Ok(if filter.is_empty() { vmarray::devices()? } else { Discovery::new().select(filter)?.open()? })
 }
 
-/// The default devices, or the devices that a filter selects.
+/// Returns the default devices, or the devices that a filter selects.
 #[pyfunction]
 #[pyo3(signature = (filter = ""))]
 pub fn devices(py: Python<'_>, filter: &str) -> PyResult<Vec<Device>> {
     Ok(py.detach(|| opened(filter))?.into_iter().map(Device).collect())
 }
 
-/// The devices of the option `devices`: `None`, a filter, a device, or a list of devices.
+/// Returns the devices that the Python option `devices` selects: a filter, a device, or a list of devices.
+/// For `None`, returns the default devices.
 pub fn chosen(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Arc<AnyDevice>>> {
     let Some(given) = given else { return Ok(py.detach(|| opened(""))?) };
     if let Ok(filter) = given.extract::<String>() {

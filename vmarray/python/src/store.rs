@@ -352,7 +352,7 @@ pub enum Place {
 /// Options of a new array. Lengths count elements of the library.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The devices of the array; `None` for the devices of the machine.
+    /// The devices of the array.
     pub devices: Vec<std::sync::Arc<vmarray::AnyDevice>>,
     pub cache_bytes: Option<usize>,
     pub page_bytes: Option<usize>,

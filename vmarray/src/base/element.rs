@@ -241,8 +241,8 @@ const fn assert_searchable(bytes: usize) {
 /// A field of an element type. The macro [`field!`](crate::field) creates it from the field's name, and
 /// checks the types.
 ///
-/// A field has 1 to 4096 bytes, because devices can search for values of these lengths. Its methods create
-/// [expressions](crate::expr).
+/// The methods of a field create [expressions](crate::expr). A field has 1 to 4096 bytes, because devices can
+/// search for values of these lengths.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -109,8 +109,8 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Copies operands into memory that a device can access. Like [`prepare`](Self::prepare), it must run
-    /// while no page is held.
+    /// Copies operands into memory that a device can access. Like [`prepare`](Self::prepare), call it while
+    /// the thread holds no page.
     pub fn stage(lane: &impl Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
