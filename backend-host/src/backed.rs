@@ -393,7 +393,7 @@ impl Pages {
         let error = system(kind, operation, cause);
         let detail = format!("cannot {what} page {page} of {}: {}", self.backing.name(), error.detail());
         let error = error.with_offset(page * self.page_bytes as u64).with_detail(detail);
-        if is_full(cause) { error.with_advice("make room there, and try again") } else { error }
+        if is_full(cause) { error.with_advice("free space in this storage, and try again") } else { error }
     }
 }
 

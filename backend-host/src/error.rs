@@ -17,10 +17,12 @@ pub(crate) fn system(kind: ErrorKind, operation: &'static str, error: &io::Error
 /// Returns advice for an error in creating, opening, reading or writing a file.
 pub(crate) fn file_advice(operation: &'static str, error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, and try again",
-        io::ErrorKind::NotFound if operation == "create" => "make the folder first, or name one that exists",
-        io::ErrorKind::NotFound => "name a file that exists, or make it by `create`",
-        io::ErrorKind::NotADirectory => "a part of the path before the last is a file; name another path",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on the disk, and try again",
+        io::ErrorKind::NotFound if operation == "create" => {
+            "create the folder first, or name one that exists"
+        }
+        io::ErrorKind::NotFound => "name a file that exists, or create it by `create`",
+        io::ErrorKind::NotADirectory => "a folder in the path is a file; name another path",
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",
         io::ErrorKind::PermissionDenied => "check that this user may read and write the file and its folder",
         io::ErrorKind::ReadOnlyFilesystem => "open the file for reading only, or name one on another disk",

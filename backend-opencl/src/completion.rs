@@ -10,9 +10,9 @@
 //! device's [completion thread](crate::wakers). If a submission must wait while it holds its queue, it uses
 //! [`Track::settle`], which runs no waker.
 //!
-//! Order of moving: a mark is removed from the list only after the timeline knows its outcome, and threads
-//! check marks from the oldest on. At worst concurrent threads therefore repeat each other's work. A later
-//! success never hides an earlier failure.
+//! A thread removes a mark from the list only after the timeline has its outcome, and threads check marks
+//! from the oldest on. At worst concurrent threads therefore repeat each other's work. A later success never
+//! hides an earlier failure.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

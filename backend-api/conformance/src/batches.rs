@@ -110,7 +110,7 @@ pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
     // A device must ignore a requested route that it does not have.
     assert!(
         cx.device().routes().iter().all(|route| all.contains(route)),
-        "a device must list known routes only"
+        "the device lists an unknown route"
     );
     let before = cx.device().routing();
     for route in all {

@@ -236,7 +236,7 @@ fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     let error = system(kind, operation, cause).with_detail(format!("{}: {cause}{also}", path.display()));
     match kind {
         ErrorKind::AlreadyExists => error,
-        ErrorKind::OutOfMemory => error.with_advice("make room on the disk, or request less"),
+        ErrorKind::OutOfMemory => error.with_advice("free space on the disk, or request less"),
         _ => error.with_advice(file_advice(operation, cause)),
     }
 }
@@ -348,7 +348,7 @@ mod tests {
         let error = failed("submit", 7, &cause);
         assert_eq!((error.kind(), error.offset()), (ErrorKind::CopyFailed, Some(7)));
         assert_eq!(error.driver().unwrap().name, "ENOSPC");
-        assert!(error.to_string().ends_with("; make room on the disk, and try again"), "{error}");
+        assert!(error.to_string().ends_with("; free space on the disk, and try again"), "{error}");
         let faulty = failed("fill", 7, &io::Error::from_raw_os_error(libc::EIO));
         assert!(faulty.advice().contains("drive") && !faulty.to_string().contains("driver;"), "{faulty}");
         assert_eq!(failed("fill", 7, &cause).kind(), ErrorKind::KernelFailed);

@@ -198,7 +198,7 @@ fn a_disk_without_room_is_an_error_at_creation_and_nothing_is_left_behind() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert_eq!(error.bytes(), Some(1 << 42));
     assert!(error.available_bytes().unwrap() < 1 << 42);
-    assert!(error.to_string().ends_with("; make room on the disk, or request less"), "{error}");
+    assert!(error.to_string().ends_with("; free space on the disk, or request less"), "{error}");
     assert!(!path.0.exists());
 }
 

@@ -120,12 +120,12 @@ fn with_remedy(what: &str, usual: &str) -> String {
 /// Returns advice for a failed action on a file.
 fn file_advice(cause: &io::Error) -> &'static str {
     match cause.kind() {
-        io::ErrorKind::NotFound => "name a path that exists, or make its folder first",
+        io::ErrorKind::NotFound => "name a path that exists, or create its folder first",
         io::ErrorKind::PermissionDenied => "check that this user may read and write the file and its folder",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk, and try again",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on the disk, and try again",
         io::ErrorKind::ReadOnlyFilesystem => "name a path on another disk",
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "name a regular file",
-        io::ErrorKind::NotADirectory => "a part of the path before the last is a file; name another path",
+        io::ErrorKind::NotADirectory => "a folder in the path is a file; name another path",
         io::ErrorKind::AlreadyExists => "remove it first, or name another path",
         io::ErrorKind::UnexpectedEof => "write the file again, or copy the whole file",
         _ => "try again; if it persists, look for faults of the drive in the log of the system",

@@ -162,7 +162,7 @@ impl OpenDevices {
                 Keeper::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
             }
             Some(Redundant::Parity(_)) if is_movable => {
-                return Err(ErrorKind::MoveRefused { reason: "parity ties pages to their devices; use `Placement::Mirrored`, or leave `movable` out" }.into());
+                return Err(ErrorKind::MoveRefused { reason: "an array with parity cannot move its pages; use `Placement::Mirrored`, or leave `movable` out" }.into());
             }
             Some(Redundant::Parity(devices)) => Keeper::Parity(ParityGroup::new((0..*devices).map(device))?),
         };

@@ -249,7 +249,7 @@ impl ErrorKind {
             }
             Self::ShareOutside { position, share } => (
                 format!("share {share} at position {position} of the list is not between 0 and 1"),
-                "use shares from 0 to 1; 0.5 asks for the median".into(),
+                "use shares from 0 to 1; 0.5 is the median".into(),
             ),
             Self::ListedIndexOutside { position, index, len } => (
                 format!(
@@ -271,7 +271,7 @@ impl ErrorKind {
             ),
             Self::TooLong { elements, element_bytes } => (
                 format!("{elements} elements of {element_bytes} bytes each are more than can be addressed"),
-                format!("keep to {} elements", isize::MAX as usize / (*element_bytes).max(1)),
+                format!("use at most {} elements", isize::MAX as usize / (*element_bytes).max(1)),
             ),
             Self::ZeroPageLength => (
                 "a page must have at least one element".into(),
@@ -372,12 +372,12 @@ impl ErrorKind {
             Self::MirrorRefused { reason } => refused(
                 "pages are not mirrored",
                 reason,
-                "mirror arrays over two devices or more, and rebuild them when one is lost",
+                "mirror an array over at least two devices, and call `rebuild` after the loss of one",
             ),
             Self::ParityRefused { reason } => refused(
                 "pages are not protected by parity",
                 reason,
-                "use parity for arrays over three devices or more, and rebuild them when one is lost",
+                "use parity for an array over at least three devices, and call `rebuild` after the loss of one",
             ),
             Self::MoveRefused { reason } => refused(
                 "pages are not moved",
@@ -390,15 +390,15 @@ impl ErrorKind {
                 "name at least one file, and use the settings that `Builder::create` lists",
             ),
             Self::Cancelled => {
-                ("the work was stopped by the program".into(), "call it again to do it from the beginning".into())
+                ("the program cancelled the work".into(), "call it again to start from the beginning".into())
             }
             Self::FileMismatch { path, what, stored, asked } => (
                 format!("{path}: the {what} in the file is `{stored}`, but the program expects `{asked}`"),
-                "open the file as it was made, name another file, or create a new array".into(),
+                "open the file with the settings of its creation, name another file, or create a new array".into(),
             ),
             Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
                 format!(
-                    "{device} cannot hold its part: {} requested, {} usable",
+                    "{device} does not have enough memory for its part of the array: {} requested, {} usable",
                     readable_bytes(*asked_bytes),
                     readable_bytes(*usable_bytes)
                 ),
@@ -431,7 +431,7 @@ impl ErrorKind {
                 "work in smaller parts, or with an iterator".into(),
             ),
             Self::TooManyGuards { channel, frames } => (
-                format!("all {frames} frames of channel {channel} that guards may hold are held"),
+                format!("page guards hold all {frames} frames of channel {channel} that guards may hold"),
                 format!("{fewer_guards}, or build the array with a larger cache (`cache_bytes`, `frames_per_channel`)"),
             ),
             Self::WouldDeadlock { page } => (

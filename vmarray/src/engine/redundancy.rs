@@ -125,7 +125,7 @@ impl Redundancy {
             }
             Keeper::Parity(_) => {
                 return refused(
-                    "parity ties pages to their devices; build it with `Placement::Mirrored` to move it",
+                    "an array with parity cannot move its pages; build it with `Placement::Mirrored` to move it",
                 );
             }
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,

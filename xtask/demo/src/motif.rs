@@ -1,8 +1,8 @@
 //! A short sequence that is searched on both strands.
 //!
-//! A search on the devices compares whole words. A motif of at least 15 bases always covers one whole word
-//! of eight bases. Which eight depends only on the motif's offset in its first word. So eight searches per
-//! strand find every place, and the neighbouring words decide each candidate.
+//! A search on the devices compares whole words. A motif of at least 15 bases always covers one whole word of
+//! eight bases. Which eight depends only on the motif's offset in its first word. So eight searches per
+//! strand find every candidate, and a comparison with the neighbouring words verifies each.
 
 use crate::letters::{self, Code};
 use crate::pack::{self, BASES};

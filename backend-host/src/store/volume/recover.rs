@@ -514,7 +514,7 @@ impl Found {
                          {VERSION}"
             );
             return Err(wrong(detail).with_advice(if *version < VERSION {
-                "use the version of this library that made it"
+                "use the version of this library that created the store"
             } else {
                 "use a newer version of this library"
             }));
@@ -523,7 +523,7 @@ impl Found {
             let is_same = (one.version, one.id, one.page_bytes, one.has_checksums)
                 == (other.version, other.id, other.page_bytes, other.has_checksums);
             if !is_same || one.generation.abs_diff(other.generation) > 1 {
-                return Err(corrupted("open", "the superblocks of the store do not belong together"));
+                return Err(corrupted("open", "the two superblocks of the store contradict each other"));
             }
         }
         let newest = decoded.iter().flatten().max_by_key(|block| block.generation);

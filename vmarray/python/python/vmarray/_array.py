@@ -607,7 +607,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __reduce__(self) -> Any:
         if self._path is None:
             raise TypeError(
-                "only an array in a file can be pickled, by the path; make it by vmarray.create, or pickle "
+                "only an array in a file can be pickled (by its path); make it by vmarray.create, or pickle "
                 "numpy.asarray(array)"
             )
         if not self.closed and self._mode != "r":
@@ -982,7 +982,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         in files can grow without it.
         """
         if self.ndim != 1:
-            raise InvalidError(f"an array of {self.ndim} axes cannot grow; append to one of one axis")
+            raise InvalidError(f"only an array of one axis can grow, not one of {self.ndim} axes; append to an array of one axis")
         values = np.atleast_1d(self._items(np.asarray(values) if isinstance(values, Array) else values))
         if values.ndim != 1:
             raise ValueError("the new items must have one axis, like the array")
@@ -1313,7 +1313,7 @@ def open(
     """
     path = _absolute(path)
     if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path}; make one by vmarray.create")
+        raise FileNotFoundError(f"there is no file {path}; create it by vmarray.create")
     if mode not in ("r", "r+"):
         raise ValueError(f"mode must be 'r' or 'r+', not {mode!r}")
     shape = None if shape is None else _as_tuple(shape)

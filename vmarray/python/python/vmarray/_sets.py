@@ -84,7 +84,7 @@ class IndexSet:
         """Reads a file that `save`, or a Rust program with ``vmarray::IndexSet``, has written."""
         path = os.fspath(path)
         if not os.path.exists(path):
-            raise FileNotFoundError(f"there is no file {path}")
+            raise FileNotFoundError(f"there is no file {path}; create it by `IndexSet.save`")
         return cls._of(_core.Set.load(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:

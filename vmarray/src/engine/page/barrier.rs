@@ -11,13 +11,13 @@
 //!
 //! A kernel may refuse the call later, after the program installs a seccomp filter. Other threads have passed
 //! `light` by then, so `heavy` needs a substitute: the calling thread visits every processor that they may
-//! run on. A running thread is preempted, and the scheduler orders its earlier accesses before the next
-//! thread on that processor, and that thread before its later accesses. So at the end each thread has either
-//! published its store, or sees the caller's store when it continues. It takes some 10 microseconds for each
-//! idle processor and a time slice for each busy one. (Changing a page's protection, which interrupts the
-//! other processors on most systems, is faster but insufficient: AArch64, and AMD processors with `INVLPGB`,
-//! interrupt no processor.) If the kernel refuses that too, the process ends: the thread that holds a page
-//! cannot continue, and all others would wait for it.
+//! run on. On each processor the visit preempts the running thread. The context switches order the earlier
+//! accesses of this thread before the visit, and the visit before its later accesses. So at the end each
+//! thread has either published its store, or sees the caller's store when it continues. It takes some 10
+//! microseconds for each idle processor and a time slice for each busy one. (Changing a page's protection,
+//! which interrupts the other processors on most systems, is faster but insufficient: AArch64, and AMD
+//! processors with `INVLPGB`, interrupt no processor.) If the kernel refuses that too, the process ends: the
+//! thread that holds a page cannot continue, and all others would wait for it.
 
 use super::sync::{Ordering, fence};
 

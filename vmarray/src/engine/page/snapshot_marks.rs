@@ -1,8 +1,8 @@
 //! The protocol between a snapshot and the threads that change pages meanwhile.
 //!
-//! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread takes one of them to change it, unless the
-//! thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards, so it
-//! *passes*: it removes the mark of its page, and the snapshot marks that page again. Once all pages are
+//! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread acquires a marked page to change it, unless
+//! the thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards, so
+//! it *passes*: it removes the mark of its page, and the snapshot marks that page again. Once all pages are
 //! marked and none is held exclusively the *instant* has come. From then on one thread *takes* each page,
 //! saves it, and removes its mark.
 //!

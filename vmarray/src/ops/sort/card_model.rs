@@ -264,13 +264,17 @@ fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
             of_keys.sort_with(before.., of_values.section_mut(..len).unwrap()).unwrap();
             expected.sort_by_key(|(key, _)| *key);
             let values: Vec<u64> = expected.iter().map(|(_, value)| *value).collect();
-            assert!(of_values.to_vec(..len).unwrap() == values, "round {round}: {len} values");
+            assert!(of_values.to_vec(..len).unwrap() == values, "round {round}: wrong order of {len} values");
         }
-        assert_eq!(of_keys.stats().total().bytes_from_device, bytes, "round {round}: through RAM");
+        assert_eq!(
+            of_keys.stats().total().bytes_from_device,
+            bytes,
+            "round {round}: the sort must not copy elements through RAM"
+        );
         let sorted: Vec<u64> = expected.into_iter().map(|(key, _)| key).collect();
         assert!(
             of_keys.to_vec(before..).unwrap() == sorted,
-            "round {round}: {len} keys, {channels} channels"
+            "round {round}: wrong order of {len} keys on {channels} channels"
         );
     }
 }
@@ -350,14 +354,24 @@ fn sort_in_opencl<K: SortKey + PartialEq, V: Element + PartialEq + std::fmt::Deb
                 (false, false) => of_keys.sort(..),
             }
             .unwrap();
-            assert_eq!(of_keys.stats().total().bytes_from_device, read, "round {round}: through RAM");
+            assert_eq!(
+                of_keys.stats().total().bytes_from_device,
+                read,
+                "round {round}: the sort must not copy elements through RAM"
+            );
             let mut found: Vec<u64> = of_keys.to_vec(..).unwrap().iter().map(ordered).collect();
             if !has_values && round % 3 == 0 {
                 found.reverse();
             }
-            assert!(found == sorted.iter().map(ordered).collect::<Vec<_>>(), "round {round}: {len} keys");
+            assert!(
+                found == sorted.iter().map(ordered).collect::<Vec<_>>(),
+                "round {round}: wrong order of {len} keys"
+            );
             if has_values {
-                assert!(of_values.to_vec(..).unwrap() == sorted_values, "round {round}: {len} values");
+                assert!(
+                    of_values.to_vec(..).unwrap() == sorted_values,
+                    "round {round}: wrong order of {len} values"
+                );
             }
         }
     }
@@ -424,11 +438,14 @@ fn what_fails_leaves_the_keys_in_some_order() {
                 failed += 1;
                 let mut found = found;
                 found.sort_unstable();
-                assert!(found == expected, "round {round}: {channels} channels, {operation:?}");
+                assert!(
+                    found == expected,
+                    "round {round}: wrong elements after a failed {operation:?} on {channels} channels"
+                );
             }
         }
     }
-    assert!(failed > 50 && lost == 0, "{failed} failed, {lost} lost");
+    assert!(failed > 50 && lost == 0, "{failed} sorts failed and {lost} lost elements");
 }
 
 #[test]
@@ -468,7 +485,11 @@ fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
                 assert!(stops > 2, "kind {kind}: the sort reported progress at most {stops} times");
                 break;
             }
-            assert_eq!(*outcome.unwrap_err().kind(), ErrorKind::Cancelled, "kind {kind}, stop {stops}");
+            assert_eq!(
+                *outcome.unwrap_err().kind(),
+                ErrorKind::Cancelled,
+                "wrong outcome of sort {kind}, cancelled at report {stops}"
+            );
             if has_values {
                 found.sort_unstable();
             } else {
@@ -476,7 +497,7 @@ fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
                 of_keys.sort_unstable();
                 found = of_keys.into_iter().zip(sorted.iter().map(|(_, value)| *value)).collect();
             }
-            assert!(found == sorted, "kind {kind}, stop {stops}");
+            assert!(found == sorted, "wrong outcome of sort {kind}, cancelled at report {stops}");
             stops += 1 + stops / 3;
         }
     }

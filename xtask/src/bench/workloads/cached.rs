@@ -188,7 +188,7 @@ fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
             on_threads(threads, |_| {
                 let rounds = until(seconds, 1, || {
                     let sum = run()?;
-                    ensure!(sum == expected, "the sum is {sum} and not {expected}");
+                    ensure!(sum == expected, "the sum is {sum} instead of {expected}");
                     Ok(())
                 })?;
                 Ok(rounds * values.len() as f64)

@@ -28,7 +28,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
     bench.row(name("all"), Unit::GigabytesPerSecond, |bench, row| {
         let find = || {
             let found = array.find(field, &(last as u32))?;
-            ensure!(found == [last], "found {found:?} and not {last}");
+            ensure!(found == [last], "found {found:?} instead of {last}");
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, find))?;
@@ -42,7 +42,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
     bench.row(name("count"), Unit::GigabytesPerSecond, |bench, row| {
         let count = || {
             let count = array.count(.., field, &(last as u32))?;
-            ensure!(count == 1, "counted {count} and not 1");
+            ensure!(count == 1, "counted {count} instead of 1");
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, count))?;
@@ -52,7 +52,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         let early = (len / 1000).max(1);
         let position = || {
             let found = array.position(.., field, &(early as u32))?;
-            ensure!(found == Some(early), "found {found:?} and not {early}");
+            ensure!(found == Some(early), "found {found:?} instead of {early}");
             Ok(())
         };
         row.ours(&array, || calls(8, 1.0, position))

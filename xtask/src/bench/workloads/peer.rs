@@ -107,7 +107,7 @@ fn cached(bench: &mut Bench) -> Result<()> {
                 sum += u64::from(array.get(index)?);
             }
             let expected = (len * (len - 1) / 2) as u64;
-            ensure!(black_box(sum) == expected, "the sum is {sum} and not {expected}");
+            ensure!(black_box(sum) == expected, "the sum is {sum} instead of {expected}");
             Ok(())
         };
         row.ours(&array, || calls(PASSES, len as f64, sum))
@@ -130,7 +130,7 @@ fn find<T: Payload>(
         let wanted = array.len() - 5;
         let find = || {
             let found = array.find_first(.., field, &(wanted as u32), 1)?.indices;
-            ensure!(found == [wanted], "found {found:?} and not {wanted}");
+            ensure!(found == [wanted], "found {found:?} instead of {wanted}");
             Ok(())
         };
         row.ours(&array, || calls(1, (array.len() * size_of::<T>()) as f64, find))

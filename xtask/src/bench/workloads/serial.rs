@@ -90,6 +90,6 @@ fn sum_of<T: Payload>(array: &VirtualArray<T>, indices: impl Iterator<Item = usi
         sum += u64::from(array.get(index)?.key());
         expected += u64::from(index as u32);
     }
-    ensure!(black_box(sum) == expected, "the sum of the elements is {sum} and not {expected}");
+    ensure!(black_box(sum) == expected, "the sum of the elements is {sum} instead of {expected}");
     Ok(())
 }
