@@ -1,4 +1,4 @@
-//! Views that files can be written from and read into.
+//! Views as sources of exports to files, and as targets of imports.
 
 use std::ops::Range;
 

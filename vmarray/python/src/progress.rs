@@ -1,4 +1,4 @@
-//! Work in steps, such as a sort: reports progress to the program, and Ctrl-C cancels it.
+//! Progress reports and cancellation (Ctrl-C) of long operations, such as sorts.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The available servers.
+//! The list of the test servers that are available.
 
 use std::sync::OnceLock;
 

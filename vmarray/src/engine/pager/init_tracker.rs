@@ -1,4 +1,4 @@
-//! A cache of the pages whose home slots are initialized, which saves a check of each page.
+//! A set of the pages whose home slots are known to be initialized. It saves a check of each page.
 //!
 //! Before a device works on a range, each home slot of the range needs contents or zeroes. For 8 GiB,
 //! checking the states of all pages takes a tenth of the time in which a GPU reads them. So the tracker

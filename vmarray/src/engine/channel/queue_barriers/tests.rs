@@ -1,4 +1,4 @@
-//! Copies and kernels in several queues, on devices whose queues overtake each other.
+//! Tests of copies and kernels in several queues, on devices whose queues overtake each other.
 
 use std::collections::HashSet;
 use std::future::Future;
