@@ -387,7 +387,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
             .with_bytes(bytes)
             .with_detail(format!("this device has no memory that can grow to {most} bytes"))
-            .with_advice("allocate all of it at once, or use another device")
+            .with_advice("allocate memory of a fixed length, or use another device")
             .on(self.info()))
     }
 

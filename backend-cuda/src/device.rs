@@ -460,7 +460,7 @@ unsafe impl Device for CudaDevice {
             Code::NOT_SUPPORTED => self.core.here(
                 Error::new(ErrorKind::Unsupported, OPERATION)
                     .with_detail("the driver or the GPU does not manage virtual memory")
-                    .with_advice("install a newer driver, or allocate all of it at once"),
+                    .with_advice("install a newer driver, or allocate memory of a fixed length"),
             ),
             code => self.out_of_memory(OPERATION, bytes, code),
         })?;

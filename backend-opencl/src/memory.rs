@@ -148,7 +148,7 @@ impl Buffer {
         if most == u64::MAX {
             return Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
                 .with_detail("OpenCL cannot reserve addresses, so memory needs a limit for its growth")
-                .with_advice("set a maximum length, or allocate all of it at once")
+                .with_advice("set a maximum length, or allocate memory of a fixed length")
                 .on(&core.info));
         }
         let largest = 1 << core.info.largest_allocation_bytes.ilog2();

@@ -1046,7 +1046,7 @@ mod tests {
         };
         let case = (0..).map(|seed| Case::new(seed, true)).find(has_sqrt).unwrap();
         let small = case.shrink(has_sqrt);
-        // One operation computes the square root, and one writes its operand.
+        // Two operations remain: the square root, and the operation that computes its operand.
         assert_eq!(small.kernel.body().code.len(), 2, "{:?}", small.kernel.body().code);
     }
 }

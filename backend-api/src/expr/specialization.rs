@@ -42,9 +42,10 @@ pub struct Specialization {
     pub literals: Vec<Option<usize>>,
     /// Operation of the kernels on the program's values, such as a sum.
     pub task: Task,
-    /// Page length of the geometry if the program uses indices; else 1.
+    /// Page length in the [`Geometry`](super::Geometry) of the request if the task needs indices; else 1.
     pub page_len: u64,
-    /// Number of channels of the geometry if the program uses indices; else 1.
+    /// Number of channels in the [`Geometry`](super::Geometry) of the request if the task needs indices;
+    /// else 1.
     pub channels: u64,
 }
 

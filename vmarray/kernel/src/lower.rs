@@ -331,7 +331,7 @@ fn lowered_here(
     let attempt = |is_unrolled| {
         with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
-            Exit::Diverges => unreachable!("the end of the function has handled divergence"),
+            Exit::Diverges => unreachable!("kernels return, and `function` refuses code that does not"),
         })
     };
     match attempt(true) {

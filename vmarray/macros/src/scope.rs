@@ -76,7 +76,7 @@ impl Scope {
         number
     }
 
-    /// Returns true if the function has, or had, a loop or a labelled block.
+    /// Returns true if the code so far has a loop or a labelled block, open or closed.
     pub fn has_targets(&self) -> bool {
         self.labels > 0
     }

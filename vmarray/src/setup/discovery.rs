@@ -757,7 +757,7 @@ mod tests {
             assert_eq!(used(filters, &[0]).0, chosen, "{filters}");
         }
         assert_eq!(used("", &[0, 1, 4]).0, [7], "host RAM, as where there is no card");
-        // Rows that wait for a reset do not exclude a GPU.
+        // A GPU is used even if its next reset will replace rows of its memory.
         let mut facts = rig(&[]);
         facts[0].1.remap_pending = Some(true);
         assert_eq!(Discovery::new().report_of(facts, Vec::new()).used().next(), Some(0));

@@ -79,7 +79,7 @@ impl Modules {
     /// Returns the file of the item that a path names, seen from a module; none for other crates.
     fn resolved(&self, from: &[String], path: &[String], seen: &mut Seen) -> Option<&str> {
         let module = self.0.get(from)?;
-        // A module is no item, so a path ends before it is empty.
+        // An empty path names the module itself, which is no item.
         let (first, rest) = path.split_first()?;
         if path.len() > LENGTH_MAX || !seen.insert((from.to_vec(), path.to_vec())) {
             return None;

@@ -278,7 +278,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
-    /// Adds the numbers of a column to a histogram.
+    /// Counts the number `value` of each of the block's `lanes` elements in its bin, except where `filter`
+    /// is false.
     pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut Counts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);

@@ -266,7 +266,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
         if axis is None:
             array, axis = array.reshape(-1), 0
         own = axis_of(axis, array.ndim)
-        # NumPy's functions add short integers as words, but its ufuncs do not.
+        # NumPy's sums and products of small integers have a wider type, and so has a reduction of no items.
         kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._options_like(array))
         if accumulated_on_cards(ufunc, array, own, result):

@@ -1,8 +1,10 @@
-//! Stages of gathers and scatters: pinned memory with a list of elements of one channel, and their values.
+//! Stages of gathers and scatters: pinned memory with a list of elements that one kernel moves, and their
+//! values.
 //!
 //! If the program's values are in [registered](crate::access::Registered) memory, the stage has only the
-//! list, and the device reads or writes the values in place. Entries then follow one another as in the
-//! program's list, and entries of other channels' elements are skipped.
+//! list, and the device reads or writes the values in place. The stage then has an entry for each place in a
+//! part of the program's list. The kernel skips the entries of elements that it does not move, such as
+//! elements in the cache.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
