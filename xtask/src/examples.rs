@@ -1,10 +1,11 @@
 //! `cargo xtask examples`: every public item of the published crates has an example in its documentation,
-//! and rustdoc reports no warning about it.
+//! rustdoc reports no warning about it, and the public API equals its record in `docs/api`.
 //!
 //! Rustdoc's JSON, which is unstable, lists the public items. `cargo test --doc` checks that examples
 //! compile and hold; this command only checks that they exist. A function must occur in an example: its
 //! own, or that of its type, trait or module.
 
+use crate::api::Records;
 use crate::project;
 use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};
@@ -14,13 +15,32 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// Checks that each public item has an example in its documentation. The error lists the public items without
-/// an example, one in each line.
+/// Options of the command.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Records the public API in docs/api, which the command otherwise compares with the present one.
+    #[arg(long)]
+    record: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    judge(&project::shell()?, args.record)?.print();
+    Ok(())
+}
+
+/// Runs the check for examples as a step. The error lists the public items without an example, one in each
+/// line, or the differences from the recorded API.
 pub fn check(sh: &Shell) -> Result<Outcome> {
+    judge(sh, false)
+}
+
+fn judge(sh: &Shell, record: bool) -> Result<Outcome> {
     let metadata = project::members()?;
     let _rustdoc = with_unstable_options(sh, &metadata.target_directory)?;
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
     let (mut items, mut documented, mut faults) = (0, Vec::new(), Vec::new());
+    let mut records = Records::default();
     for package in project::published(&metadata) {
         let Some(library) = package.targets.iter().find(|target| target.is_lib()) else { continue };
         let name = package.name.as_str();
@@ -33,12 +53,8 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         let walk = Walk::of(&documentation);
         items += walk.items;
         faults.extend(walk.faults);
+        records.add(name, &path)?;
     }
-    // Other packages need no examples, because they are not published libraries. But they must be documented.
-    let others =
-        metadata.workspace_packages().into_iter().filter(|package| !documented.contains(&&package.name));
-    let others = others.flat_map(|package| ["--package", package.name.as_str()]);
-    cmd!(sh, "cargo doc --quiet --no-deps --all-features {others...}").run()?;
     if !faults.is_empty() {
         bail!(
             "{} of {items} public items have faults in their documentation:\n{}",
@@ -46,6 +62,12 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
             faults.join("\n")
         );
     }
+    records.settle(sh, record)?;
+    // Other packages need no examples, because they are not published libraries. But they must be documented.
+    let others =
+        metadata.workspace_packages().into_iter().filter(|package| !documented.contains(&&package.name));
+    let others = others.flat_map(|package| ["--package", package.name.as_str()]);
+    cmd!(sh, "cargo doc --quiet --no-deps --all-features {others...}").run()?;
     Ok(Outcome::Passed(format!("{items} public items of {} crates", documented.len())))
 }
 

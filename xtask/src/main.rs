@@ -1,6 +1,7 @@
 //! The commands of a contributor: `cargo xtask …`. One file per command; continuous integration runs the
 //! same commands.
 
+mod api;
 mod arrays;
 mod bench;
 mod bundle;
@@ -93,8 +94,9 @@ enum Command {
     Features(SampleArgs),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
-    /// Checks that every public item has an example in its documentation.
-    Examples,
+    /// Checks that every public item has an example in its documentation, and that docs/api lists the public
+    /// items.
+    Examples(examples::Args),
     /// Checks the published crates for other systems and processors.
     Cross(cross::Args),
     /// Feeds random input to expression programs, kept files, file devices and device filters.
@@ -177,7 +179,7 @@ fn main() -> ExitCode {
         Command::Sanitize(args) => step("AddressSanitizer", args, sanitizer::check),
         Command::Features(args) => step("features", args, features::check),
         Command::Ptx(args) => ptx::run(args),
-        Command::Examples => alone(examples::check),
+        Command::Examples(args) => examples::run(&args),
         Command::Cross(args) => cross::run(args),
         Command::Fuzz(args) => fuzz::run(args),
         Command::Mutants(args) => mutants::run(args),
