@@ -33,6 +33,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// Views (`views`) are copied in pieces (`pieces`), which are boxes in file order, or in chunks of a store
+// (`zarr/grid`). `pieces::in_parallel` runs pieces on threads with one buffer each, and reports progress on
+// the calling thread. `data_type` compares types of files and elements and determines byte swaps;
+// `files::Unfinished` names a file when it is complete. A Zarr store is opened from its description by
+// `zarr/stored`, which builds the codecs of zarrs with bounds (`zarr/bounded`, `zarr/folder`);
+// `zarr/location` is its place, possibly on a server (`zarr/objects`); `zarr/home` makes it the home of an
+// array; `zarr/leaves` splits structs.
 mod data_type;
 mod elements;
 mod error;

@@ -1,4 +1,14 @@
 //! The Rust part of the Python package `vmarray`. `python/vmarray` has the public interface.
+//!
+//! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `store`,
+//! `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.
+//! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `progress` handles their
+//! progress and Ctrl-C. `results` reuses memory of NumPy results; `home` has pages owned by Python: Zarr
+//! stores and memory. `export` is DLPack, `sets` index sets. `array` and `device` are the Python classes.
+//!
+//! `python/vmarray` has the array class, list keys (`_indexing`), NumPy's functions (`_functions`,
+//! `_shapes`, `_order`, `random`), kernels from syntax trees (`_kernel`), file formats (`_files`), chunks
+//! of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows (`_ragged`).
 
 mod array;
 mod copies;
