@@ -78,7 +78,10 @@ impl Records {
 
 /// Returns true for lines of functions: `pub fn`, `pub const unsafe fn` and others.
 fn is_function(line: &str) -> bool {
-    line.split(['(', '<']).next().is_some_and(|head| head.split(' ').any(|word| word == "fn"))
+    let is_qualifier = |word: &&str| {
+        matches!(*word, "pub" | "const" | "async" | "unsafe" | "extern") || word.starts_with('"')
+    };
+    line.split(' ').find(|word| !is_qualifier(word)) == Some("fn")
 }
 
 /// Returns true for the implementation of an auto trait. Its absence is recorded, as `impl !Send for …`,
