@@ -24,7 +24,7 @@ type Queue<M> = Lane<Work<M>>;
 
 /// Everything of a device except its memory: names, queues, threads, host memory.
 #[derive(Debug)]
-pub(crate) struct Engine<M: Storage> {
+pub struct Engine<M: Storage> {
     registry: Arc<HandleTable<M, Queue<M>>>,
     pool: Arc<Pool>,
     /// The devices that this one can access, including itself.
@@ -32,7 +32,7 @@ pub(crate) struct Engine<M: Storage> {
 }
 
 /// Devices that can access each other.
-pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
+pub type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Storage> Engine<M> {
     /// Creates the parts of a device with at most `threads` threads, which start with the first queue.

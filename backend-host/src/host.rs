@@ -155,7 +155,7 @@ fn next_index() -> u64 {
 }
 
 /// Number of processors for this program.
-pub(crate) fn default_threads() -> usize {
+pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

@@ -3,12 +3,10 @@
 //! | device | memory | purpose |
 //! |---|---|---|
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
-//! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
-//! | [`StoreDevice`] | a file that keeps its contents | arrays that outlive the program |
-//! | [`BackedDevice`] | pages that the program stores | compressed files, servers, databases |
 //! | [`SimulatedDevice`] | host RAM; seeded delays and failures in virtual time | tests of failures and orders |
 //!
-//! All implement the contract in [`backend_api`] and pass its conformance suite.
+//! Both implement the contract in [`backend_api`] and pass its conformance suite. `vmarray-store` has devices
+//! over files.
 //!
 //! # How it works
 //!
@@ -28,9 +26,6 @@
 //! memory waits only for the jobs that use the memory. The drop of a device waits for all its work; a
 //! simulated device discards its work instead.
 //!
-//! **Tiers.** Other devices, usually GPUs, can cache pages of a file ([`Tier`]). The cache is below the
-//! queues, which do not depend on it.
-//!
 //! **Page-locking.** `mlock` locks pinned host memory. The devices count the locks of each page, because two
 //! imported ranges can share a page, and `munlock` unlocks a page for both. If the system refuses, the
 //! [error](backend_api::ErrorKind::PinRefused) has the figures, and the caller decides on a fallback.
@@ -46,16 +41,9 @@
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// A list of file ranges often contains a single range.
-#![allow(clippy::single_range_in_vec_init)]
 
-mod backed;
-mod checked;
 mod engine;
 mod error;
-#[forbid(unsafe_code)]
-mod extent_allocator;
-mod file;
 mod handle_table;
 mod host;
 mod host_memory;
@@ -66,16 +54,21 @@ mod peers;
 mod queue;
 mod racy_word;
 mod ram;
-mod ram_fallback;
 mod simulated;
 mod storage;
-mod store;
-mod tier;
 mod worker;
 
-pub use backed::{BackedDevice, Backing};
-pub use file::{FileDevice, FileDeviceBuilder};
 pub use host::{HostDevice, HostDeviceBuilder, devices};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};
-pub use store::{PathLock, StoreDevice, StoreFile, StoreReport};
-pub use tier::{LostCard, Tier, TierStatus};
+
+/// The parts of a device with queues and threads, for `vmarray-store`.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::engine::Engine;
+    pub use crate::error::system;
+    pub use crate::host::default_threads;
+    pub use crate::memory::{Passage, Wiping};
+    pub use crate::ram::{Capacity, Ram};
+    pub use crate::storage::{Storage, Wanted};
+    pub use crate::worker::Pool;
+}

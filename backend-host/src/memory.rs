@@ -111,7 +111,7 @@ impl Map {
 
 /// Switch for wiping of released memory, and number of wiped bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Wiping {
+pub struct Wiping {
     is_on: AtomicBool,
     bytes: AtomicU64,
 }
@@ -151,7 +151,7 @@ impl Wiping {
 
 /// Small intermediate buffer of a kernel. It is wiped on drop in any case, because that is cheap.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
+pub struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
 
 impl<T: bytemuck::Zeroable + Copy> Drop for Passage<T> {
     fn drop(&mut self) {

@@ -15,7 +15,7 @@ use crate::storage::Storage;
 
 /// The account of a device's memory.
 #[derive(Debug)]
-pub(crate) struct Capacity {
+pub struct Capacity {
     total_bytes: u64,
     account: Arc<Account>,
     wiping: Arc<Wiping>,
@@ -43,7 +43,7 @@ impl Capacity {
 /// words in this way, or copy blocks into private memory that fits the first-level cache, and compute there
 /// with vectorised code.
 #[derive(Debug)]
-pub(crate) struct Ram {
+pub struct Ram {
     // Drop order: the map is unmapped before the account counts the memory as free.
     map: Map,
     bytes: AtomicU64,

@@ -2,13 +2,13 @@
 
 use std::fmt::Debug;
 
-use backend_api::{Error, ErrorKind, Result};
+use backend_api::Result;
 
 use crate::memory::Passage;
 
 /// A range to read, and its target.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     pub offset: u64,
     pub to: *mut u8,
     pub bytes: usize,
@@ -25,7 +25,7 @@ impl Wanted {
 /// One allocation of device memory.
 ///
 /// Callers have checked all ranges; the methods rely on it. Errors name `operation`.
-pub(crate) trait Storage: Debug + Send + Sync + 'static {
+pub trait Storage: Debug + Send + Sync + 'static {
     /// Length of a kernel's reads into private memory.
     const BLOCK_BYTES: usize;
     /// From this stride on, reads of single fields are cheaper than a read of whole elements.
@@ -119,10 +119,4 @@ pub(crate) trait Storage: Debug + Send + Sync + 'static {
         }
         Ok(())
     }
-}
-
-/// Returns the error of a failed operation: a failed copy for copies, else a failed kernel.
-pub(crate) fn failure(operation: &'static str) -> Error {
-    let is_copy = matches!(operation, "submit" | "read_directly");
-    Error::new(if is_copy { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed }, operation)
 }

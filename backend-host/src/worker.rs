@@ -21,7 +21,7 @@ const FILES_AT_ONCE: usize = 4;
 
 /// Urgency of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub enum Urgency {
     /// Short work, which wakes no thread: a wake-up costs microseconds, more than the work. The thread that
     /// waits for the work probably does it; otherwise the pool's watcher thread finds it.
     Short,
@@ -30,7 +30,7 @@ pub(crate) enum Urgency {
 }
 
 /// Work for a worker.
-pub(crate) trait Task: Send + Sync {
+pub trait Task: Send + Sync {
     /// Does all present work.
     fn run(self: Arc<Self>);
 }
@@ -41,7 +41,7 @@ enum Work {
 }
 
 /// Threads of one device, or of several devices.
-pub(crate) struct Pool {
+pub struct Pool {
     threads: Arc<Threads>,
     /// Maximum number of threads that share one job.
     width: usize,

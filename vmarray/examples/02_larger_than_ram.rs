@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use vmarray::host::FileDevice;
+use vmarray::store::FileDevice;
 use vmarray::{ErrorKind, prelude::*};
 
 const LEN: usize = 4 << 20;

@@ -7,13 +7,16 @@ pub use backend_api as device;
 /// Backend for NVIDIA GPUs through CUDA.
 #[cfg(feature = "cuda")]
 pub use backend_cuda as cuda;
-/// Backend for host RAM, files and simulated devices.
+/// Backend for host RAM and simulated devices.
 #[cfg(feature = "host")]
 pub use backend_host as host;
 /// Backend for GPUs of all vendors through OpenCL.
 #[cfg(feature = "opencl")]
 pub use backend_opencl as opencl;
 pub use vmarray_redundancy as redundancy;
+/// Backend for files, persistent files and storage of the program.
+#[cfg(feature = "host")]
+pub use vmarray_store as store;
 #[doc(hidden)]
 pub use vmarray_support as support;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask damage`: stores that are damaged in one to three places, by the million.
 //!
-//! The cases are a test of `vmarray-backend-host` (`store/damage.rs`), which runs some thousand of them. This
-//! builds it optimised and runs more. `cargo test --release -p vmarray-backend-host --lib --no-run` makes the
+//! The cases are a test of `vmarray-store` (`store/damage.rs`), which runs some thousand of them. This
+//! builds it optimised and runs more. `cargo test --release -p vmarray-store --lib --no-run` makes the
 //! same program, which runs on machines without Rust as well: `VMARRAY_DAMAGE_CASES=1000000
 //! VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same program with
 //! `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::crash_tests` simulates losses of power.
@@ -35,10 +35,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(file) => Some(sh.push_env("VMARRAY_DAMAGE_RESUME", std::path::absolute(file)?)),
         None => None,
     };
-    cmd!(
-        sh,
-        "cargo test --release --package vmarray-backend-host --lib --quiet -- --exact {TEST} --nocapture"
-    )
-    .run()?;
+    cmd!(sh, "cargo test --release --package vmarray-store --lib --quiet -- --exact {TEST} --nocapture")
+        .run()?;
     Ok(())
 }

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmarray::VirtualArray;
 use vmarray::device::wrap::SplitMix64;
-use vmarray::host::StoreDevice;
 use vmarray::prelude::*;
+use vmarray::store::StoreDevice;
 
 /// An element: its value three times in different forms. No page or piece has a whole number of them.
 type Words = [u64; 3];

@@ -25,8 +25,9 @@ use vmarray::device::wrap::Fault;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
 use vmarray::home::{ChannelHome, ReplicaState};
-use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
+use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
+use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, Discovery, Element, EvictionPolicy, Placement, VirtualArray, device::Device};
 use vmarray_conformance::wrap::Faulty;
 

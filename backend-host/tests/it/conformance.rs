@@ -1,16 +1,13 @@
 //! The conformance suite on every device of this crate.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::Device;
 use vmarray_conformance::{Limits, Outcome, check_drop, run_peers};
 use vmarray_redundancy::Checksummed;
 
-use backend_host::{
-    BackedDevice, Backing, FileDevice, HostDevice, SimulatedDevice, SimulatedDeviceBuilder, StoreDevice, Tier,
-};
+use backend_host::{HostDevice, SimulatedDevice, SimulatedDeviceBuilder};
 
 const BYTES: u64 = 256 << 20;
 
@@ -18,67 +15,9 @@ fn host(threads: usize) -> Arc<HostDevice> {
     Arc::new(HostDevice::builder().bytes(BYTES).threads(threads).build().unwrap())
 }
 
-fn file(threads: usize) -> Arc<FileDevice> {
-    let folder = env!("CARGO_TARGET_TMPDIR");
-    Arc::new(FileDevice::builder(folder).threads(threads).create_temporary(64 << 20).unwrap())
-}
-
-/// Two GPUs that hold a part of the memory of the checks.
-fn tier() -> Tier {
-    let card = |bytes| Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap());
-    Tier::new([card(64 << 10), card(1 << 20)]).page_bytes(1000)
-}
-
-fn checked_file() -> Arc<FileDevice> {
-    let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(4).checksums(true);
-    Arc::new(builder.create_temporary(64 << 20).unwrap())
-}
-
 fn checksummed<D: Device>(inner: Arc<D>, unit_bytes: usize) -> Arc<Checksummed<D>> {
     // SAFETY: the checks use the handles of a device with that device alone.
     Arc::new(unsafe { Checksummed::new(inner, unit_bytes) })
-}
-
-fn tiered_file(threads: usize) -> Arc<FileDevice> {
-    let builder = FileDevice::builder(env!("CARGO_TARGET_TMPDIR")).threads(threads).tier(&tier());
-    Arc::new(builder.create_temporary(64 << 20).unwrap())
-}
-
-/// A store whose file has no name.
-#[cfg(unix)]
-fn store() -> StoreDevice {
-    const PAGE_BYTES: usize = 1000;
-    let path =
-        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(vmarray_support::private_dir::random_name());
-    let store = StoreDevice::create(&path, PAGE_BYTES, (64 << 20) / PAGE_BYTES as u64, b"", [0; 3]).unwrap();
-    std::fs::remove_file(path).unwrap();
-    store
-}
-
-/// Pages in a vector, the simplest backing.
-#[derive(Debug)]
-struct List(Vec<Mutex<Box<[u8]>>>);
-
-impl Backing for List {
-    fn page_bytes(&self) -> usize {
-        1000
-    }
-    fn pages(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
-        into.copy_from_slice(&self.0[page as usize].lock().unwrap());
-        Ok(())
-    }
-    fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
-        self.0[page as usize].lock().unwrap().copy_from_slice(from);
-        Ok(())
-    }
-}
-
-fn backed() -> BackedDevice {
-    let page = || Mutex::new(vec![0; 1000].into_boxed_slice());
-    BackedDevice::new(List((0..64 << 10).map(|_| page()).collect())).unwrap()
 }
 
 fn simulated(builder: SimulatedDeviceBuilder) -> Arc<SimulatedDevice> {
@@ -96,18 +35,6 @@ macro_rules! suite {
 suite!(ram_and_one_thread, host(1));
 suite!(ram_and_four_threads, host(4));
 suite!(ram_with_checksums, checksummed(host(4), 1000));
-suite!(tier_with_checksums, checksummed(tiered_file(1), 96));
-suite!(file_and_one_thread, file(1));
-suite!(file_and_four_threads, file(4));
-suite!(checked_file, checked_file());
-suite!(tiered_file_and_one_thread, tiered_file(1));
-suite!(tiered_file_and_four_threads, tiered_file(4));
-#[cfg(unix)]
-suite!(store, Arc::new(store()));
-#[cfg(unix)]
-suite!(tiered_store, Arc::new(store().with_tier(&tier())));
-suite!(backed, Arc::new(backed()));
-suite!(tiered_backed, Arc::new(backed().with_tier(&tier())));
 suite!(simulation_1, simulated(SimulatedDevice::builder(1)));
 suite!(simulation_2, simulated(SimulatedDevice::builder(2)));
 suite!(
@@ -125,12 +52,8 @@ suite!(
 fn drops_wait_for_no_waker() {
     for threads in [1, 4] {
         assert_eq!(check_drop(host(threads)), Outcome::Passed);
-        assert_eq!(check_drop(file(threads)), Outcome::Passed);
-        assert_eq!(check_drop(tiered_file(threads)), Outcome::Passed);
         assert_eq!(check_drop(checksummed(host(threads), 1000)), Outcome::Passed);
     }
-    #[cfg(unix)]
-    assert_eq!(check_drop(Arc::new(store())), Outcome::Passed);
     let simulated = check_drop(simulated(SimulatedDevice::builder(1)));
     assert!(matches!(simulated, Outcome::Skipped(_)), "{simulated:?}");
 }
@@ -143,8 +66,6 @@ fn devices_in_host_memory_reach_each_other() {
         let skipped = report.outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::Skipped(_)));
         assert_eq!(skipped.count(), 1, "only the check of devices that do not reach each other: {report}");
     }
-    run_peers(&host(1), &file(1), &Limits::default()).assert_passed();
     let (one, other) = (checksummed(host(2), 96), checksummed(host(1), 1000));
     run_peers(&one, &other, &Limits::default()).assert_passed();
-    run_peers(&file(1), &file(1), &Limits::default()).assert_passed();
 }

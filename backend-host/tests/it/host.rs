@@ -10,7 +10,8 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
     Queue, Request, Ticket, Transfer, View,
 };
-use backend_host::{FileDevice, HostDevice};
+use backend_host::HostDevice;
+use vmarray_store::FileDevice;
 
 #[test]
 fn memory_is_accounted_for() {

@@ -1,12 +1,8 @@
 //! All integration tests of the crate, in one program that compiles and links shared code once.
 
 mod conformance;
-mod file;
 mod fused;
 mod host;
 mod late_calls;
 mod peers;
-#[cfg(unix)]
-mod shares;
 mod simulated;
-mod tier;

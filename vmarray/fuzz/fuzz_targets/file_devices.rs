@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use vmarray::host::FileDevice;
+use vmarray::store::FileDevice;
 use vmarray::prelude::*;
 
 fuzz_target!(|data: (&[u8], u8, u8, u16)| {

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 
 /// Converts a file to a new one. Fails if the file is damaged.
 fn convert(file: &str, new: &str) -> ExitCode {
-    match vmarray::host::StoreDevice::convert(file, new) {
+    match vmarray::store::StoreDevice::convert(file, new) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vmarray-monitor: {error}");
@@ -67,7 +67,7 @@ fn convert(file: &str, new: &str) -> ExitCode {
 fn check(files: &[&str]) -> ExitCode {
     let mut is_sound = true;
     for file in files {
-        match vmarray::host::StoreDevice::check(file) {
+        match vmarray::store::StoreDevice::check(file) {
             Ok(report) => {
                 let stored = report.stored_pages * report.page_bytes;
                 println!("{file}: {} pages stored, {stored} bytes", report.stored_pages);

@@ -9,7 +9,7 @@ use numpy::{PyArray1, PyArrayDescr, PyUntypedArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vmarray::host::Backing;
+use vmarray::store::Backing;
 
 use crate::array::{Body, Bytes, Core, described, grid, off, options};
 use crate::element::{self, Unit};

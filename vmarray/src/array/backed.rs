@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_host::{BackedDevice, Backing};
+use vmarray_store::{BackedDevice, Backing};
 
 use crate::array::VirtualArray;
 use crate::array::builder::{Builder, Homes, OpenDevices};
@@ -37,7 +37,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// ```
     /// use vmarray::prelude::*;
     /// use std::io;
-    /// use vmarray::host::Backing;
+    /// use vmarray::store::Backing;
     /// /// Squares, computed on demand.
     /// #[derive(Debug)]
     /// struct Squares;

@@ -188,7 +188,7 @@ pub(crate) struct Settings {
     pub(crate) published: Option<String>,
     /// The cache of pages of files.
     #[cfg(feature = "host")]
-    pub(crate) tier: Option<backend_host::Tier>,
+    pub(crate) tier: Option<vmarray_store::Tier>,
 }
 
 impl Default for Settings {
@@ -572,7 +572,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// ```
     /// use vmarray::prelude::*;
     /// use std::sync::Arc;
-    /// use vmarray::{VirtualArray, host::FileDevice};
+    /// use vmarray::{VirtualArray, store::FileDevice};
     /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-{}", std::process::id()));
     /// let device = Arc::new(FileDevice::create(&path, 1 << 20)?);
     /// let array = VirtualArray::<u32>::builder(1000).devices([device]).wipe_on_drop(true).build()?;

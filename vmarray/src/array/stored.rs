@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device;
-use backend_host::Tier;
 use vmarray_kernel::{KernelType, Layout};
+use vmarray_store::Tier;
 
 use crate::array::VirtualArray;
 use crate::array::builder::{Builder, PAGE_BYTES};
@@ -195,16 +195,17 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Caches pages of the array's files in the memory of GPUs, between the drive and the cache in RAM.
     /// Frequently read pages that do not fit into RAM are then as fast as the bus. The setting applies to
     /// arrays in files that this builder creates or opens, also read-only; [`build`](Self::build) fails with
-    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::host::FileDevice) takes a tier
+    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::store::FileDevice) takes a tier
     /// at its creation.
     ///
     /// Creating or opening the array allocates the memory of the GPUs. A GPU that has too little memory, or
-    /// fails later, is skipped without an error: [`Tier::status`](crate::host::Tier::status) has the reason.
+    /// fails later, is skipped without an error: [`Tier::status`](crate::store::Tier::status) has the reason.
     /// Several arrays with one page length can share a tier.
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// use vmarray::host::{HostDevice, Tier};
+    /// use vmarray::host::HostDevice;
+    /// use vmarray::store::Tier;
     /// use std::sync::Arc;
     /// # let path = std::env::temp_dir().join(format!("vmarray-tier-{}", std::process::id()));
     /// // With GPUs: `Tier::new(vmarray::devices()?)`. Here RAM replaces a GPU.
@@ -232,7 +233,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     ///
     /// Writes are durable after [`sync`](VirtualArray::sync), or after dropping the array, which syncs and
     /// can only warn of a failure. Files take space for non-zero pages, and a second time for each page
-    /// changed between two calls of `sync`. [`StoreDevice`](crate::host::StoreDevice) documents overhead,
+    /// changed between two calls of `sync`. [`StoreDevice`](crate::store::StoreDevice) documents overhead,
     /// crash safety and checksums.
     ///
     /// The array can [grow](VirtualArray#growth), now and whenever it is open for writing. Files store no

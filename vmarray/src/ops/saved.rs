@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use backend_api::Device;
-use backend_host::StoreDevice;
 use parking_lot::Mutex;
 use vmarray_kernel::KernelType;
+use vmarray_store::StoreDevice;
 use vmarray_support::private_dir;
 
 use crate::array::VirtualArray;

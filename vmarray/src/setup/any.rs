@@ -36,11 +36,11 @@ are_devices! {
     #[cfg(feature = "host")]
     backend_host::HostDevice;
     #[cfg(feature = "host")]
-    backend_host::FileDevice;
+    vmarray_store::FileDevice;
     #[cfg(feature = "host")]
     backend_host::SimulatedDevice;
     #[cfg(feature = "host")]
-    backend_host::StoreDevice;
+    vmarray_store::StoreDevice;
     #[cfg(feature = "cuda")]
     backend_cuda::CudaDevice;
     #[cfg(feature = "opencl")]
@@ -71,13 +71,13 @@ pub enum AnyDevice {
     Host(backend_host::HostDevice),
     /// A file as slow, large memory, whose contents do not persist.
     #[cfg(feature = "host")]
-    File(backend_host::FileDevice),
+    File(vmarray_store::FileDevice),
     /// A simulated device for tests.
     #[cfg(feature = "host")]
     Simulated(backend_host::SimulatedDevice),
     /// A file whose contents persist.
     #[cfg(feature = "host")]
-    Store(backend_host::StoreDevice),
+    Store(vmarray_store::StoreDevice),
     /// An NVIDIA GPU.
     #[cfg(feature = "cuda")]
     Cuda(backend_cuda::CudaDevice),

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::SplitMix64;
-use vmarray::host::{Backing, HostDevice, Tier};
+use vmarray::host::HostDevice;
+use vmarray::store::{Backing, Tier};
 use vmarray::{ErrorKind, VirtualArray, prelude::*};
 
 use crate::stored::of_device;

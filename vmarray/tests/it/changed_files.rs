@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::host::StoreDevice;
+use vmarray::store::StoreDevice;
 use vmarray::support::private_dir;
 use vmarray::{file::SaveOptions, prelude::*};
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::host::{FileDevice, HostDevice};
+use vmarray::host::HostDevice;
 use vmarray::prelude::*;
+use vmarray::store::FileDevice;
 use vmarray::support::private_dir;
 use vmarray::{AnyDevice, RaggedArray};
 

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use vmarray::host::StoreDevice;
 use vmarray::index_set::PagedIndexSet;
 use vmarray::nd::NdLayout;
+use vmarray::store::StoreDevice;
 use vmarray::{IndexSet, RaggedArray, VirtualArray, prelude::*};
 
 use crate::stored::Files;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use vmarray::device::wrap::{Fault, Operation};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
-use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
+use vmarray::host::{HostDevice, SimulatedDevice};
+use vmarray::store::FileDevice;
 use vmarray::views::SharedSection;
 use vmarray::{AnyDevice, Error, ErrorKind, Placement, Source, VirtualArray, prelude::*};
 use vmarray_conformance::wrap::Faulty;

@@ -7,7 +7,8 @@ use vmarray::prelude::*;
 
 use crate::common::{POLICIES, as_any};
 use crate::threads::storm;
-use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
+use vmarray::host::{HostDevice, SimulatedDevice};
+use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, Discovery, Field, Placement, VirtualArray, device::Device};
 use vmarray_conformance::wrap::Counting;
 

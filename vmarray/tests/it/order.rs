@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vmarray::host::FileDevice;
 use vmarray::order::{Descending, KeyMatches, MatchKind, Side};
+use vmarray::store::FileDevice;
 use vmarray::{ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, devices};

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use vmarray::host::FileDevice;
 use vmarray::kernel::PrefixSummed;
+use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, ErrorKind, Result, prelude::*};
 
 use crate::common::{Numbers, Shape, as_any, devices};

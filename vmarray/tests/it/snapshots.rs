@@ -9,8 +9,9 @@ use futures::executor::block_on;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Operation, SplitMix64};
 use vmarray::file::SaveOptions;
-use vmarray::host::{FileDevice, SimulatedDevice};
+use vmarray::host::SimulatedDevice;
 use vmarray::progress::Progress;
+use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, ErrorKind, NdArray, RaggedArray, VirtualArray, prelude::*};
 use vmarray_conformance::wrap::Faulty;
 

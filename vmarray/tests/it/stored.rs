@@ -7,7 +7,8 @@ use std::sync::Arc;
 use futures::executor::block_on;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
-use vmarray::host::{HostDevice, StoreDevice, Tier};
+use vmarray::host::HostDevice;
+use vmarray::store::{StoreDevice, Tier};
 use vmarray::support::private_dir;
 use vmarray::{ErrorKind, Placement, VirtualArray, file::SaveOptions, prelude::*};
 use vmarray_conformance::wrap::Faulty;
@@ -399,7 +400,7 @@ fn a_tier_is_for_files() {
     let tier = Tier::new([Arc::new(HostDevice::new(1 << 20).unwrap())]);
     let error = VirtualArray::<u32>::builder(10).tier(&tier).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::FileRefused { .. }), "{error}");
-    assert_eq!(tier.status(), vmarray::host::TierStatus::default());
+    assert_eq!(tier.status(), vmarray::store::TierStatus::default());
 }
 
 /// A read-only array can have a tier, and a flipped bit on the drive never reaches a GPU.

@@ -8,8 +8,9 @@ use vmarray::device::{
     Commit, Device, DeviceBuffer, Error as DeviceError, ErrorKind as DeviceErrorKind, Fill, HostBuffer,
     HostMemory, Queue, Transfer,
 };
-use vmarray::host::{HostDevice, StoreDevice, StoreFile, Tier};
+use vmarray::host::HostDevice;
 use vmarray::redundancy::Mirrored;
+use vmarray::store::{StoreDevice, StoreFile, Tier};
 use vmarray::{AnyDevice, Builder, RaggedArray, VirtualArray, prelude::*};
 
 use crate::stored::{Files, of_device};

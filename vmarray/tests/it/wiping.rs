@@ -7,7 +7,8 @@ use vmarray::device::wrap::{Fault, Operation};
 use vmarray::device::{
     BufferHandle, Commit, Device, ErrorKind as DeviceError, HostAllocation, Result as DeviceResult,
 };
-use vmarray::host::{FileDevice, SimulatedDevice};
+use vmarray::host::SimulatedDevice;
+use vmarray::store::FileDevice;
 use vmarray::{ErrorKind, Field, Source, VirtualArray, access::MapMode};
 use vmarray_conformance::wrap::{Counting, Faulty};
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 
 use vmarray::bytemuck::{cast_slice, try_cast_slice_mut};
-use vmarray::host::Backing;
 use vmarray::kernel::KernelType;
+use vmarray::store::Backing;
 use vmarray::{AnyDevice, Builder, Element, NdArray};
 use zarrs::array::{ArrayError, CodecError, CodecOptions};
 use zarrs::storage::StorageError;

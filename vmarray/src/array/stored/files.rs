@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device as _;
-use backend_host::{StoreDevice, StoreFile, Tier};
 use vmarray_kernel::KernelType;
+use vmarray_store::{StoreDevice, StoreFile, Tier};
 
 use super::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
 use crate::array::VirtualArray;

@@ -105,7 +105,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// ```
     /// use vmarray::prelude::*;
     /// use std::io;
-    /// use vmarray::host::Backing;
+    /// use vmarray::store::Backing;
     /// /// Tiles of 16 times 16 pixels, each of the number of its tile.
     /// #[derive(Debug)]
     /// struct Mosaic;
@@ -124,7 +124,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[cfg(feature = "host")]
-    pub fn build_over(self, backing: impl backend_host::Backing) -> Result<NdArray<T, N>> {
+    pub fn build_over(self, backing: impl vmarray_store::Backing) -> Result<NdArray<T, N>> {
         let (elements, geometry) = self.into_elements()?;
         if let Some(tiling) = &geometry.tiling {
             let (stored, asked) = (backing.page_bytes(), tiling.len.saturating_mul(size_of::<T>()));

@@ -12,8 +12,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use vmarray::device::Device;
-use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
+use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
+use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, Builder, Discovery, Error, ErrorKind, EvictionPolicy, Placement};
 
 pub const POLICIES: [EvictionPolicy; 3] =

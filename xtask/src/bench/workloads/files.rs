@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use vmarray::device::Device;
 use vmarray::device::wrap::SplitMix64;
-use vmarray::host::FileDevice;
 use vmarray::prelude::*;
+use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, Builder, VirtualArray};
 
 /// The length of a random read or write.

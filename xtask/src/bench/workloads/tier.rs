@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vmarray::device::DeviceKind;
 use vmarray::device::wrap::SplitMix64;
-use vmarray::host::{Tier, TierStatus};
 use vmarray::prelude::*;
+use vmarray::store::{Tier, TierStatus};
 use vmarray::{VirtualArray, device::Device};
 
 /// The distribution of accesses over pages: the exponent of Zipf's law, or even.

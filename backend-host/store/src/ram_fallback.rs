@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::{Commit, Result};
 
-use crate::memory::Wiping;
-use crate::ram::{Capacity, Ram};
-use crate::storage::Storage;
+use backend_host::parts::{Capacity, Ram, Storage, Wiping};
 
 /// RAM for temporary data, on a device whose own memory is not RAM.
 #[derive(Debug)]

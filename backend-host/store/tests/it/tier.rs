@@ -11,8 +11,9 @@ use backend_api::{
     Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Queue,
     QueueHandle, Request, Result, Scatter, Search, Ticket, Transfer,
 };
-use backend_host::{FileDevice, HostDevice, SimulatedDevice, StoreDevice, Tier};
+use backend_host::{HostDevice, SimulatedDevice};
 use vmarray_conformance::wrap::{Counting, Faulty};
+use vmarray_store::{FileDevice, StoreDevice, Tier};
 
 /// Length of cached pages in most tests.
 const PAGE: usize = 256;

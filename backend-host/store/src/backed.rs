@@ -11,14 +11,11 @@ use backend_api::{
 };
 use parking_lot::{Mutex, RwLock};
 
-use crate::engine::Engine;
-use crate::error::{is_full, system};
+use crate::error::{failure, is_full};
 use crate::extent_allocator::{Claimed, ExtentAllocator};
-use crate::host::default_threads;
-use crate::memory::Passage;
 use crate::ram_fallback::{RamFallback, Scratch};
-use crate::storage::{self, Storage};
 use crate::tier::{Cards, Tier, Tiered};
+use backend_host::parts::{Engine, Passage, Storage, default_threads, system};
 
 /// Approximate size of the cache of pages for partial reads, in bytes.
 const RECENT_BYTES: usize = 64 << 20;
@@ -34,7 +31,7 @@ const RECENT_MAX: usize = 256;
 /// ```
 /// use std::{io, sync::{Arc, Mutex}};
 /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
-/// use backend_host::{BackedDevice, Backing};
+/// use vmarray_store::{BackedDevice, Backing};
 ///
 /// /// A page that was never written holds its number.
 /// #[derive(Debug, Default)]
@@ -132,7 +129,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 /// ```
 /// # use std::io;
 /// use backend_api::{Device, ErrorKind};
-/// use backend_host::{BackedDevice, Backing};
+/// use vmarray_store::{BackedDevice, Backing};
 /// /// This number of pages of zeroes.
 /// #[derive(Debug)]
 /// struct Zeroes(u64);
@@ -195,7 +192,8 @@ impl BackedDevice {
     ///
     /// ```
     /// # use std::{io, sync::Arc};
-    /// use backend_host::{BackedDevice, Backing, HostDevice, Tier};
+    /// use backend_host::HostDevice;
+    /// use vmarray_store::{BackedDevice, Backing, Tier};
     /// # #[derive(Debug)]
     /// # struct Nothing;
     /// # impl Backing for Nothing {
@@ -221,7 +219,7 @@ impl BackedDevice {
     ///
     /// ```
     /// # use std::{io, sync::Arc};
-    /// # use backend_host::{BackedDevice, Backing};
+    /// # use vmarray_store::{BackedDevice, Backing};
     /// use backend_api::{Commit, Device};
     /// # #[derive(Debug)]
     /// # struct Nothing;
@@ -388,7 +386,7 @@ impl Pages {
             io::ErrorKind::InvalidData => ErrorKind::Corrupted,
             io::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
             _ if is_full(cause) => ErrorKind::OutOfMemory,
-            _ => storage::failure(operation).kind(),
+            _ => failure(operation).kind(),
         };
         let error = system(kind, operation, cause);
         let detail = format!("cannot {what} page {page} of {}: {}", self.backing.name(), error.detail());

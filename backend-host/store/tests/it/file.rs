@@ -11,7 +11,7 @@ use backend_api::{
     Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Search, Ticket,
     Transfer,
 };
-use backend_host::FileDevice;
+use vmarray_store::FileDevice;
 
 /// A path for this test, without a file; the file is removed at the end.
 struct Path(PathBuf);

@@ -25,13 +25,10 @@ use backend_api::{
 use vmarray_support::backends::{check_extend, check_extensible};
 use vmarray_support::warn;
 
-use crate::engine::Engine;
 use crate::extent_allocator::{Claimed, ExtentAllocator};
-use crate::host::default_threads;
 use crate::ram_fallback::{RamFallback, Scratch};
-use crate::storage::Storage as _;
 use crate::tier::{Cards, Tier, Tiered};
-use crate::worker::Pool;
+use backend_host::parts::{Engine, Pool, Storage as _, default_threads};
 use disk::FileDisk;
 use parking_lot::Mutex;
 use part::{Part, Share};
@@ -106,7 +103,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, Queue};
-/// use backend_host::StoreDevice;
+/// use vmarray_store::StoreDevice;
 ///
 /// # let path = std::env::temp_dir().join(format!("vmarray-store-{}", std::process::id()));
 /// # let _ = std::fs::remove_file(&path);
@@ -162,7 +159,7 @@ impl std::ops::Deref for Member {
 /// The read does not change the file.
 ///
 /// ```
-/// use backend_host::{StoreDevice, StoreFile};
+/// use vmarray_store::{StoreDevice, StoreFile};
 /// # let path = std::env::temp_dir().join(format!("vmarray-store-file-{}", std::process::id()));
 /// drop(StoreDevice::create(&path, 4096, 10, b"ten pages", [0; 3])?);
 /// let file = StoreFile::read(&path, false)?;
@@ -269,7 +266,7 @@ impl StoreDevice {
     /// error no new file is left.
     ///
     /// ```
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// # let name = |n| std::env::temp_dir().join(format!("vmarray-convert-{n}-{}", std::process::id()));
     /// # let (old, new) = (name("old"), name("new"));
     /// drop(StoreDevice::create(&old, 4096, 10, b"ten pages", [7; 3])?);
@@ -303,7 +300,7 @@ impl StoreDevice {
     ///
     /// ```
     /// use backend_api::ErrorKind;
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-lock-path-{}", std::process::id()));
     /// let store = StoreDevice::create(&path, 4096, 10, b"", [0; 3])?;
     /// assert_eq!(StoreDevice::lock_path(&path).unwrap_err().kind(), ErrorKind::InUse);
@@ -358,7 +355,7 @@ impl StoreDevice {
     ///
     /// ```
     /// use backend_api::{Device, ErrorKind};
-    /// use backend_host::{StoreDevice, StoreFile};
+    /// use vmarray_store::{StoreDevice, StoreFile};
     /// # let name = |n| std::env::temp_dir().join(format!("vmarray-together-{n}-{}", std::process::id()));
     /// # let paths = [name("a"), name("b"), name("c")];
     /// let create = |path| StoreDevice::create(path, 4096, 10, b"", [0; 3]);
@@ -406,7 +403,7 @@ impl StoreDevice {
     /// ```
     /// use std::sync::Arc;
     /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
-    /// use backend_host::{StoreDevice, StoreFile};
+    /// use vmarray_store::{StoreDevice, StoreFile};
     /// # let path = |n| std::env::temp_dir().join(format!("vmarray-joined-{n}-{}", std::process::id()));
     /// let paths = [path(0), path(1)];
     /// let create = |path| StoreDevice::create(path, 4096, 1, b"", [0; 3]);
@@ -473,7 +470,8 @@ impl StoreDevice {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use backend_host::{HostDevice, StoreDevice, Tier};
+    /// use backend_host::HostDevice;
+    /// use vmarray_store::{StoreDevice, Tier};
     /// # let path = std::env::temp_dir().join(format!("vmarray-store-tier-{}", std::process::id()));
     /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(256 << 10);
     /// let store = StoreDevice::create(&path, 4096, 1000, b"", [0; 3])?.with_tier(&tier);
@@ -533,7 +531,7 @@ impl StoreDevice {
     ///
     /// ```
     /// use backend_api::{Commit, Device};
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-shared-{}", std::process::id()));
     /// let device = StoreDevice::create(&path, 4096, 0, b"", [0; 3])?;
     /// device.share_out(2);
@@ -557,7 +555,7 @@ impl StoreDevice {
     /// ```
     /// use std::sync::Arc;
     /// use backend_api::{Commit, DeviceBuffer, Fill, Device, Queue};
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-cleared-{}", std::process::id()));
     /// let device = Arc::new(StoreDevice::create(&path, 4096, 0, b"", [0; 3])?);
     /// device.share_out(1);
@@ -584,7 +582,7 @@ impl StoreDevice {
     /// ```
     /// use std::sync::Arc;
     /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-page-cleared-{}", std::process::id()));
     /// let device = Arc::new(StoreDevice::create(&path, 4096, 2, b"", [0; 3])?);
     /// let (queue, pages) = (Queue::new(&device)?, DeviceBuffer::new(&device, 8192, Commit::Lazy)?);
@@ -605,7 +603,7 @@ impl StoreDevice {
     /// [shares](Self::share_out). Groups of 64 consecutive pages alternate between the shares.
     ///
     /// ```
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// // The second page of the second share of two, and its 65th one.
     /// assert_eq!([1, 64].map(|page| StoreDevice::shared_page(2, 1, page)), [65, 192]);
     /// ```
@@ -637,7 +635,7 @@ impl StoreDevice {
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};
-    /// use backend_host::StoreDevice;
+    /// use vmarray_store::StoreDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-work-{}", std::process::id()));
     /// let device = StoreDevice::create(&path, 1000, 10, b"", [0; 3])?;
     /// let pages = device.allocate(10_000, Commit::Lazy)?;
@@ -715,7 +713,7 @@ impl Drop for StoreDevice {
 /// unlocks the path.
 ///
 /// ```
-/// use backend_host::{PathLock, StoreDevice};
+/// use vmarray_store::{PathLock, StoreDevice};
 /// let path = std::env::temp_dir().join(format!("vmarray-no-store-{}", std::process::id()));
 /// let _lock: PathLock = StoreDevice::lock_path(&path)?;
 /// assert!(!path.exists(), "a lock creates no file");

@@ -15,9 +15,8 @@ use backend_api::{
 use vmarray_support::backends::check_extensible;
 
 use crate::checked::Checked;
-use crate::engine::Engine;
-use crate::host::default_threads;
 use crate::tier::{self, Cards, Tier, Tiered};
+use backend_host::parts::{Engine, default_threads};
 use extent::Extent;
 use open_file::OpenFile;
 #[cfg(target_os = "linux")]
@@ -59,7 +58,7 @@ const TIERED_THREADS_LEAST: usize = 16;
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
-/// use backend_host::FileDevice;
+/// use vmarray_store::FileDevice;
 ///
 /// # let path = std::env::temp_dir().join(format!("vmarray-file-{}", std::process::id()));
 /// let device = Arc::new(FileDevice::create(&path, 1000)?);
@@ -90,7 +89,7 @@ pub struct FileDevice {
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, HostMemory};
-/// use backend_host::FileDevice;
+/// use vmarray_store::FileDevice;
 /// let device = FileDevice::builder(std::env::temp_dir()).name("scratch").threads(16).pinned_max_bytes(0);
 /// let device = device.create_temporary(1 << 20)?;
 /// assert_eq!((&*device.info().name, device.threads()), ("scratch", 16));
@@ -143,7 +142,7 @@ impl FileDeviceBuilder {
     /// # use std::{io::{Seek, Write}, sync::Arc};
     /// # use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill};
     /// # use backend_api::{HostBuffer, HostMemory, Queue, Transfer};
-    /// # use backend_host::FileDevice;
+    /// # use vmarray_store::FileDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-checksums-{}", std::process::id()));
     /// let device = Arc::new(FileDevice::builder(&path).checksums(true).create(1 << 20)?);
     /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1 << 20, Commit::Lazy)?);
@@ -169,7 +168,8 @@ impl FileDeviceBuilder {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// use backend_host::{FileDevice, HostDevice, Tier};
+    /// use backend_host::HostDevice;
+    /// use vmarray_store::{FileDevice, Tier};
     /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).bytes(512 << 10);
     /// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(8 << 20)?;
     /// assert_eq!(tier.status().capacity_bytes, 512 << 10);

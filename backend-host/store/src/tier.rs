@@ -59,7 +59,8 @@ const APART_SHARE: u32 = 64;
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
-/// use backend_host::{FileDevice, HostDevice, Tier};
+/// use backend_host::HostDevice;
+/// use vmarray_store::{FileDevice, Tier};
 ///
 /// let card = Arc::new(HostDevice::new(1 << 20)?);
 /// let tier = Tier::new([card.clone()]).bytes(512 << 10).page_bytes(4096);
@@ -109,7 +110,8 @@ impl Tier {
     /// # use std::sync::Arc;
     /// # use backend_api::Device;
     /// # use vmarray_conformance::wrap::Counting;
-    /// # use backend_host::{HostDevice, Tier};
+    /// # use backend_host::HostDevice;
+    /// # use vmarray_store::Tier;
     /// let one: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20)?);
     /// let other: Arc<dyn Device> = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
     /// let tier: Tier = [one, other].into_iter().collect();
@@ -142,7 +144,8 @@ impl Tier {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use backend_host::{HostDevice, Tier};
+    /// # use backend_host::HostDevice;
+    /// # use vmarray_store::Tier;
     /// let tier = Tier::new([Arc::new(HostDevice::new(1 << 20)?)]).checksums(true);
     /// assert_eq!(tier.status().damaged, 0);
     /// # Ok::<_, backend_api::Error>(())
@@ -187,7 +190,8 @@ impl Tier {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use backend_host::{FileDevice, HostDevice, Tier};
+/// # use backend_host::HostDevice;
+/// # use vmarray_store::{FileDevice, Tier};
 /// let tier = Tier::new([Arc::new(HostDevice::new(1000)?)]);
 /// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(1 << 20)?;
 /// let status = tier.status();
@@ -241,7 +245,8 @@ impl TierStatus {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use backend_host::{FileDevice, HostDevice, LostCard, Tier};
+/// use backend_host::HostDevice;
+/// use vmarray_store::{FileDevice, LostCard, Tier};
 /// let tier = Tier::new([Arc::new(HostDevice::new(100)?)]);
 /// let file = FileDevice::builder(std::env::temp_dir()).tier(&tier).create_temporary(1 << 20)?;
 /// for LostCard { device, reason, .. } in &tier.status().lost {

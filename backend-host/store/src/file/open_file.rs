@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use backend_api::{Error, ErrorKind, Result};
 use vmarray_support::{private_dir, warn};
 
-use crate::error::{file_advice, is_full, system};
-use crate::storage;
+use crate::error::{failure, file_advice, is_full};
+use backend_host::parts::system;
 
 /// An open file with a fixed length.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl OpenFile {
     #[cold]
     pub fn truncated(&self, operation: &'static str, offset: u64) -> Error {
         let length = self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(0);
-        storage::failure(operation)
+        failure(operation)
             .with_offset(offset)
             .with_detail(format!(
                 "the file was truncated from {} to {length} bytes by another program",
@@ -252,7 +252,7 @@ fn with_free(error: Error, path: &Path) -> Error {
 /// Returns the error of a failed copy or kernel.
 #[cold]
 fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
-    let error = system(storage::failure(operation).kind(), operation, cause).with_offset(offset);
+    let error = system(failure(operation).kind(), operation, cause).with_offset(offset);
     error.with_advice(file_advice(operation, cause))
 }
 
@@ -296,14 +296,14 @@ impl Positioned {
 /// The same with the standard library alone: one thread at a time, through an intermediate buffer.
 #[cfg(not(unix))]
 #[derive(Debug)]
-struct Positioned(parking_lot::Mutex<(File, crate::memory::Passage<u8>)>);
+struct Positioned(parking_lot::Mutex<(File, backend_host::parts::Passage<u8>)>);
 
 #[cfg(not(unix))]
 impl Positioned {
     const DETOUR_BYTES: usize = 256 << 10;
 
     fn new(file: File) -> Self {
-        Self(parking_lot::Mutex::new((file, crate::memory::Passage(vec![0; Self::DETOUR_BYTES]))))
+        Self(parking_lot::Mutex::new((file, backend_host::parts::Passage(vec![0; Self::DETOUR_BYTES]))))
     }
 
     fn with<T>(&self, body: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
@@ -314,7 +314,7 @@ impl Positioned {
     /// As [`OpenFile::read`].
     unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
         use io::{Read, Seek};
-        let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
+        let (file, backend_host::parts::Passage(detour)) = &mut *self.0.lock();
         file.seek(io::SeekFrom::Start(offset))?;
         let count = file.read(&mut detour[..bytes.min(Self::DETOUR_BYTES)])?;
         // SAFETY: the caller guarantees the target; `count` is at most `bytes`.
@@ -326,7 +326,7 @@ impl Positioned {
     /// As [`OpenFile::write`].
     unsafe fn write(&self, offset: u64, from: *const u8, bytes: usize) -> io::Result<usize> {
         use io::{Seek, Write};
-        let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
+        let (file, backend_host::parts::Passage(detour)) = &mut *self.0.lock();
         let count = bytes.min(Self::DETOUR_BYTES);
         // SAFETY: the caller guarantees the source; the buffer is long enough.
         unsafe { backend_api::racy::copy(from, detour.as_mut_ptr(), count) };

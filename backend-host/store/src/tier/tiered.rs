@@ -9,8 +9,7 @@ use vmarray_support::warn;
 use super::Cards;
 use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};
 use super::map::{PageMap, Slot};
-use crate::memory::{Passage, Wiping};
-use crate::storage::{Storage, Wanted};
+use backend_host::parts::{Passage, Storage, Wanted, Wiping};
 
 /// Longest elements that a kernel of the GPU gathers; copies collect longer ones.
 const GATHERED_BYTES_MAX: usize = 1024;

@@ -11,8 +11,7 @@ use vmarray_support::warn;
 
 use super::open_file::OpenFile;
 use super::space::{Space, Taken};
-use crate::memory::{Passage, Wiping};
-use crate::storage::Storage;
+use backend_host::parts::{Passage, Storage, Wiping};
 
 /// One allocation: a list of ranges of the file.
 #[derive(Debug)]

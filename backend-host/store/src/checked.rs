@@ -6,8 +6,7 @@ use backend_api::{Error, ErrorKind, Result, racy};
 use parking_lot::RwLock;
 use twox_hash::XxHash3_64;
 
-use crate::memory::Passage;
-use crate::storage::Storage;
+use backend_host::parts::{Passage, Storage};
 
 /// Length of a page with a checksum, in bytes.
 const PAGE_BYTES: u64 = 16 << 10;

@@ -20,10 +20,9 @@ use parking_lot::{Mutex, RwLock};
 
 use super::disk::{Disk, Loss};
 use super::format::{BLOCK_BYTES, CommitMetadata, HEAD_BYTES};
-use crate::error::{file_advice, is_full, system};
+use crate::error::{failure, file_advice, is_full};
 use crate::extent_allocator::ExtentAllocator;
-use crate::memory::Passage;
-use crate::storage;
+use backend_host::parts::{Passage, system};
 use commit::Commit;
 use sums::Sums;
 use table::Table;
@@ -485,7 +484,7 @@ impl Volume {
             );
             return corrupted(operation, detail).with_offset(offset);
         }
-        system(storage::failure(operation).kind(), operation, cause).with_offset(offset)
+        system(failure(operation).kind(), operation, cause).with_offset(offset)
     }
 
     /// Writes whole pages from `first` on, and returns their places, including pages before a failed one.
@@ -507,7 +506,7 @@ impl Volume {
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
                 self.space.lock().free.give_back(places);
-                let error = system(storage::failure(operation).kind(), operation, &cause);
+                let error = system(failure(operation).kind(), operation, &cause);
                 return Err(error.with_offset((first + at as u64) * length as u64));
             }
             let (start, mut blocks) = (places.start, Vec::new());

@@ -171,7 +171,7 @@ impl OpenedVolume {
 /// Report of [`check`](crate::StoreDevice::check) on a store.
 ///
 /// ```
-/// use backend_host::StoreDevice;
+/// use vmarray_store::StoreDevice;
 /// # let path = std::env::temp_dir().join(format!("vmarray-report-{}", std::process::id()));
 /// drop(StoreDevice::create(&path, 4096, 10, b"ten pages", [0; 3])?);
 /// let report = StoreDevice::check(&path)?;

@@ -8,7 +8,7 @@ use vmarray_support::backends::check_extend;
 
 use super::volume::{GROUP_PAGES, Volume};
 use crate::extent_allocator::Claimed;
-use crate::storage::Storage;
+use backend_host::parts::Storage;
 
 /// Pages of a store, exclusively owned.
 #[derive(Debug)]

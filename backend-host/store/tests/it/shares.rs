@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer};
-use backend_host::StoreDevice;
+use vmarray_store::StoreDevice;
 use vmarray_support::private_dir;
 
 const PAGE_BYTES: u64 = 96;

@@ -1,0 +1,39 @@
+//! Devices of `vmarray` over files, and over storage of the program.
+//!
+//! | device | memory | purpose |
+//! |---|---|---|
+//! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
+//! | [`StoreDevice`] | a file that keeps its contents | arrays that outlive the program |
+//! | [`BackedDevice`] | pages that the program stores | compressed files, servers, databases |
+//!
+//! All implement the contract in [`backend_api`] and pass its conformance suite. Their queues and threads are
+//! the parts of [`HostDevice`](backend_host::HostDevice).
+//!
+//! **Tiers.** Other devices, usually GPUs, can cache pages of a file ([`Tier`]). The cache is below the
+//! queues, which do not depend on it.
+//!
+//! ```
+//! use backend_api::Device;
+//! let device = vmarray_store::FileDevice::builder(std::env::temp_dir()).create_temporary(1 << 20)?;
+//! assert_eq!(device.memory()?.free_bytes, 1 << 20);
+//! # Ok::<_, backend_api::Error>(())
+//! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// A list of file ranges often contains a single range.
+#![allow(clippy::single_range_in_vec_init)]
+
+mod backed;
+mod checked;
+mod error;
+#[forbid(unsafe_code)]
+mod extent_allocator;
+mod file;
+mod ram_fallback;
+mod store;
+mod tier;
+
+pub use backed::{BackedDevice, Backing};
+pub use file::{FileDevice, FileDeviceBuilder};
+pub use store::{PathLock, StoreDevice, StoreFile, StoreReport};
+pub use tier::{LostCard, Tier, TierStatus};
