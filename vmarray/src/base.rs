@@ -1,29 +1,16 @@
-//! The lowest layer, which does not depend on arrays: elements, errors, statistics, memory, threads.
+//! The lowest layer, which does not depend on arrays: elements, and the engine's errors, statistics and
+//! threads.
 
-#[cfg(not(loom))]
+pub(crate) use vmarray_engine::{
+    error, memory, nontemporal_copy, progress, recording, scoped_threads, stats,
+};
+
 pub(crate) mod element;
-#[cfg(not(loom))]
-#[forbid(unsafe_code)]
-pub(crate) mod error;
-#[cfg(not(loom))]
-pub(crate) mod memory;
-pub(crate) mod nontemporal_copy;
-#[cfg(not(loom))]
-pub(crate) mod progress;
-#[cfg(not(loom))]
-#[forbid(unsafe_code)]
-pub(crate) mod recording;
-#[cfg(not(loom))]
+#[cfg(all(test, feature = "host", feature = "tracing"))]
+mod recording_tests;
 pub(crate) mod registered_memory;
-pub(crate) mod scoped_threads;
-#[cfg(not(loom))]
 pub(crate) mod scratch_pool;
-#[cfg(not(loom))]
-#[forbid(unsafe_code)]
-pub(crate) mod stats;
-#[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod stats_export;
-#[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod trace;

@@ -40,8 +40,11 @@ pub use crate::array::VirtualArray;
 pub use crate::array::builder::Builder;
 pub use crate::array::footprint::Footprint;
 pub use crate::base::element::{Element, Field};
+#[doc(inline)]
 pub use crate::base::error::{Error, ErrorKind, Result};
+#[doc(inline)]
 pub use crate::base::stats::Stats;
+#[doc(inline)]
 pub use crate::engine::evict::EvictionPolicy;
 pub use crate::index_sets::IndexSet;
 pub use crate::setup::any::AnyDevice;
@@ -238,6 +241,7 @@ pub mod source {
 pub mod discovery {
     //! The search for devices by [`Discovery`](crate::Discovery): its settings and reports.
 
+    #[doc(inline)]
     pub use crate::base::error::Unmet;
     pub use crate::setup::discovery::{Choice, DiscoveryReport};
     pub use crate::setup::open_devices::{close_unused, set_devices};
@@ -298,6 +302,7 @@ pub mod file {
 pub mod progress {
     //! Progress and cancellation of long operations.
 
+    #[doc(inline)]
     pub use crate::base::progress::{Progress, with_progress};
 }
 
@@ -321,12 +326,14 @@ pub mod explain {
 pub mod trace {
     //! Recordings of the work on arrays as events in time, for Perfetto. Needs the feature `tracing`.
 
+    #[doc(inline)]
     pub use crate::base::recording::Recording;
 }
 
 pub mod stats {
     //! Statistics of a channel: a part of [`Stats`](crate::Stats).
 
+    #[doc(inline)]
     pub use crate::base::stats::ChannelStats;
 }
 

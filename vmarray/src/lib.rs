@@ -91,26 +91,18 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("arrays larger than RAM need 64-bit addresses");
 
-#[cfg(not(loom))]
 mod array;
 mod base;
 mod engine;
-#[cfg(not(loom))]
 #[forbid(unsafe_code)]
 mod facade;
-#[cfg(not(loom))]
 #[forbid(unsafe_code)]
 mod index_sets;
-#[cfg(not(loom))]
 mod ops;
-#[cfg(not(loom))]
 mod setup;
-#[cfg(not(loom))]
 mod shapes;
-#[cfg(not(loom))]
 mod sources;
 
-#[cfg(not(loom))]
 pub use facade::*;
 
 /// Guides, one page for each subject.

@@ -56,7 +56,7 @@ const FOREIGN: [Foreign; 5] = [
 
 /// The packages whose tests are run: the host backend and the array on it, without tests that measure or
 /// need many cores.
-const RUN: [&str; 3] = ["vmarray-backend-host", "vmarray-store", "vmarray"];
+const RUN: [&str; 4] = ["vmarray-backend-host", "vmarray-store", "vmarray-engine", "vmarray"];
 
 /// The crate whose features build C code, which needs a compiler that is missing here: it is checked
 /// without them.

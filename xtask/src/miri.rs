@@ -22,7 +22,7 @@ struct Part {
     has_weak_memory: bool,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     Part {
         package: "vmarray-backend-api",
         target: &["--lib"],
@@ -39,10 +39,17 @@ const PARTS: [Part; 5] = [
     },
     Part { package: "vmarray-support", target: &["--lib"], tests: &[], sample: None, has_weak_memory: true },
     Part {
+        package: "vmarray-engine",
+        target: &["--lib"],
+        tests: &["page::"],
+        sample: Some(&["page::"]),
+        has_weak_memory: true,
+    },
+    Part {
         package: "vmarray",
         target: &["--lib"],
-        tests: &["engine::page::", "base::element::"],
-        sample: Some(&["engine::page::", "base::element::"]),
+        tests: &["base::element::"],
+        sample: Some(&["base::element::"]),
         has_weak_memory: true,
     },
     Part {

@@ -51,33 +51,38 @@ pub fn on(number: u32) -> bool {
 struct Area {
     name: &'static str,
     code: &'static [&'static str],
+    /// Unit tests of the engine's crate.
+    engine: &'static [&'static str],
     unit: &'static [&'static str],
     integration: &'static [&'static str],
     /// Integration tests that take tens of seconds. They run last, and not for a sample.
     long: &'static [&'static str],
 }
 
-/// Number of test runs of an area: unit tests, integration tests, and long tests.
-const RUNS: usize = 3;
+/// Number of test runs of an area: unit tests of two crates, integration tests, and long tests.
+const RUNS: usize = 4;
 
 const AREAS: [Area; 7] = [
     Area {
         name: "page",
         code: &["engine/page/", "engine/page.rs", "engine/guards"],
-        unit: &["engine::page", "engine::guards", "engine::channel::tests"],
+        engine: &["page::", "guards::"],
+        unit: &["engine::channel::tests"],
         integration: &["guards::", "contention::", "errors::", "traffic::", "asynchronous::"],
         long: &["threads::"],
     },
     Area {
         name: "pager",
         code: &["engine/pager"],
-        unit: &["engine::page", "engine::channel::tests"],
+        engine: &[],
+        unit: &["engine::channel::tests"],
         integration: &["ranges::", "guards::", "wiping::", "errors::", "traffic::", "asynchronous::"],
         long: &[],
     },
     Area {
         name: "channel",
         code: &["engine/channel"],
+        engine: &[],
         unit: &["engine::"],
         integration: &["traffic::", "errors::", "asynchronous::", "ranges::"],
         long: &["schedules::", "gather::"],
@@ -85,13 +90,15 @@ const AREAS: [Area; 7] = [
     Area {
         name: "evict",
         code: &["engine/evict"],
-        unit: &["engine::evict"],
+        engine: &["evict::"],
+        unit: &[],
         integration: &["traffic::", "model::"],
         long: &[],
     },
     Area {
         name: "gather",
         code: &["ops/gather"],
+        engine: &[],
         unit: &["ops::gather", "engine::channel::tests", "::a_gather_that"],
         integration: &["gather::", "asynchronous::", "registered::"],
         long: &["schedules::"],
@@ -99,6 +106,7 @@ const AREAS: [Area; 7] = [
     Area {
         name: "geometry",
         code: &["shapes/nd/geometry.rs", "shapes/nd/region.rs"],
+        engine: &[],
         unit: &["shapes::nd"],
         integration: &["nd::", "nd_compute::", "boundary::"],
         long: &[],
@@ -106,6 +114,7 @@ const AREAS: [Area; 7] = [
     Area {
         name: "modes",
         code: &["shapes/boundary/modes.rs"],
+        engine: &[],
         unit: &["shapes::boundary"],
         integration: &["boundary::"],
         long: &[],
@@ -279,8 +288,8 @@ fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
     let changed = args.since.as_deref().map(|commit| changed_lines(sh, commit)).transpose()?;
     let mut all = Vec::new();
     let mut names: HashMap<String, usize> = HashMap::new();
-    for file in cmd!(sh, "git ls-files vmarray/src").quiet().read()?.lines() {
-        let inner = file.trim_start_matches("vmarray/src/");
+    for file in cmd!(sh, "git ls-files vmarray/src vmarray/engine/src").quiet().read()?.lines() {
+        let inner = file.replace("vmarray/engine/src/", "engine/").replace("vmarray/src/", "");
         let area = AREAS.iter().position(|area| area.code.iter().any(|code| inner.starts_with(code)));
         let Some(area) =
             area.filter(|&area| args.only.is_empty() || args.only.iter().any(|n| n == known[area]))
@@ -320,7 +329,7 @@ fn is_test(file: &str) -> bool {
 
 /// Returns a number that changes when a test changes.
 fn fingerprint(sh: &Shell) -> Result<u64> {
-    let files = cmd!(sh, "git ls-files vmarray/src vmarray/tests/it").quiet().read()?;
+    let files = cmd!(sh, "git ls-files vmarray/src vmarray/engine/src vmarray/tests/it").quiet().read()?;
     let tests = files.lines().filter(|file| is_test(file) || file.starts_with("vmarray/tests"));
     let texts = tests.map(|file| Ok(sh.read_file(file).unwrap_or_default())).collect::<Result<String>>()?;
     Ok(scrambled(0, &texts))
@@ -335,7 +344,7 @@ fn scrambled(seed: u64, text: &str) -> u64 {
 
 /// Returns the added or changed lines of each file.
 fn changed_lines(sh: &Shell, commit: &str) -> Result<HashMap<String, BTreeSet<usize>>> {
-    let diff = cmd!(sh, "git diff --unified=0 {commit} -- vmarray/src").quiet().read()?;
+    let diff = cmd!(sh, "git diff --unified=0 {commit} -- vmarray/src vmarray/engine/src").quiet().read()?;
     let mut lines: HashMap<String, BTreeSet<usize>> = HashMap::new();
     let mut file = String::new();
     for line in diff.lines() {
@@ -362,16 +371,19 @@ fn copy_sources(sh: &Shell, tree: &Path) -> Result<()> {
         std::fs::create_dir_all(to.parent().context("a folder")?)?;
         std::fs::write(&to, bytes)?;
     }
-    let lib = tree.join("vmarray/src/lib.rs");
-    let text = std::fs::read_to_string(&lib)?;
-    std::fs::write(&lib, format!("{text}\n#[doc(hidden)]\n#[path = \"mutant.rs\"]\npub mod mutant;\n"))?;
-    Ok(std::fs::write(tree.join("vmarray/src/mutant.rs"), SWITCH)?)
+    for (lib, item) in [("vmarray/engine/src", "mod mutant"), ("vmarray/src", "use vmarray_engine::mutant")] {
+        let lib = tree.join(lib).join("lib.rs");
+        let text = std::fs::read_to_string(&lib)?;
+        std::fs::write(&lib, format!("{text}\n#[doc(hidden)]\npub {item};\n"))?;
+    }
+    Ok(std::fs::write(tree.join("vmarray/engine/src/mutant.rs"), SWITCH)?)
 }
 
 /// The compiled tests of the code with all mutants.
 struct Build {
     folder: PathBuf,
     mutants: Vec<Mutant>,
+    engine: PathBuf,
     unit: PathBuf,
     integration: PathBuf,
     /// Number of test runs of an area.
@@ -446,7 +458,8 @@ fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>, runs: usize) -> Resu
     // would store the failing inputs of mutants there.
     let folder = std::env::temp_dir().join("vmarray-mutants");
     std::fs::create_dir_all(&folder)?;
-    Ok(Build { folder, mutants, unit: executable("vmarray")?, integration: executable("it")?, runs })
+    let [engine, unit, integration] = ["vmarray_engine", "vmarray", "it"].map(executable);
+    Ok(Build { folder, mutants, engine: engine?, unit: unit?, integration: integration?, runs })
 }
 
 /// Runs cargo, and returns its messages and the compiler's messages, which are JSON.
@@ -457,16 +470,8 @@ fn cargo(tree: &Path, target: &Path, is_check: bool) -> Result<Vec<serde_json::V
     } else {
         command.args(["test", "--no-run", "--lib", "--test", "it"]);
     }
-    command.args([
-        "-p",
-        "vmarray",
-        "-p",
-        "vmarray-tests",
-        "--no-default-features",
-        "--features",
-        "host",
-        "--message-format=json",
-    ]);
+    command.args(["-p", "vmarray", "-p", "vmarray-engine", "-p", "vmarray-tests", "--no-default-features"]);
+    command.args(["--features", "vmarray/host,vmarray-tests/host", "--message-format=json"]);
     let output =
         command.current_dir(tree).env("CARGO_TARGET_DIR", target).stderr(Stdio::inherit()).output()?;
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -525,8 +530,9 @@ impl Build {
     /// limit.
     fn test(&self, area: &Area, run: usize, number: u32, limit: Duration) -> Result<Option<Duration>> {
         let (tests, names) = match run {
-            0 => (&self.unit, area.unit),
-            1 => (&self.integration, area.integration),
+            0 => (&self.engine, area.engine),
+            1 => (&self.unit, area.unit),
+            2 => (&self.integration, area.integration),
             _ => (&self.integration, area.long),
         };
         let begun = Instant::now();

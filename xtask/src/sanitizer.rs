@@ -13,8 +13,18 @@ use xshell::{Shell, cmd};
 const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\n";
 
 /// The options of a sample's build: the array's own tests on host RAM, without optimisation.
-const SAMPLE: [&str; 8] =
-    ["-p", "vmarray", "--lib", "--no-default-features", "--features", "host", "--cargo-profile", "dev"];
+const SAMPLE: [&str; 10] = [
+    "-p",
+    "vmarray",
+    "-p",
+    "vmarray-engine",
+    "--lib",
+    "--no-default-features",
+    "--features",
+    "vmarray/host",
+    "--cargo-profile",
+    "dev",
+];
 /// Tests that a sample excludes: modules that measure, look for drivers, simulate GPUs, use no unsafe
 /// memory accesses, or need more stack without optimisation.
 const NOT_IN_SAMPLE: &str = "test(array::large_element::) | test(profile::) | test(discovery::) \

@@ -64,9 +64,8 @@ pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     let _flags = sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "--cfg loom"));
     let _target = sh.push_env("CARGO_TARGET_DIR", project::members()?.target_directory.join("loom"));
     // Do not optimise: the models run for a second, and optimising them takes minutes.
-    let which = ["--cargo-profile", "dev", "-p", "vmarray", "--lib", "model::"];
-    let features = ["--no-default-features", "--features", "host"];
-    let run = nextest(sh, "model", which.into_iter().chain(features), counts)?;
+    let which = ["--cargo-profile", "dev", "-p", "vmarray-engine", "--lib", "model::"];
+    let run = nextest(sh, "model", which.into_iter(), counts)?;
     Ok(Outcome::Passed(format!("{run} tests")))
 }
 

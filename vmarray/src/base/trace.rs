@@ -1,58 +1,8 @@
-//! Log messages. Without the feature `tracing`, important messages go to standard error.
+//! Log messages of arrays and of the search for devices, next to the engine's.
 
-/// The cache cannot get more memory and stays shorter than requested.
-pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(bytes, %error, "the cache cannot get more memory and keeps its size");
-    #[cfg(not(feature = "tracing"))]
-    say_once("a cache cannot get more memory", || {
-        format!(" and stays at {}: {error}", backend_api::readable_bytes(bytes))
-    });
-}
-
-/// Page-locked memory was refused; the cache uses pageable memory.
-pub(crate) fn pin_refused(error: &backend_api::Error) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(%error, "page-locking was refused: copies go through pageable memory and are slower");
-    #[cfg(not(feature = "tracing"))]
-    say_once("page-locking was refused, so copies go through pageable memory and are slower", || {
-        format!(": {error}")
-    });
-}
-
-/// A read-ahead failed.
-pub(crate) fn read_ahead_failed(error: &crate::Error) {
-    #[cfg(feature = "tracing")]
-    tracing::debug!(%error, "read-ahead failed; the access itself reports the error");
-    #[cfg(not(feature = "tracing"))]
-    let _ = error;
-}
-
-/// The program's executor has a waker that panics.
-pub(crate) fn waker_panicked() {
-    #[cfg(feature = "tracing")]
-    tracing::error!("a waker panicked, so its task may never be polled again");
-}
-
-/// A link between devices delivered wrong bytes.
-pub(crate) fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::DeviceInfo) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(%from, %to, "a link between devices corrupts data: copies go through the host");
-    #[cfg(not(feature = "tracing"))]
-    eprintln!("vmarray: the link from {from} to {to} corrupts data: copies go through the host");
-}
-
-/// A link between devices could not be tested, so it is not used for now.
-pub(crate) fn link_untried(
-    from: &backend_api::DeviceInfo,
-    to: &backend_api::DeviceInfo,
-    error: &backend_api::Error,
-) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(%from, %to, %error, "a link between devices could not be tested");
-    #[cfg(not(feature = "tracing"))]
-    let _ = (from, to, error);
-}
+#[cfg(not(feature = "tracing"))]
+use vmarray_engine::trace::say_once;
+pub(crate) use vmarray_engine::trace::{cache_is_small, pin_refused, read_ahead_failed};
 
 /// A device that was found could not be opened; other devices are used.
 pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
@@ -88,17 +38,6 @@ pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     tracing::warn!(%broken, "host RAM is used, but an installed driver does not work");
     #[cfg(not(feature = "tracing"))]
     say_once(&format!("host RAM is used, but an installed driver does not work: {broken}"), String::new);
-}
-
-/// Reports a text to the operator once, even if it recurs with other details.
-#[cfg(not(feature = "tracing"))]
-fn say_once(what: &str, details: impl FnOnce() -> String) {
-    static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
-    let mut said = SAID.lock();
-    if !said.iter().any(|known| known == what) {
-        eprintln!("vmarray: {what}{}", details());
-        said.push(what.to_owned());
-    }
 }
 
 /// A source was dropped whose devices had newer elements that could not be copied back.

@@ -1,0 +1,233 @@
+//! Flat combining: a request queue with many producers and one server at a time, for threads that must not
+//! wait.
+//!
+//! A thread or task pushes its request to the inbox. It then serves all present requests if no other thread
+//! serves. Otherwise it sets a flag, which the server checks before it leaves. So no thread waits for the
+//! lock, and no request is lost. After D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
+//! synchronization-parallelism tradeoff", 2010.
+//!
+//! The number of submissions in flight on a device is limited. At the limit a requester does not try to
+//! serve; the end of a submission does. loom checks that no request is lost between the two.
+
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+use parking_lot::{Mutex, MutexGuard};
+
+/// News: a request was pushed.
+pub const ASKED: usize = 1;
+/// News: a submission may have ended, or an obstacle may be gone.
+pub const ENDED: usize = 2;
+
+#[cfg(loom)]
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    #[cfg(loom)]
+    return mutex.try_lock().ok();
+    #[cfg(not(loom))]
+    mutex.try_lock()
+}
+
+/// Lock-free, because many threads push at the same time.
+#[cfg(not(loom))]
+type Inbox<R> = crossbeam_queue::SegQueue<R>;
+
+/// Substitute for loom, which need not check the queue's own steps.
+#[cfg(loom)]
+#[derive(Debug)]
+struct Inbox<R>(Mutex<std::collections::VecDeque<R>>);
+
+#[cfg(loom)]
+impl<R> Default for Inbox<R> {
+    fn default() -> Self {
+        Self(Mutex::new(std::collections::VecDeque::new()))
+    }
+}
+
+#[cfg(loom)]
+impl<R> Inbox<R> {
+    fn push(&self, request: R) {
+        lock(&self.0).push_back(request);
+    }
+
+    fn pop(&self) -> Option<R> {
+        lock(&self.0).pop_front()
+    }
+
+    fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+/// Requests of type `R`, and the server's state.
+#[derive(Debug)]
+pub struct Combiner<R, S> {
+    inbox: Inbox<R>,
+    /// Reasons for another round of the server: [`ASKED`], [`ENDED`].
+    news: AtomicUsize,
+    under_way: AtomicUsize,
+    under_way_max: usize,
+    serving: Mutex<S>,
+}
+
+impl<R, S> Combiner<R, S> {
+    pub fn new(under_way_max: usize, state: S) -> Self {
+        Self {
+            inbox: Inbox::default(),
+            news: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            under_way_max,
+            serving: Mutex::new(state),
+        }
+    }
+
+    /// Pushes a request. True if the caller must [serve](Self::serve); otherwise the end of a submission in
+    /// flight does.
+    #[must_use]
+    #[inline]
+    pub fn ask(&self, request: R) -> bool {
+        self.inbox.push(request);
+        // Either this load sees the end of a submission, or the thread that ended the submission sees the
+        // request.
+        fence(Ordering::SeqCst);
+        self.has_room()
+    }
+
+    /// True below the limit of submissions in flight.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) < self.under_way_max
+    }
+
+    /// Counts a submission that is about to begin.
+    #[inline]
+    pub fn begin(&self) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts the end of a submission. The caller [serves](Self::serve) next.
+    #[inline]
+    pub fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        // The fence pairs with the one in `ask`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Pops all requests pushed before this call.
+    #[inline]
+    pub fn take(&self) -> impl Iterator<Item = R> + '_ {
+        (0..self.inbox.len()).map_while(|_| self.inbox.pop())
+    }
+
+    /// Adds a reason to serve, and calls `serve` with all reasons until none is left. If another thread is
+    /// serving, it also serves this reason, and this call returns.
+    pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
+        self.news.fetch_or(why, Ordering::SeqCst);
+        loop {
+            // Either this thread gets the lock, or the holder of the lock sees the new reason after it
+            // unlocks.
+            fence(Ordering::SeqCst);
+            let Some(mut state) = try_lock(&self.serving) else { return };
+            loop {
+                let news = self.news.swap(0, Ordering::SeqCst);
+                if news == 0 {
+                    break;
+                }
+                serve(&mut state, news);
+            }
+            drop(state);
+            fence(Ordering::SeqCst);
+            if self.news.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The state, unless a thread serves.
+    #[cfg(all(test, loom))]
+    #[inline]
+    pub fn try_state(&self) -> Option<MutexGuard<'_, S>> {
+        try_lock(&self.serving)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// A server that submits one request at a time; its device is another thread, which reports the end.
+    type Server = Combiner<usize, Vec<usize>>;
+
+    /// Pops the present requests and submits the first one below the limit.
+    fn step(server: &Server, submitted: &Mutex<Vec<usize>>) {
+        server.serve(ASKED, |queue, _| {
+            queue.extend(server.take());
+            while server.has_room()
+                && let Some(request) = queue.pop()
+            {
+                server.begin();
+                lock(submitted).push(request);
+            }
+        });
+    }
+
+    fn ask(server: &Server, submitted: &Mutex<Vec<usize>>, request: usize) {
+        if server.ask(request) {
+            step(server, submitted);
+        }
+    }
+
+    #[test]
+    fn no_request_is_left_behind() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let server = Arc::new((Server::new(1, Vec::new()), Mutex::new(Vec::new())));
+            let other = Arc::clone(&server);
+            let asker = thread::spawn(move || ask(&other.0, &other.1, 2));
+            ask(&server.0, &server.1, 1);
+            // This thread acts as the device: it ends each submission once, at any time.
+            let mut ended = Vec::new();
+            while ended.len() < 2 {
+                let next = lock(&server.1).pop();
+                if let Some(request) = next {
+                    ended.push(request);
+                    server.0.end();
+                    step(&server.0, &server.1);
+                } else {
+                    thread::yield_now();
+                }
+            }
+            asker.join().unwrap();
+            ended.sort_unstable();
+            assert_eq!(ended, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn later_requests_are_served_by_the_combiner() {
+        loom::model(|| {
+            let server = Arc::new(Combiner::<usize, usize>::new(usize::MAX, 0));
+            let serve = |server: &Combiner<usize, usize>| {
+                assert!(server.ask(1));
+                server.serve(ASKED, |sum, _| *sum += server.take().sum::<usize>());
+            };
+            let other = Arc::clone(&server);
+            let other = thread::spawn(move || serve(&other));
+            serve(&server);
+            other.join().unwrap();
+            assert_eq!(*server.try_state().unwrap(), 2);
+        });
+    }
+}

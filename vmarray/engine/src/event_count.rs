@@ -1,0 +1,110 @@
+//! Eventcount: threads sleep until a change that no lock protects.
+//!
+//! A consumer [prepares](EventCount::prepare), checks its condition, and [waits](EventCount::wait) if it is
+//! false. A producer makes its change, [advances](EventCount::advance) the count, and
+//! [notifies](EventCount::notify) the sleeping threads. Each change after the preparation ends the wait, so
+//! no wake-up is lost between check and sleep. Without sleeping threads a change costs one addition. loom
+//! checks this.
+//!
+//! D. P. Reed, R. K. Kanodia, "Synchronization with eventcounts and sequencers", 1979.
+
+use crate::page::sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, fence};
+
+/// Value of the count when a thread prepared to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventKey(u64);
+
+#[derive(Debug, Default)]
+pub struct EventCount {
+    count: AtomicU64,
+    sleepers: AtomicU32,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl EventCount {
+    /// Begins a wait, before the check of the condition.
+    #[inline]
+    pub fn prepare(&self) -> EventKey {
+        EventKey(self.count.load(Ordering::SeqCst))
+    }
+
+    /// True if the count is unchanged since the preparation.
+    #[inline]
+    pub fn is_current(&self, key: EventKey) -> bool {
+        self.prepare() == key
+    }
+
+    /// Sleeps until the first change after the preparation of the key.
+    #[inline]
+    pub fn wait(&self, key: EventKey) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        // Either the check below sees the change, or the producer sees this sleeping thread.
+        fence(Ordering::SeqCst);
+        let mut sleep = self.sleep.lock();
+        while self.is_current(key) {
+            self.wake.wait(&mut sleep);
+        }
+        drop(sleep);
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Ends all waits prepared so far: at once for awake threads, and at the next [`notify`](Self::notify)
+    /// for sleeping ones.
+    #[inline]
+    pub fn advance(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Wakes the threads of ended waits.
+    #[inline]
+    pub fn notify(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // A thread about to sleep holds the lock: after this it sleeps, or has checked again.
+            drop(self.sleep.lock());
+            self.wake.notify_all();
+        }
+    }
+
+    /// Number of threads that sleep or are about to.
+    #[cfg(test)]
+    pub fn sleepers(&self) -> u32 {
+        self.sleepers.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two consumers and one producer: loom reports a deadlock if a consumer keeps sleeping.
+    #[test]
+    fn no_change_is_overlooked() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let shared = Arc::new((EventCount::default(), AtomicBool::new(false)));
+            let wait = |(events, is_there): &(EventCount, AtomicBool)| loop {
+                let key = events.prepare();
+                if is_there.load(Ordering::Acquire) {
+                    break;
+                }
+                events.wait(key);
+            };
+            let threads = [(); 2].map(|()| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || wait(&shared))
+            });
+            shared.1.store(true, Ordering::Release);
+            shared.0.advance();
+            shared.0.notify();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(shared.0.sleepers(), 0);
+        });
+    }
+}

@@ -1,0 +1,173 @@
+//! Eviction policies of one shard: they choose the next frame to free.
+//!
+//! These are plain, deterministic data structures, called under the shard's lock. They know frame numbers and
+//! page keys only: no device, no page table, no atomics. State that can change without the lock (the
+//! referenced bit, pins, dirtiness) is read for each frame through the callback of [`Evictor::victims`], so a
+//! policy never has a stale copy of it.
+
+mod clock;
+mod ghosts;
+mod list;
+mod lru;
+#[cfg(test)]
+mod tests;
+mod two_queue;
+
+/// Policy that selects the page to evict when the cache needs a free frame.
+///
+/// The choice affects only the speed: the policies differ in the pages that stay in the cache, and in the
+/// cost of a hit. Each search for a page to evict proposes each cached page at most twice, so it ends even if
+/// all pages are in use.
+///
+/// # Examples
+///
+/// ```
+/// use vmarray::EvictionPolicy;
+///
+/// // The default is CLOCK.
+/// assert_eq!(EvictionPolicy::default(), EvictionPolicy::Clock);
+///
+/// // A large array is scanned from time to time while other threads work on a few pages.
+/// let scans_are_frequent = true;
+/// let policy = if scans_are_frequent { EvictionPolicy::TwoQueue } else { EvictionPolicy::default() };
+/// assert_eq!(policy, EvictionPolicy::TwoQueue);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum EvictionPolicy {
+    /// CLOCK: a hand goes round the frames, and gives every page that was referenced since the hand's last
+    /// visit one more turn.
+    ///
+    /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock;
+    /// the state is one byte a frame.
+    ///
+    /// Source: F. J. Corbató, "A Paging Experiment with the Multics System", 1969.
+    #[default]
+    Clock,
+
+    /// Least recently used, by the exact order of accesses: pages are considered in the order of their last
+    /// access, the oldest first.
+    ///
+    /// The order is exact, but the first page in that order that can leave at once is evicted. A page in use,
+    /// or a dirty page, is skipped while other pages can leave. A channel with many frames evicts several of
+    /// the oldest pages at a time.
+    ///
+    /// Use this policy for few frames, for code that depends on the order, and for comparisons. Every hit
+    /// latches the page and is reported under the shard's lock. So there are no lock-free hits, and threads
+    /// of a shard wait for each other even if all their pages are resident. The state is eight bytes a frame;
+    /// if one page is hit repeatedly, a report is one comparison.
+    ///
+    /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and
+    /// folklore.
+    Lru,
+
+    /// 2Q: pages fetched once pass through a short queue; only pages that are fetched again soon join the
+    /// long-lived ones.
+    ///
+    /// Scan-resistant: a scan of a large array does not displace the pages that other threads use all the
+    /// time, and a loop slightly larger than the cache still hits most of its pages. References to a page in
+    /// the short queue do not count, because a program usually reads the many elements of a page in one go.
+    /// SIEVE and S3-FIFO would take the second element for a second visit. The price: a page that becomes
+    /// popular is fetched twice, so CLOCK is slightly better for a working set that moves often.
+    ///
+    /// A hit costs the same as with [`Clock`](Self::Clock). The state is some 50 bytes a frame, including the
+    /// keys of recently evicted pages.
+    ///
+    /// Source: T. Johnson and D. Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement
+    /// Algorithm", 1994, with their queue lengths; the main queue is a CLOCK instead of an LRU list.
+    TwoQueue,
+}
+
+/// Reply of the paging core to a frame proposed by [`Evictor::victims`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The caller has claimed the frame. The policy forgets it.
+    Take,
+    /// The frame cannot go now: pinned, in flight, or dirty. It keeps its place.
+    Skip,
+    /// The referenced bit was set and the caller has cleared it. The frame gets a second chance.
+    Referenced,
+    /// The frame cannot go now and keeps its place, as with [`Skip`](Self::Skip); the search ends.
+    Stop,
+}
+
+/// The callback of [`Evictor::victims`].
+pub type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;
+
+/// The eviction state of one shard, for frames `0..frames`.
+///
+/// A frame is *tracked* from [`inserted`](Self::inserted) until it is taken or [`removed`](Self::removed).
+/// The caller keeps frame numbers below `frames`; greater ones may panic.
+#[derive(Debug)]
+pub enum Evictor {
+    /// See [`EvictionPolicy::Clock`].
+    Clock(clock::Clock),
+    /// See [`EvictionPolicy::Lru`].
+    Lru(lru::Lru),
+    /// See [`EvictionPolicy::TwoQueue`].
+    TwoQueue(two_queue::TwoQueue),
+}
+
+impl Evictor {
+    /// Returns a policy that tracks none of its `frames` frames. Its memory grows with the inserted frames.
+    pub fn new(policy: EvictionPolicy, frames: usize) -> Self {
+        // The lists need two more numbers, and one that means "none".
+        assert!(frames < u32::MAX as usize - 2, "frame numbers are 32 bits");
+        match policy {
+            EvictionPolicy::Clock => Self::Clock(clock::Clock::new(frames)),
+            EvictionPolicy::Lru => Self::Lru(lru::Lru::new()),
+            EvictionPolicy::TwoQueue => Self::TwoQueue(two_queue::TwoQueue::new(frames)),
+        }
+    }
+
+    /// Returns true if hits must be reported through [`touched`](Self::touched).
+    pub fn wants_touches(&self) -> bool {
+        matches!(self, Self::Lru(_))
+    }
+
+    /// The frame has received the page `page_key`, and is now the most recent one.
+    ///
+    /// If the frame is tracked already, its old state is discarded. Also call this for a taken frame that
+    /// could not be evicted.
+    pub fn inserted(&mut self, frame: u32, page_key: u64) {
+        match self {
+            Self::Clock(clock) => clock.inserted(frame),
+            Self::Lru(lru) => lru.inserted(frame),
+            Self::TwoQueue(queues) => queues.inserted(frame, page_key),
+        }
+    }
+
+    /// The frame's page was accessed. Only exact LRU uses this.
+    ///
+    /// Reports may be batched and delivered late, in order: a report of an untracked frame is ignored.
+    #[inline]
+    pub fn touched(&mut self, frame: u32) {
+        if let Self::Lru(lru) = self {
+            lru.touched(frame);
+        }
+    }
+
+    /// The frame has lost its page other than by eviction. Does nothing if the frame is not tracked.
+    pub fn removed(&mut self, frame: u32) {
+        match self {
+            Self::Clock(clock) => clock.removed(frame),
+            Self::Lru(lru) => lru.removed(frame),
+            Self::TwoQueue(queues) => queues.removed(frame),
+        }
+    }
+
+    /// Proposes tracked frames in order of eviction preference until `want` of them are taken, the reply is
+    /// [`Verdict::Stop`], or no frame is left. Returns the number of taken frames.
+    ///
+    /// Each tracked frame is proposed at most once, and once more if the first reply was
+    /// [`Verdict::Referenced`]. So a call makes at most twice as many proposals as there are tracked frames,
+    /// and ends even if all are pinned. In addition, CLOCK steps over untracked frames, in at most two turns.
+    pub fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
+        match self {
+            Self::Clock(clock) => clock.victims(want, candidate),
+            Self::Lru(lru) => lru.victims(want, candidate),
+            Self::TwoQueue(queues) => queues.victims(want, candidate),
+        }
+    }
+}

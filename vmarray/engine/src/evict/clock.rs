@@ -1,0 +1,85 @@
+//! The CLOCK policy: a hand moves over the frames in a circle. The caller stores the referenced bits.
+
+use super::{Candidate, Verdict};
+
+/// State of a frame for the hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Referenced {
+    /// Not tracked.
+    Absent,
+    /// Tracked.
+    Present,
+    /// Tracked, and found referenced when the hand last came by.
+    Spared,
+}
+
+/// The frames as a ring, and the hand.
+#[derive(Debug)]
+pub struct Clock {
+    /// Grows with the numbers of inserted frames; frames behind its end are absent.
+    states: Vec<Referenced>,
+    /// Greatest number of frames.
+    frames: usize,
+    /// The frame to propose next.
+    hand: usize,
+    /// Number of tracked frames.
+    len: usize,
+}
+
+impl Clock {
+    pub(super) fn new(frames: usize) -> Self {
+        Self { states: Vec::new(), frames, hand: 0, len: 0 }
+    }
+
+    pub(super) fn inserted(&mut self, frame: u32) {
+        let frame = frame as usize;
+        debug_assert!(frame < self.frames, "frame {frame} must be below {}", self.frames);
+        if self.states.len() <= frame {
+            self.states.resize(frame + 1, Referenced::Absent);
+        }
+        let state = &mut self.states[frame];
+        self.len += usize::from(*state == Referenced::Absent);
+        *state = Referenced::Present;
+    }
+
+    pub(super) fn removed(&mut self, frame: u32) {
+        let Some(state) = self.states.get_mut(frame as usize) else { return };
+        self.len -= usize::from(*state != Referenced::Absent);
+        *state = Referenced::Absent;
+    }
+
+    /// At most two turns of the hand. The first proposes every tracked frame, the second only frames that the
+    /// first found referenced, so a skipped frame is not proposed twice. The first turn rewrites the state of
+    /// every frame that it proposes, so `Spared` marks of earlier calls never reach a second turn.
+    pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
+        let frames = self.frames;
+        let mut taken = 0;
+        for step in 0..2 * frames {
+            if taken == want || self.len == 0 {
+                break;
+            }
+            let frame = self.hand;
+            self.hand = if frame + 1 == frames { 0 } else { frame + 1 };
+            let first_turn = step < frames;
+            match self.states.get(frame) {
+                None | Some(Referenced::Absent) => continue,
+                Some(Referenced::Present) if !first_turn => continue,
+                Some(Referenced::Present | Referenced::Spared) => {}
+            }
+            let verdict = candidate(frame as u32);
+            self.states[frame] = match verdict {
+                Verdict::Take => {
+                    taken += 1;
+                    self.len -= 1;
+                    Referenced::Absent
+                }
+                Verdict::Referenced if first_turn => Referenced::Spared,
+                Verdict::Referenced | Verdict::Skip | Verdict::Stop => Referenced::Present,
+            };
+            if verdict == Verdict::Stop {
+                break;
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,45 @@
+//! The exact LRU policy: a list of frames in the order of their last access.
+
+use super::Candidate;
+use super::list::{self, Link, List, ListSweep};
+
+/// The list of tracked frames. All updates take constant time.
+#[derive(Debug)]
+pub struct Lru {
+    links: Vec<Link>,
+    order: List,
+}
+
+impl Lru {
+    pub(super) fn new() -> Self {
+        Self { links: list::links(), order: List::new(0) }
+    }
+
+    pub(super) fn inserted(&mut self, frame: u32) {
+        self.removed(frame);
+        self.order.push(&mut self.links, frame);
+    }
+
+    pub(super) fn touched(&mut self, frame: u32) {
+        if list::is_linked(&self.links, frame) {
+            self.order.renew(&mut self.links, frame);
+        }
+    }
+
+    pub(super) fn removed(&mut self, frame: u32) {
+        if list::is_linked(&self.links, frame) {
+            self.order.unlink(&mut self.links, frame);
+        }
+    }
+
+    /// At most two proposals a tracked frame, see [`ListSweep::propose`]. A referenced frame counts as just
+    /// touched. Skipped frames keep their place, so the next call asks about them again first.
+    pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
+        let mut sweep = ListSweep::new(&self.order, &self.links);
+        let mut taken = 0;
+        while taken < want && !sweep.is_over() {
+            taken += usize::from(sweep.propose(&mut self.order, &mut self.links, true, candidate).is_some());
+        }
+        taken
+    }
+}

@@ -1,0 +1,309 @@
+//! List of the calling thread's page guards, which prevents deadlocks of waiting threads.
+//!
+//! Lock ordering: a thread that holds guards may block on a guarded page only if that page comes after all of
+//! its own. Pages are ordered by the age of their arrays, then by number. Guards cannot move to other
+//! threads, so the list is complete.
+//!
+//! A leaked guard stays in its thread's list, but counts only during the life of its array.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
+
+use crate::page::wake_tasks_of_thread;
+use crate::progress::{self, WorkHold};
+use crate::scoped_threads;
+
+/// Ids of all existing arrays. Threads that hold guards read the set before an operation returns
+/// `WouldDeadlock`.
+static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
+
+thread_local! {
+    /// The array and the page of each guard of the thread.
+    static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
+    /// The array of each future that already counts as a guard.
+    static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// True while the thread must not wait for guards, although it may hold none.
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A rule for the calling thread's waits for guards. The drop restores the previous rule.
+#[must_use]
+pub struct WaitRule(bool);
+
+impl WaitRule {
+    /// The thread gets an error in place of a wait for a guard.
+    #[inline]
+    pub fn never() -> Self {
+        Self(NEVER_WAITS.replace(true))
+    }
+
+    /// The rule of threads outside of this library, for program code.
+    #[inline]
+    pub fn usual() -> Self {
+        Self(NEVER_WAITS.try_with(|never| never.replace(false)).unwrap_or(false))
+    }
+}
+
+impl Drop for WaitRule {
+    fn drop(&mut self) {
+        let _ = NEVER_WAITS.try_with(|never| never.set(self.0));
+    }
+}
+
+fn never_waits() -> bool {
+    NEVER_WAITS.try_with(Cell::get).unwrap_or(false)
+}
+
+fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {
+    HELD.try_with(|held| run(&mut held.borrow_mut())).ok()
+}
+
+fn living() -> RwLockWriteGuard<'static, HashSet<u64>> {
+    // No code panics under this lock, and the set stays consistent in any case.
+    LIVING.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the leaked guards of dropped arrays.
+fn strike_out(held: &mut Vec<(u64, u64)>) {
+    let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
+    held.retain(|(array, _)| living.contains(array));
+}
+
+/// True if the thread holds a guard of any array.
+#[inline]
+pub fn held() -> bool {
+    let is_any = |held: &mut Vec<(u64, u64)>| {
+        !held.is_empty() && {
+            strike_out(held);
+            !held.is_empty()
+        }
+    };
+    with(is_any).unwrap_or(false)
+}
+
+/// True if the thread must not block until another thread drops a guard: it holds a guard, one of its futures
+/// will have one, or its [`WaitRule`] forbids it. A future's page, or its count, stays until the thread polls
+/// or drops the future.
+#[inline]
+pub fn must_not_await_guards() -> bool {
+    never_waits() || held_or_expected()
+}
+
+/// True if the thread holds a guard, or if one of its futures will have one.
+fn held_or_expected() -> bool {
+    let expected = EXPECTED.try_with(|expected| {
+        let mut expected = expected.borrow_mut();
+        !expected.is_empty() && {
+            let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
+            expected.retain(|array| living.contains(array));
+            !expected.is_empty()
+        }
+    });
+    held() || expected.unwrap_or(false)
+}
+
+/// True if other threads may wait for the calling one, so that it must not wait for threads that use arrays:
+/// it holds guards, or will, or runs the program's function for work that holds pages.
+#[inline]
+pub fn is_waited_for() -> bool {
+    held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))
+}
+
+/// True if [`is_waited_for`] is true, or if the thread runs the program's function for a snapshot; helper
+/// threads would not know about the snapshot.
+fn works_alone() -> bool {
+    is_waited_for() || progress::inherits(|_| true)
+}
+
+/// Identity of an array, unique in the process; the owner is the array.
+#[derive(Debug)]
+pub struct Identity(u64);
+
+impl Identity {
+    /// Identity of a new array, greater than all earlier ones.
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Set the rule before the first guard can exist.
+        scoped_threads::set_rule(works_alone);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        living().insert(number);
+        Self(number)
+    }
+
+    /// Number of the array, never reused.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+
+    /// Records a guard of this page in the calling thread's list.
+    #[inline]
+    pub fn hold(&self, page: u64) {
+        with(|held| {
+            if held.len() == held.capacity() {
+                // Leaked guards of many arrays cost time here, but no memory.
+                strike_out(held);
+            }
+            held.push((self.0, page));
+        });
+        wake_tasks_of_thread();
+    }
+
+    /// Removes a dropped guard.
+    #[inline]
+    pub fn let_go(&self, page: u64) {
+        with(|held| {
+            if let Some(at) = held.iter().rposition(|&known| known == (self.0, page)) {
+                held.swap_remove(at);
+            }
+        });
+    }
+
+    /// Counts a future of the calling thread as a guard.
+    #[inline]
+    pub fn expect(&self) {
+        let _ = EXPECTED.try_with(|expected| expected.borrow_mut().push(self.0));
+    }
+
+    /// Ends the count of such a future, which has its guard or stopped waiting.
+    #[inline]
+    pub fn expect_no_more(&self) {
+        let _ = EXPECTED.try_with(|expected| {
+            let mut expected = expected.borrow_mut();
+            if let Some(at) = expected.iter().rposition(|known| *known == self.0) {
+                expected.swap_remove(at);
+            }
+        });
+    }
+
+    /// The first page in a range that the calling thread holds and that satisfies a condition.
+    #[inline]
+    pub fn first_held(&self, pages: &Range<u64>, is_so: impl Fn(u64) -> bool) -> Option<u64> {
+        let own = |held: &mut Vec<(u64, u64)>| {
+            let own = held.iter().filter(|(array, page)| *array == self.0 && pages.contains(page));
+            own.map(|(_, page)| *page).filter(|page| is_so(*page)).min()
+        };
+        with(own).flatten()
+    }
+
+    /// True if the page is held by work for which the calling thread runs the program's function, so that it
+    /// must not wait for the page.
+    #[inline]
+    pub fn is_held_by_work(&self, page: u64) -> bool {
+        progress::inherits(|hold| match hold {
+            WorkHold::Pages { array, pages } => *array == self.0 && pages.contains(&page),
+            WorkHold::Snapshot { .. } => false,
+        })
+    }
+
+    /// True if the calling thread may wait for the end of another thread's snapshot of the array: not if it
+    /// runs the program's function for a snapshot of this array or of a younger one.
+    #[inline]
+    pub fn may_wait_for_snapshot(&self) -> bool {
+        !progress::inherits(|hold| matches!(hold, WorkHold::Snapshot { array } if *array >= self.0))
+    }
+
+    /// True if the calling thread runs the program's function for a snapshot of the array.
+    #[inline]
+    pub fn is_inside_snapshot(&self) -> bool {
+        progress::inherits(|hold| *hold == WorkHold::Snapshot { array: self.0 })
+    }
+
+    /// True if the calling thread may wait for the release of other threads' guards of this page.
+    #[inline]
+    pub fn may_wait_for(&self, page: u64) -> bool {
+        if never_waits() {
+            return false;
+        }
+        let after_all = |held: &Vec<(u64, u64)>| held.iter().all(|&known| known < (self.0, page));
+        with(|held| {
+            after_all(held) || {
+                strike_out(held);
+                after_all(held)
+            }
+        })
+        .unwrap_or(true)
+    }
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        living().remove(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_is_allowed_in_ascending_order_of_age_and_page() {
+        let (older, younger) = (Identity::new(), Identity::new());
+        assert!(older.may_wait_for(0) && !held());
+        older.hold(5);
+        assert!(held());
+        assert!(older.may_wait_for(6) && younger.may_wait_for(0));
+        assert!(!older.may_wait_for(5) && !older.may_wait_for(4));
+        younger.hold(3);
+        assert!(!older.may_wait_for(6) && younger.may_wait_for(4));
+        older.let_go(5);
+        younger.let_go(3);
+        assert!(older.may_wait_for(0) && !held());
+    }
+
+    #[test]
+    fn a_page_held_twice_is_held_until_both_are_gone() {
+        let array = Identity::new();
+        array.hold(1);
+        array.hold(1);
+        array.let_go(1);
+        assert!(held() && !array.may_wait_for(1));
+        array.let_go(1);
+        assert!(!held());
+    }
+
+    #[test]
+    fn leaked_guards_count_as_long_as_their_array_lives() {
+        let survivor = Identity::new();
+        let leaky = Identity::new();
+        leaky.hold(7);
+        assert!(held() && !survivor.may_wait_for(0));
+        drop(leaky);
+        assert!(survivor.may_wait_for(0) && !held());
+    }
+
+    #[test]
+    fn leaked_guards_of_many_arrays_take_no_memory() {
+        for _ in 0..10_000 {
+            Identity::new().hold(0);
+        }
+        assert!(with(|held| held.capacity()).unwrap() < 100);
+        assert!(!held());
+    }
+
+    #[test]
+    fn a_thread_that_never_waits_runs_program_code_by_the_usual_rule() {
+        let array = Identity::new();
+        let rule = WaitRule::never();
+        assert!(!array.may_wait_for(0) && must_not_await_guards() && !held());
+        let usual = WaitRule::usual();
+        assert!(array.may_wait_for(0) && !must_not_await_guards());
+        drop(usual);
+        assert!(!array.may_wait_for(0));
+        drop(rule);
+        assert!(array.may_wait_for(0) && !must_not_await_guards());
+    }
+
+    #[test]
+    fn guards_of_other_threads_do_not_count() {
+        let array = Identity::new();
+        array.hold(0);
+        std::thread::scope(|threads| {
+            threads.spawn(|| assert!(!held() && array.may_wait_for(0)));
+        });
+        array.let_go(0);
+    }
+}

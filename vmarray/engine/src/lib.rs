@@ -1,0 +1,70 @@
+//! The engine of `vmarray` below devices: the protocol of pages, eviction policies, waits of threads and
+//! tasks, errors and statistics. It works on bytes, and depends on no element type and no backend.
+//!
+//! This crate is a part of [`vmarray`](https://docs.rs/vmarray), which exports its public items. The modules
+//! are no stable interface.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod combiner;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod error;
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod event_count;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod evict;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod guards;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod links;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod memory;
+#[doc(hidden)]
+pub mod nontemporal_copy;
+#[doc(hidden)]
+pub mod page;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod parallel_copy;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod progress;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod read_ahead;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod recording;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod redundancy;
+#[doc(hidden)]
+pub mod scoped_threads;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod shared_work;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod stats;
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod trace;

@@ -1,0 +1,18 @@
+//! Access of a device to the memory of another device, tested at its first use.
+
+use std::sync::Arc;
+
+use backend_api::{Device, Reach};
+use vmarray_support::links;
+
+use crate::trace;
+
+/// Returns the access of a device to the memory of another device, or none if the link between them is
+/// broken. As in [`links::reach`], the first use of a link tests it. The calling thread must hold no lock of
+/// a channel.
+pub fn reach(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Reach {
+    links::reach(from, to, |from, to, error| match error {
+        None => trace::link_broken(from.info(), to.info()),
+        Some(error) => trace::link_untried(from.info(), to.info(), error),
+    })
+}

@@ -1,0 +1,116 @@
+//! Allocations that return an error instead of aborting the process, because ranges of an array may be longer
+//! than RAM. Also prefetch hints.
+
+use bytemuck::Zeroable;
+
+use crate::error::{ErrorKind, Result};
+
+/// Returns zeroed elements. The system provides untouched pages if it can, so that no zeroes are written.
+///
+/// Fails if the system refuses. A system that overcommits may still end the program later.
+pub fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(len)
+        .map_err(|()| ErrorKind::NoMemory { bytes: len.saturating_mul(size_of::<T>()) }.into())
+}
+
+/// Returns zeroed elements as [`zeroed_vec`], for memory that will be written entirely. It asks the system
+/// for large pages, if it has any. A page fault then comes once per 2 MiB instead of 4 KiB.
+pub fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    let values = zeroed_vec::<T>(len)?;
+    ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
+    Ok(values)
+}
+
+/// Reserves room for `more` elements, in large pages if the system has any.
+pub fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
+    values
+        .try_reserve(more)
+        .map_err(|_| ErrorKind::NoMemory { bytes: more.saturating_mul(size_of::<T>()) })?;
+    let spare = values.spare_capacity_mut();
+    ask_for_large_pages(spare.as_ptr().cast(), size_of_val(spare));
+    Ok(())
+}
+
+/// Asks the system for large pages under the caller's own memory, which keeps its contents. Has no effect
+/// on memory that is too short to profit.
+pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        const BYTES_MIN: usize = 4 << 20;
+        const PAGE: usize = 4096;
+        if bytes >= BYTES_MIN {
+            let skip = at.addr().next_multiple_of(PAGE) - at.addr();
+            // SAFETY: whole pages of memory that the caller owns; the advice changes no contents. A
+            // refusal has no effect.
+            unsafe {
+                let start = at.add(skip).cast_mut().cast();
+                libc::madvise(start, (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);
+            }
+        }
+    }
+    #[cfg(any(not(target_os = "linux"), miri))]
+    let _ = (at, bytes);
+}
+
+/// Prefetches a place for a write. Any address will do.
+#[inline(always)]
+pub fn prefetch_write<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Prefetches bytes for a read, soon but not next. Any address will do.
+#[inline(always)]
+pub fn prefetch(address: usize, bytes: usize) {
+    /// The processor itself prefetches bytes beyond this length.
+    const BYTES_MAX: usize = 4096;
+    #[cfg(target_arch = "x86_64")]
+    for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
+        // SAFETY: a hint; it never faults.
+        unsafe {
+            // Prefetch to the second-level cache: a few such elements fill the first level, and other data
+            // is in use there.
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address.wrapping_add(offset)));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, bytes, BYTES_MAX);
+}
+
+/// Prefetches the cache lines of some elements for a read, soon but not next.
+#[inline(always)]
+pub fn prefetch_slice<T>(elements: &[T]) {
+    const LINE: usize = 64;
+    let start = elements.as_ptr().addr();
+    let skipped = start % LINE;
+    prefetch(start - skipped, size_of_val(elements) + skipped);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_memory_is_zeroed() {
+        for len in [0, 5, 1 << 20] {
+            let values = zeroed_vec_large::<u64>(len).unwrap();
+            assert!(values.len() == len && values.iter().all(|&value| value == 0));
+        }
+    }
+
+    #[test]
+    fn memory_is_zeroed_or_refused() {
+        assert_eq!(zeroed_vec::<u64>(3).unwrap(), [0; 3]);
+        assert!(zeroed_vec::<u64>(0).unwrap().is_empty());
+        let error = zeroed_vec::<u64>(1 << 59).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoMemory { bytes: 1 << 62 });
+        let error = zeroed_vec::<u64>(usize::MAX).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoMemory { bytes: usize::MAX });
+    }
+}

@@ -1,0 +1,540 @@
+//! The entry of one page in the page table, and all transitions of its state.
+//!
+//! This file contains only transitions. Each method is a single read-modify-write of the state word, with
+//! changes of the gates. So the table in [`state`](super::state) and the methods here define the whole
+//! protocol. Waits, transfers and the choice of victims are elsewhere.
+//!
+//! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else
+//! null. Only a holder of the page (pin, guard or `EXCLUSIVE`) opens a gate, and only with `EXCLUSIVE` the
+//! write gate. Any thread may shut a gate at any time.
+
+use super::state::{
+    AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, UNSAVED, USED, VERSION,
+    WAITED, WRITER_PENDING, WRITERS, ZEROED,
+};
+use super::sync::{AtomicPtr, AtomicU64, Ordering, fence};
+
+/// Kind of a hold: by this library, or by the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    Pin,
+    Guard,
+}
+
+impl Holder {
+    fn unit(self) -> u64 {
+        match self {
+            Self::Pin => PIN,
+            Self::Guard => GUARD,
+        }
+    }
+}
+
+/// Reason of a failed acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The page has no frame.
+    Absent,
+    /// Another holder prevents the transition. The value is the state at that moment.
+    Busy(State),
+}
+
+/// Result of a sweep at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// The page was used since the last sweep; the bit is now cleared, and the page gets another chance.
+    SecondChance,
+    /// The page is in use now.
+    Busy,
+    /// The page is clean, and the caller now holds it exclusively. The value is the previous state.
+    Claimed(State),
+    /// The page is dirty, and the caller now holds a pin for a write-back. The value is the previous state.
+    WriteBack(State),
+}
+
+/// A page table's entry: gates, state and address.
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub struct Entry {
+    read_gate: AtomicPtr<u8>,
+    write_gate: AtomicPtr<u8>,
+    state: AtomicU64,
+    /// The first byte of the page's frame. Only the exclusive holder writes it, while no lock-free access can
+    /// be running; valid while the page is resident.
+    address: AtomicPtr<u8>,
+}
+
+impl Entry {
+    /// The entry of an absent page; equal to zeroed memory, from which tables are made.
+    #[cfg(test)]
+    pub fn new() -> Self {
+        Self {
+            read_gate: AtomicPtr::new(std::ptr::null_mut()),
+            write_gate: AtomicPtr::new(std::ptr::null_mut()),
+            state: AtomicU64::new(0),
+            address: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    #[inline]
+    pub fn state(&self, order: Ordering) -> State {
+        State(self.state.load(order))
+    }
+
+    /// Reads an element of the page, by accesses that may race with a latched writer; `None` if one was
+    /// active.
+    #[inline(always)]
+    pub fn read_validated<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
+        let before = self.state(Ordering::Acquire);
+        let value = read();
+        fence(Ordering::Acquire);
+        before.validates(self.state(Ordering::Relaxed)).then_some(value)
+    }
+
+    /// Reads several elements of the page, by accesses that may race with writers; `None` if one may have
+    /// been active. Latched writers are detected as in [`read_validated`](Self::read_validated). Lock-free
+    /// writers leave no trace, so pages open to them are not read. Opening a page requires an exclusive hold,
+    /// which is visible to a thread that sees any of their writes.
+    #[inline(always)]
+    pub fn read_undisturbed<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
+        let before = self.state(Ordering::Acquire);
+        if before.any(WRITERS | EXCLUSIVE) {
+            return None;
+        }
+        let value = read();
+        fence(Ordering::Acquire);
+        before.validates(self.state(Ordering::Relaxed)).then_some(value)
+    }
+
+    #[inline]
+    pub fn address(&self) -> *mut u8 {
+        self.address.load(Ordering::Relaxed)
+    }
+
+    /// Returns the frame if lock-free reads are allowed, else null. The caller has announced the page in its
+    /// hazard slot.
+    #[inline(always)]
+    pub fn read_gate(&self) -> *mut u8 {
+        self.read_gate.load(Ordering::Acquire)
+    }
+
+    /// Returns the frame if lock-free writes are allowed, else null. The caller has announced the page in its
+    /// hazard slot.
+    #[inline(always)]
+    pub fn write_gate(&self) -> *mut u8 {
+        self.write_gate.load(Ordering::Acquire)
+    }
+
+    /// Applies `change` to the state by compare-and-swap, and repeats it until it succeeds, or until `change`
+    /// refuses.
+    fn transition<E>(&self, mut change: impl FnMut(State) -> Result<u64, E>) -> Result<State, E> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let next = change(State(state))?;
+            debug_assert!(State(next).is_coherent(), "{:?} becomes {:?}", State(state), State(next));
+            match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(State(state)),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    fn change(&self, mut change: impl FnMut(State) -> u64) -> State {
+        match self.transition(|s| Ok::<_, std::convert::Infallible>(change(s))) {
+            Ok(before) => before,
+        }
+    }
+
+    /// Shares a resident page, which excludes latched writes. If the returned earlier state has `WRITERS`,
+    /// lock-free writes may continue until [`shut_writes`](Self::shut_writes), a barrier and a check of the
+    /// hazard slots. If it has `WAITED` and the holder is a guard, the caller wakes sleepers, because they
+    /// may be forbidden to wait for guards.
+    ///
+    /// Sharers queue behind a thread that wants the page exclusively, unless they are `barging`: threads with
+    /// guards must not wait for a thread that could wait for them.
+    #[inline]
+    pub fn try_share(&self, holder: Holder, barging: bool) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if !s.has(RESIDENT) => Err(Refusal::Absent),
+            s if s.any(WRITER_PENDING) && !barging => Err(Refusal::Busy(s)),
+            s => {
+                let next = (s.0 | USED) & !AHEAD;
+                Ok((if holder == Holder::Guard { next & !WAITED } else { next }) + holder.unit())
+            }
+        })
+    }
+
+    /// Protects an absent page's home slot from writes. `Ok` is true if the slot has contents. Queues like
+    /// [`try_share`](Self::try_share).
+    #[inline]
+    pub fn try_share_home(&self, barging: bool) -> Result<bool, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if s.any(WRITER_PENDING) && !barging => Err(Refusal::Busy(s)),
+            s => Ok(s.0 + PIN),
+        })
+        .map(|s| s.has(HOME))
+    }
+
+    /// Ends a shared hold. Returns true if the caller must wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn unshare(&self, holder: Holder) -> bool {
+        let unit = holder.unit();
+        let last = |s: State| !State(s.0 - unit).shared();
+        // The last sharer wakes threads that want the page exclusively; a sharer that lowered a full count
+        // wakes threads that want to share.
+        let wakes = |s: State| last(s) || !s.has_room();
+        let before = self.change(|s| {
+            let next = s.0 - unit;
+            if wakes(s) { next & !WAITED } else { next }
+        });
+        before.any(WAITED) && wakes(before)
+    }
+
+    /// Takes a resident page exclusively: no other holder, no latched write. Accesses of `READERS` and
+    /// `WRITERS` in the returned earlier state may continue until the gates are shut and drained. As for
+    /// [`try_share`](Self::try_share), a guard wakes sleepers. Refused until a snapshot has saved the page.
+    #[inline]
+    pub fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | UNSAVED) || s.shared() => Err(Refusal::Busy(s)),
+            s if !s.has(RESIDENT) => Err(Refusal::Absent),
+            s => {
+                let next = (s.0 | USED | EXCLUSIVE) & !(AHEAD | WRITER_PENDING);
+                Ok(if holder == Holder::Guard { (next & !WAITED) + GUARD } else { next })
+            }
+        })
+    }
+
+    /// Takes an absent page exclusively for one thread or transfer. Returns the previous state, which shows
+    /// the contents of the home slot.
+    ///
+    /// `readers_stay` allows it while other threads read the home slot: correct for loading a page that will
+    /// be shared first, wrong for writing to the slot, and for loading a page that will be written and
+    /// possibly written back. The same holds until a snapshot has saved the page.
+    #[inline]
+    pub fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
+        let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || !may_stay(s) => Err(Refusal::Busy(s)),
+            // The loading thread becomes one more sharer, so the count must have room.
+            s if !s.has_room() => Err(Refusal::Busy(s)),
+            s => Ok(s.0 | EXCLUSIVE),
+        })
+    }
+
+    /// Takes an absent page without contents for a thread that writes zeroes to its home slot, which no
+    /// snapshot can see.
+    #[inline]
+    pub fn try_claim_to_zero(&self) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT | HOME) || s.shared() => Err(Refusal::Busy(s)),
+            s => Ok(s.0 | EXCLUSIVE),
+        })
+    }
+
+    /// Takes an absent page for one thread to load it; `readers_stay` as for
+    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents, the page is
+    /// [marked](Self::mark_in_flight) at once as in flight. Returns the previous state; if that has
+    /// [`WAITED`] and the slot has contents, the caller wakes sleepers.
+    #[inline]
+    pub fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if !readers_stay && (s.shared() || s.any(UNSAVED)) => Err(Refusal::Busy(s)),
+            s if s.has(HOME) => Ok((s.0 | EXCLUSIVE | IN_FLIGHT) & !WAITED),
+            s => Ok(s.0 | EXCLUSIVE),
+        })
+    }
+
+    /// Marks a page that the caller holds as in flight, in a transfer that other threads can find and finish.
+    /// Returns true if the caller must wake sleepers, to help.
+    #[must_use]
+    #[inline]
+    pub fn mark_in_flight(&self) -> bool {
+        let now = self.state(Ordering::Relaxed);
+        if now.has(IN_FLIGHT) && !now.any(WAITED) {
+            // The mark exists already, and no thread waits, so the state need not change.
+            return false;
+        }
+        self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)
+    }
+
+    /// Assigns a frame to an absent page, which the caller holds exclusively before and after the call.
+    #[inline]
+    pub fn install(&self, address: *mut u8) {
+        self.address.store(address, Ordering::Relaxed);
+        self.change(|s| (s.0 | RESIDENT) & !(IN_FLIGHT | WRITER_PENDING));
+    }
+
+    /// Assigns a frame to an absent page that the caller holds exclusively, and ends the hold:
+    /// [`install`](Self::install) and [`release_exclusive`](Self::release_exclusive) of a pin in one step.
+    #[must_use]
+    #[inline]
+    pub fn install_and_release(&self, address: *mut u8, add: u64) -> bool {
+        self.address.store(address, Ordering::Relaxed);
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(RESIDENT), "{s:?}");
+            (s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT | WRITER_PENDING) | RESIDENT | add).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Passes an exclusive hold to a guard, or does nothing. Returns true if the caller must wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn hold_exclusive(&self, holder: Holder) -> bool {
+        holder == Holder::Guard && self.change(|s| (s.0 & !WAITED) + GUARD).any(WAITED)
+    }
+
+    /// Marks a page, which the caller holds exclusively, as dirty.
+    #[inline]
+    pub fn mark_dirty(&self) {
+        self.change(|s| s.0 | DIRTY);
+    }
+
+    /// Records that the home slot of a page that the caller holds has zeroes.
+    #[inline]
+    pub fn home_is_zeroed(&self) {
+        self.change(|s| s.0 | ZEROED);
+    }
+
+    /// Records that the home slot of a page that the caller holds exclusively has unspecified contents,
+    /// before a write to it.
+    #[inline]
+    pub fn home_is_unknown(&self) {
+        self.change(|s| s.0 & !ZEROED);
+    }
+
+    /// Makes new sharers wait. The thread then retries until it gets the page, or [gives up](Self::give_up).
+    /// Without effect while a snapshot has to read the page.
+    #[inline]
+    pub fn set_writer_pending(&self) {
+        self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
+    }
+
+    /// Forbids new changes of the page; the present holder continues, and readers are not affected. Returns
+    /// true if the caller must wake sleepers, because their condition has changed.
+    #[must_use]
+    #[inline]
+    pub fn begin_saving(&self) -> bool {
+        self.change(|s| (s.0 | UNSAVED) & !(WRITER_PENDING | WAITED)).any(WAITED)
+    }
+
+    /// Allows changes of the page again. Returns true if the caller must wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn end_saving(&self) -> bool {
+        self.change(|s| s.0 & !(UNSAVED | WAITED)).any(WAITED)
+    }
+
+    /// Allows sharers again. Other threads that want the page mark it again when they wake. Returns true if
+    /// the caller must wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn give_up(&self) -> bool {
+        self.change(|s| s.0 & !(WRITER_PENDING | WAITED)).any(WAITED)
+    }
+
+    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Returns true if the caller must
+    /// wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE), "{s:?}");
+            let guard = if holder == Holder::Guard { GUARD } else { 0 };
+            ((s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT) | add) - guard).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Sets the contents of the home slot of an unused page: contents (`HOME`), or zeroes (`ZEROED`).
+    #[inline]
+    pub fn begin_with(&self, home: u64) {
+        debug_assert!(home == HOME || home == ZEROED, "{home:x}");
+        self.change(|s| s.0 | home);
+    }
+
+    /// Ends an exclusive hold of an absent page whose home slot was written. Returns true if the caller must
+    /// wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn release_written(&self) -> bool {
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(RESIDENT), "{s:?}");
+            (s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT | ZEROED) | HOME).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Turns an exclusive hold into a shared one. Returns true if the caller must wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn downgrade(&self, holder: Holder) -> bool {
+        self.change(|s| {
+            ((s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT)) | USED).wrapping_add(holder.unit() + VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Takes the frame from an exclusively held page without lock-free accesses, and releases the page.
+    /// `forget` also declares the home slot empty. Returns true if the caller must wake sleepers.
+    #[must_use]
+    #[inline]
+    pub fn unmap(&self, forget: bool) -> bool {
+        self.lose_frame(EXCLUSIVE | if forget { HOME | ZEROED } else { 0 })
+    }
+
+    /// As [`unmap`](Self::unmap), but the caller keeps holding the page, which is now absent.
+    #[must_use]
+    #[inline]
+    pub fn unmap_and_keep(&self) -> bool {
+        self.lose_frame(0)
+    }
+
+    fn lose_frame(&self, clear: u64) -> bool {
+        let of_frames = RESIDENT | USED | READERS | WRITERS | DIRTY | IN_FLIGHT | AHEAD;
+        let clear = clear | of_frames | WAITED | WRITER_PENDING;
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
+            (s.0 & !clear).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Returns true if the page was used since the last sweep, unless the use was
+    /// [forgotten](Self::forget_use).
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.seems_used(self.state(Ordering::Relaxed))
+    }
+
+    /// Returns true if the page was used, by this state of it.
+    fn seems_used(&self, state: State) -> bool {
+        state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Marks the page as unused for the next sweep, unless lock-free accesses are possible.
+    #[inline]
+    pub fn forget_use(&self) {
+        self.change(|s| s.0 & !USED);
+    }
+
+    /// Opens the page to lock-free reads. The caller holds it.
+    #[inline]
+    pub fn open_reads(&self) {
+        self.change(|s| s.0 | READERS);
+        self.read_gate.store(self.address(), Ordering::Release);
+    }
+
+    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller holds it exclusively.
+    #[inline]
+    pub fn open_writes(&self) {
+        self.change(|s| s.0 | READERS | WRITERS | DIRTY);
+        self.read_gate.store(self.address(), Ordering::Release);
+        self.write_gate.store(self.address(), Ordering::Release);
+    }
+
+    /// Prevents further lock-free writes, after a barrier.
+    #[inline]
+    pub fn shut_writes(&self) {
+        self.write_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+
+    /// Prevents further lock-free accesses, after a barrier.
+    #[inline]
+    pub fn shut(&self) {
+        self.shut_writes();
+        self.read_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+
+    /// Records that the holder has shut and drained gates: `WRITERS`, or both bits.
+    #[inline]
+    pub fn quiet(&self, bits: u64) {
+        debug_assert!(bits & !(READERS | WRITERS) == 0);
+        self.change(|s| s.0 & !bits);
+    }
+
+    /// Records that a snapshot has shut and drained the write gate of an unchangeable page. If a thread with
+    /// guards has removed the mark, it may have opened the gate again; the next check of the page handles
+    /// this.
+    #[inline]
+    pub fn quiet_unsaved(&self) {
+        self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
+    }
+
+    /// One step of the victim search. `recency` makes use count (not for an exact policy), `write_back`
+    /// includes dirty pages.
+    pub fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
+        let mut found = Sweep::Busy;
+        let _ = self.transition(|s| {
+            found = Sweep::Busy;
+            if !s.has(RESIDENT) || s.any(EXCLUSIVE | IN_FLIGHT) || s.shared() {
+                return Err(());
+            }
+            if recency && self.seems_used(s) {
+                found = Sweep::SecondChance;
+                return Ok(s.0 & !USED);
+            }
+            if s.has(DIRTY) && !write_back {
+                return Err(());
+            }
+            if s.has(DIRTY) {
+                found = Sweep::WriteBack(s);
+                return Ok(((s.0 | IN_FLIGHT) & !ZEROED) + PIN);
+            }
+            found = Sweep::Claimed(s);
+            Ok(s.0 | EXCLUSIVE)
+        });
+        if found == Sweep::SecondChance {
+            self.shut();
+        }
+        found
+    }
+
+    /// Starts the write-back of a dirty page without writers, as in [`sweep`](Self::sweep); otherwise
+    /// refuses.
+    #[inline]
+    pub fn try_write_back(&self) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if !s.has(RESIDENT | DIRTY) && !s.has(EXCLUSIVE) => Err(Refusal::Absent),
+            s if s.any(EXCLUSIVE | IN_FLIGHT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s => Ok(((s.0 | IN_FLIGHT) & !ZEROED) + PIN),
+        })
+    }
+
+    /// Starts the write-back of a page that the caller holds exclusively, quiet, and keeps. Returns the
+    /// previous state.
+    #[inline]
+    pub fn write_back_held(&self) -> State {
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE | RESIDENT) && !s.any(WRITERS | IN_FLIGHT), "{s:?}");
+            ((s.0 | IN_FLIGHT) & !ZEROED) + PIN
+        })
+    }
+
+    /// Ends a write-back. On success frame and home slot are equal. Returns true if the caller must wake
+    /// sleepers.
+    #[must_use]
+    #[inline]
+    pub fn end_write_back(&self, success: bool) -> bool {
+        self.change(|s| {
+            let next = (s.0 & !(IN_FLIGHT | WAITED)) - PIN;
+            if success { (next & !DIRTY) | HOME } else { next }
+        })
+        .any(WAITED)
+    }
+
+    /// Requests a wake-up if `busy` is still true for the state. Returns false if it is not; the caller then
+    /// checks again.
+    #[inline]
+    pub fn ask_to_wake(&self, busy: impl Fn(State) -> bool) -> bool {
+        self.transition(|s| if busy(s) { Ok(s.0 | WAITED) } else { Err(()) }).is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

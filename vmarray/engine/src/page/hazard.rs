@@ -1,0 +1,89 @@
+//! Hazard slots: a thread announces the page that it accesses, without a locked instruction.
+//!
+//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the
+//! page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread
+//! that wants the page for other purposes first shuts the gate, then issues a barrier on all cores
+//! ([`barrier::heavy`]), then waits until no slot names the page. Either the access sees the shut gate and
+//! backs off, or the other side sees the slot.
+//!
+//! These are hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
+//! 2004) with Linux's asymmetric fence `membarrier`.
+
+use super::barrier;
+use super::entry::Entry;
+use super::sync::{AtomicUsize, Ordering};
+
+/// The lock-free accesses for whose end a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Lock-free writes only.
+    Writes,
+    /// Lock-free reads and writes.
+    All,
+}
+
+/// The place in which a thread announces its access.
+#[derive(Debug)]
+pub struct Slot {
+    reading: AtomicUsize,
+    writing: AtomicUsize,
+}
+
+impl Slot {
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
+    }
+
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
+    }
+
+    /// Announces a read. The caller then checks the entry's read gate, reads, and [leaves](Self::leave_read).
+    ///
+    /// A release, like leaving: a thread that waits for the end of one access may see it only through the
+    /// announcement of the next one.
+    #[inline(always)]
+    pub fn enter_read(&self, entry: *const Entry) {
+        self.reading.store(entry.addr(), Ordering::Release);
+        barrier::light();
+    }
+
+    /// Ends the announcement of a read.
+    #[inline(always)]
+    pub fn leave_read(&self) {
+        self.reading.store(0, Ordering::Release);
+    }
+
+    /// Announces a write. The caller then checks the entry's write gate, writes, and
+    /// [leaves](Self::leave_write). A release, like [`enter_read`](Self::enter_read).
+    #[inline(always)]
+    pub fn enter_write(&self, entry: *const Entry) {
+        self.writing.store(entry.addr(), Ordering::Release);
+        barrier::light();
+    }
+
+    /// Ends the announcement of a write.
+    #[inline(always)]
+    pub fn leave_write(&self) {
+        self.writing.store(0, Ordering::Release);
+    }
+
+    /// True if such an access to the entry is announced. If not, acquires the effects of the thread's last
+    /// one.
+    pub(super) fn names(&self, entry: *const Entry, access: Access) -> bool {
+        self.writing.load(Ordering::Acquire) == entry.addr()
+            || (access == Access::All && self.reading.load(Ordering::Acquire) == entry.addr())
+    }
+}
+
+/// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates
+/// so that no new access begins, and has issued [`barrier::heavy`] since.
+pub fn drain(slot: &Slot, entry: *const Entry, access: Access) {
+    let mut turns = 0;
+    while slot.names(entry, access) {
+        turns += 1;
+        barrier::relax(turns);
+    }
+}

@@ -1,0 +1,67 @@
+//! Sleep of threads and tasks until a page is released.
+
+use std::task::Waker;
+
+use super::barrier::relax;
+use super::entry::Entry;
+use super::state::{State, WAITED};
+use super::sync::Ordering;
+use super::wakers::{Asleep, wake_tasks};
+
+/// Number of checks of a busy page before its waiter sleeps.
+const TURNS: u64 = 150;
+
+/// Waits while `busy` holds for the page's state: spins, yields, then sleeps until [`unpark`]. May return
+/// early.
+#[inline]
+pub fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
+    for turn in 0..TURNS {
+        if !busy(entry.state(Ordering::Acquire)) {
+            return;
+        }
+        relax(turn);
+    }
+    if entry.ask_to_wake(&busy) {
+        sleep(entry, busy);
+    }
+}
+
+/// Sleeps until [`unpark`], after [requesting](Entry::ask_to_wake) it, unless `busy` no longer holds.
+pub fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
+    // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on; the
+    // closures neither panic nor park.
+    unsafe {
+        parking_lot_core::park(
+            key(entry),
+            || {
+                let state = entry.state(Ordering::Acquire);
+                state.any(WAITED) && busy(state)
+            },
+            || {},
+            |_, _| {},
+            parking_lot_core::DEFAULT_PARK_TOKEN,
+            None,
+        );
+    }
+}
+
+/// Registers the waker of a task as [`park`] does for a thread. Returns `None` if the task need not wait.
+#[inline]
+pub fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> Option<Asleep> {
+    let asleep = Asleep::at(key(entry), waker);
+    entry.ask_to_wake(busy).then_some(asleep)
+}
+
+/// Wakes all threads and tasks that sleep for the page. The thread that cleared `WAITED` calls it.
+#[cold]
+pub fn unpark(entry: &Entry) {
+    // SAFETY: as in `park`.
+    unsafe {
+        parking_lot_core::unpark_all(key(entry), parking_lot_core::DEFAULT_UNPARK_TOKEN);
+    }
+    wake_tasks(key(entry));
+}
+
+fn key(entry: &Entry) -> usize {
+    std::ptr::from_ref(entry).addr()
+}

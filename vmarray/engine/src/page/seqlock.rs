@@ -1,0 +1,133 @@
+//! Sequence locks: reads and writes of elements of several words without a lock on their page.
+//!
+//! A word holds the version of an element, and is odd during a write. It excludes writers from each other; a
+//! reader takes no lock, and detects a concurrent writer. A fixed number of locks serves all frames of the
+//! process. An element's address determines its lock, so distant elements share one only by chance, and
+//! neighbouring ones usually.
+//!
+//! A holder runs only the access: no foreign code, and nothing that waits. So waits for it are short, unless
+//! it lost its core.
+
+use super::barrier;
+use super::sync::{AtomicU32, Ordering, fence};
+
+/// Bytes of the addresses that share a lock.
+#[cfg(not(loom))]
+const GRAIN_SHIFT: u32 = 10;
+/// 64 KiB of locks: randomly writing threads meet in one of their cache lines once in a thousand times.
+#[cfg(not(loom))]
+const COUNT_SHIFT: u32 = 14;
+
+/// Number of a reader's attempts before it excludes writers.
+const READS_MAX: u64 = if cfg!(loom) { 1 } else { 16 };
+/// The bit that is set while a writer is active.
+const LOCKED: u32 = 1;
+
+/// A sequence lock, which protects all elements that share it.
+#[derive(Debug)]
+pub struct SeqLock(AtomicU32);
+
+#[cfg(not(loom))]
+#[repr(align(128))]
+struct Locks([SeqLock; 1 << COUNT_SHIFT]);
+
+#[cfg(not(loom))]
+static LOCKS: Locks = Locks([const { SeqLock(AtomicU32::new(0)) }; 1 << COUNT_SHIFT]);
+
+impl SeqLock {
+    /// The lock of the element at an address.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn of<T>(element: *const T) -> &'static Self {
+        // Multiply by 2^64 divided by the golden ratio, because frames and parts of arrays begin at round
+        // addresses, which would share a lock.
+        let grain = (element.addr() >> GRAIN_SHIFT) as u64;
+        &LOCKS.0[(grain.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNT_SHIFT)) as usize]
+    }
+
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Reads data of the lock, by accesses that may race with writers: repeatedly until no writer was active,
+    /// or, after some attempts, while the lock excludes them. It must not panic.
+    #[inline(always)]
+    pub fn read<R>(&self, read: impl Fn() -> R) -> R {
+        match self.try_read(&read) {
+            Some(value) => value,
+            None => self.read_again(read),
+        }
+    }
+
+    /// Reads data of the lock once. Returns `None` if a writer was active. Only a reader that sleeps through
+    /// exactly 2^31 writes would not notice them.
+    #[inline(always)]
+    pub fn try_read<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
+        let before = self.0.load(Ordering::Acquire);
+        let value = read();
+        fence(Ordering::Acquire);
+        (self.0.load(Ordering::Relaxed) == before && before & LOCKED == 0).then_some(value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_again<R>(&self, read: impl Fn() -> R) -> R {
+        for turn in 0..READS_MAX {
+            barrier::relax(turn);
+            if let Some(value) = self.try_read(&read) {
+                return value;
+            }
+        }
+        self.lock_if(read, |_| false)
+    }
+
+    /// Runs a write to data of the lock, by accesses that may race with readers, without other writers. It
+    /// must not panic.
+    #[inline(always)]
+    pub fn write<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.lock_if(write, |_| true)
+    }
+
+    /// As [`write`](Self::write), for a function whose result shows whether it wrote: if not, readers need
+    /// not retry.
+    #[inline(always)]
+    pub fn lock_if<R>(&self, run: impl FnOnce() -> R, has_written: impl FnOnce(&R) -> bool) -> R {
+        if !self.try_lock() {
+            self.wait();
+        }
+        let version = self.0.load(Ordering::Relaxed);
+        // A reader that sees any of the writes below also sees the lock bit.
+        fence(Ordering::Release);
+        let result = run();
+        let next = if has_written(&result) { version.wrapping_add(1) } else { version & !LOCKED };
+        self.0.store(next, Ordering::Release);
+        result
+    }
+
+    /// Tests and sets the bit by one instruction.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        self.0.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
+    }
+
+    /// Loom could order a failed attempt, which writes the old value, after the store that frees the lock;
+    /// here it then writes nothing.
+    #[cfg(loom)]
+    fn try_lock(&self) -> bool {
+        let seen = self.0.load(Ordering::Relaxed) & !LOCKED;
+        self.0.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        for turn in 0.. {
+            barrier::relax(turn);
+            if self.0.load(Ordering::Relaxed) & LOCKED == 0 && self.try_lock() {
+                return;
+            }
+        }
+    }
+}

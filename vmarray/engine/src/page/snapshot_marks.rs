@@ -1,0 +1,332 @@
+//! The protocol between a snapshot and the threads that change pages meanwhile.
+//!
+//! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread acquires a marked page to change it, unless
+//! the thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards, so
+//! it *passes*: it removes the mark of its page, and the snapshot marks that page again. Once all pages are
+//! marked and none is held exclusively the *instant* has come. From then on one thread *takes* each page,
+//! saves it, and removes its mark.
+//!
+//! Snapshots of an array follow one another, and all use the same bit of a page. So a mark alone does not say
+//! which snapshot has set it. A thread therefore waits for one snapshot, whose [`SnapshotMarks`] it has
+//! looked up: [`await_unmarked`](SnapshotMarks::await_unmarked) returns at the latest when this snapshot
+//! ends, even if a later one has marked the page again. Otherwise a thread with guards could deadlock: it
+//! would sleep on a mark of the later snapshot, and that snapshot would wait for its guards. loom checks this
+//! (`snapshot_model`).
+
+use std::ops::Range;
+
+use super::entry::Entry;
+use super::state::{EXCLUSIVE, State, UNSAVED, WRITERS};
+use super::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock};
+
+/// The operations of a snapshot on the pages of an array.
+pub trait MarkedPages {
+    /// While this value lives, no thread adds a page.
+    type FixedCount<'a>
+    where
+        Self: 'a;
+
+    fn entry(&self, page: u64) -> &Entry;
+
+    /// Sleeps while `busy` is true for the page's state; may return early.
+    fn park(&self, page: u64, busy: impl Fn(State) -> bool);
+
+    /// Wakes threads and tasks that sleep at a page.
+    fn unpark(&self, page: u64);
+
+    /// Waits for the end of an exclusive hold in this state; may return early.
+    fn await_release(&self, page: u64, state: State);
+
+    /// Records new marks for threads that have checked pages without holding them.
+    fn note_marks(&self);
+
+    /// Ends lock-free writes to marked pages.
+    fn quiesce_marked(&self, pages: &[&Entry]);
+
+    /// Returns the number of pages; no page is added while the second part of the result lives.
+    fn fix_count(&self) -> (u64, Self::FixedCount<'_>);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Threads that hold guards may still change pages.
+    Marking,
+    /// No thread changes a page, and pages cannot be saved yet.
+    Instant,
+    Saving,
+    Over,
+}
+
+#[derive(Debug)]
+struct Marking {
+    phase: Phase,
+    /// Pages whose marks threads with guards have removed.
+    passed: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Saving<S> {
+    saver: S,
+    /// A bit for each page that a thread saves, or has saved.
+    taken: Vec<AtomicU64>,
+}
+
+/// The marks of one snapshot, which saves pages by an `S`.
+#[derive(Debug)]
+pub struct SnapshotMarks<S> {
+    marking: Mutex<Marking>,
+    changed: Condvar,
+    /// The end of the snapshot, for threads that sleep at a page.
+    is_over: AtomicBool,
+    /// `None` outside of the phase `Saving`.
+    saving: RwLock<Option<Saving<S>>>,
+    /// Pages that tasks wait for; tasks do not save pages themselves.
+    wanted: Mutex<Vec<u64>>,
+}
+
+/// The snapshots of an array: one at a time.
+#[derive(Debug)]
+pub struct Snapshots<S> {
+    /// The thread that creates the snapshot holds this lock.
+    making: Mutex<()>,
+    current: Mutex<Option<Arc<SnapshotMarks<S>>>>,
+}
+
+impl<S> Default for Snapshots<S> {
+    fn default() -> Self {
+        Self { making: Mutex::new(()), current: Mutex::new(None) }
+    }
+}
+
+impl<S> Snapshots<S> {
+    /// Begins a snapshot. If there is another one, waits for its end, or returns `None` if the thread must
+    /// not wait.
+    #[inline]
+    pub fn begin(&self, may_wait: bool) -> Option<(Arc<SnapshotMarks<S>>, MutexGuard<'_, ()>)> {
+        let making = if may_wait { self.making.lock() } else { self.making.try_lock()? };
+        let marks = Arc::new(SnapshotMarks::new());
+        // Publish the snapshot before its first mark, so that a thread that finds a mark also finds the
+        // snapshot.
+        *self.current.lock() = Some(Arc::clone(&marks));
+        Some((marks, making))
+    }
+
+    /// Ends the current snapshot of `count` pages: waits for threads that save pages, and removes the
+    /// remaining marks. Returns the saver, if there was one.
+    #[inline]
+    pub fn end(&self, marks: &SnapshotMarks<S>, pages: &impl MarkedPages, count: u64) -> Option<S> {
+        let saver = marks.stop_saving();
+        *self.current.lock() = None;
+        marks.is_over.store(true, Ordering::Release);
+        marks.turn_to(Phase::Over);
+        (0..count).for_each(|page| unmark(pages, page));
+        saver
+    }
+
+    /// Returns the current snapshot.
+    #[inline]
+    pub fn current(&self) -> Option<Arc<SnapshotMarks<S>>> {
+        self.current.lock().clone()
+    }
+
+    /// Waits until a marked page can be saved, for a thread that wants to change it and holds no page, but
+    /// possibly guards. Returns the marks of the snapshot that saves it; `None` if the thread must check the
+    /// page again.
+    pub fn await_instant(
+        &self,
+        pages: &impl MarkedPages,
+        page: u64,
+        holds_guards: bool,
+    ) -> Option<Arc<SnapshotMarks<S>>> {
+        let Some(marks) = self.current() else {
+            // Yield, because the page will lose its mark soon.
+            yield_now();
+            return None;
+        };
+        if holds_guards && marks.pass(pages, page) {
+            return None;
+        }
+        let mut marking = marks.marking.lock();
+        // If a thread with guards comes here, it could not pass, so it does not wait for the end of
+        // `Marking`.
+        while matches!(marking.phase, Phase::Marking | Phase::Instant) {
+            marks.changed.wait(&mut marking);
+        }
+        drop(marking);
+        Some(marks)
+    }
+}
+
+impl<S> SnapshotMarks<S> {
+    fn new() -> Self {
+        Self {
+            marking: Mutex::new(Marking { phase: Phase::Marking, passed: Vec::new() }),
+            changed: Condvar::default(),
+            is_over: AtomicBool::new(false),
+            saving: RwLock::default(),
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Marks all pages, and waits until no thread changes any: the instant. Returns the number of pages; none
+    /// is added while the second part of the result lives.
+    pub fn mark_all<'a, P: MarkedPages>(&self, pages: &'a P) -> (u64, P::FixedCount<'a>) {
+        let (mut marked, mut passed) = (0, Vec::new());
+        let mut count = pages.fix_count().0;
+        loop {
+            self.mark(pages, (marked..count).chain(passed.iter().copied()));
+            marked = count;
+            let (now, fixed) = pages.fix_count();
+            let mut marking = self.marking.lock();
+            count = now;
+            passed = std::mem::take(&mut marking.passed);
+            if count == marked && passed.is_empty() {
+                marking.phase = Phase::Instant;
+                return (count, fixed);
+            }
+        }
+    }
+
+    /// Marks pages and waits until no thread changes them.
+    fn mark(&self, pages: &impl MarkedPages, numbers: impl Iterator<Item = u64> + Clone) {
+        let entries = || numbers.clone().map(|page| (page, pages.entry(page)));
+        for (page, entry) in entries() {
+            if entry.begin_saving() {
+                pages.unpark(page);
+            }
+        }
+        pages.note_marks();
+        for (page, entry) in entries() {
+            loop {
+                let state = entry.state(Ordering::Acquire);
+                if !state.any(EXCLUSIVE) {
+                    break;
+                }
+                pages.await_release(page, state);
+            }
+        }
+        // Opening a write gate needs a hold of the page, and only threads that have passed can get one now.
+        let open = entries().map(|(_, entry)| entry);
+        let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
+        pages.quiesce_marked(&open);
+    }
+
+    /// Removes a page's mark for a thread that holds guards, unless the instant has come.
+    pub fn pass(&self, pages: &impl MarkedPages, page: u64) -> bool {
+        let mut marking = self.marking.lock();
+        if marking.phase != Phase::Marking {
+            return false;
+        }
+        marking.passed.push(page);
+        let is_waited_for = pages.entry(page).end_saving();
+        // Run wakers without the lock, because they are code of the program.
+        drop(marking);
+        if is_waited_for {
+            pages.unpark(page);
+        }
+        true
+    }
+
+    /// Makes all threads that want to change one of the first `count` pages save it first.
+    pub fn save_by(&self, saver: S, count: u64) {
+        let words = count.div_ceil(64) as usize;
+        let taken = (0..words).map(|_| AtomicU64::new(0)).collect();
+        *self.saving.write() = Some(Saving { saver, taken });
+        self.turn_to(Phase::Saving);
+    }
+
+    /// Saves a page and removes its mark; returns false if another thread saves it. Also returns true if the
+    /// snapshot is over.
+    #[inline]
+    pub fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
+        // While this lock is held the snapshot is not over, and the mark belongs to it.
+        let saving = self.saving.read();
+        let Some(saving) = &*saving else { return true };
+        if !saving.take(page) {
+            return false;
+        }
+        save(&saving.saver);
+        unmark(pages, page);
+        true
+    }
+
+    /// Takes the pages of a range that no thread has taken, and returns them as ranges.
+    #[inline]
+    pub fn take(&self, pages: Range<u64>) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let saving = self.saving.read();
+        let Some(saving) = &*saving else { return runs };
+        for page in pages.filter(|page| saving.take(*page)) {
+            match runs.last_mut() {
+                Some(run) if run.end == page => run.end += 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        runs
+    }
+
+    /// Calls a function with the saver in the phase `Saving`.
+    pub fn with_saver<R>(&self, look: impl FnOnce(&S) -> R) -> Option<R> {
+        self.saving.read().as_ref().map(|saving| look(&saving.saver))
+    }
+
+    /// Waits for threads that save pages, and prevents others from starting. Returns the saver, if there was
+    /// one.
+    #[inline]
+    pub fn stop_saving(&self) -> Option<S> {
+        self.saving.write().take().map(|saving| saving.saver)
+    }
+
+    /// True if a page in this state has a mark of this snapshot. The order of the two loads matters: a thread
+    /// that sees a later snapshot's mark also sees the end of this one.
+    #[inline]
+    pub fn has_marked(&self, state: State) -> bool {
+        state.any(UNSAVED) && !self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Waits until a page that another thread saves has lost this snapshot's mark; may return early.
+    #[inline]
+    pub fn await_unmarked(&self, pages: &impl MarkedPages, page: u64) {
+        pages.park(page, |state| self.has_marked(state));
+    }
+
+    /// Requests an early save of a page.
+    #[inline]
+    pub fn want(&self, page: u64) {
+        self.wanted.lock().push(page);
+    }
+
+    /// Returns the pages requested since the last call.
+    #[inline]
+    pub fn take_wanted(&self) -> Vec<u64> {
+        std::mem::take(&mut self.wanted.lock())
+    }
+
+    fn turn_to(&self, phase: Phase) {
+        self.marking.lock().phase = phase;
+        self.changed.notify_all();
+    }
+}
+
+impl<S> Saving<S> {
+    /// Makes the calling thread the saver of a page; false if the page has one.
+    fn take(&self, page: u64) -> bool {
+        let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
+        self.taken.get(word).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
+    }
+}
+
+/// Removes a page's mark. The caller has taken the page, or prevents its snapshot from continuing.
+#[inline]
+pub fn unmark(pages: &impl MarkedPages, page: u64) {
+    if pages.entry(page).end_saving() {
+        pages.unpark(page);
+    }
+}
+
+fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}

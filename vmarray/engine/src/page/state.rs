@@ -1,0 +1,162 @@
+//! The packed state of one page.
+//!
+//! | bits | name | meaning |
+//! |---|---|---|
+//! | 0 | `RESIDENT` | the page has a frame; the entry's address is valid |
+//! | 1 | `USED` | used lately, through a latch. A sweep of the cache clears this bit and shuts the gates |
+//! | 2 | `READERS` | the read gate may be open, lock-free reads may be under way |
+//! | 3 | `WRITERS` | the write gate may be open, lock-free writes may be under way. Implies `DIRTY` |
+//! | 4 | `DIRTY` | the frame is newer than the home slot |
+//! | 5 | `EXCLUSIVE` | one thread, or one transfer, holds the page exclusively |
+//! | 6 | `IN_FLIGHT` | a transfer of the page's channel loads it (with `EXCLUSIVE`) or writes it back (with a pin) |
+//! | 7 | `WAITED` | a thread sleeps until the page is released |
+//! | 8 | `HOME` | the home slot has contents; without it the page reads as zeroes and is never fetched |
+//! | 9 | `AHEAD` | loaded ahead of need and not used yet |
+//! | 10 | `WRITER_PENDING` | a thread waits for an exclusive hold: new sharers wait behind it |
+//! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
+//! | 21..31 | guards | holders of the program. With `EXCLUSIVE`, the one holder is a guard |
+//! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
+//! | 32 | `UNSAVED` | a snapshot has yet to save the page: no thread takes it to change it |
+//! | 33..64 | version | changes with each exclusive release, so that a reader detects a concurrent write. It misses the write only after exactly 2^31 releases |
+//!
+//! A thread that holds a pin or a guard without `EXCLUSIVE` shares the page: the page stays resident without
+//! latched writes. `EXCLUSIVE` excludes all other holders; with pins it can be taken only for loading an
+//! absent page, whose pins are then readers of the home slot.
+//!
+//! A thread sets `READERS` and `WRITERS` *before* it opens a gate. Only a holder clears them, after it has
+//! shut the gate, issued a barrier and checked all hazard slots. So a thread that finds one of them clear
+//! need not wait for such accesses.
+
+use std::fmt;
+
+pub const RESIDENT: u64 = 1 << 0;
+pub const USED: u64 = 1 << 1;
+pub const READERS: u64 = 1 << 2;
+pub const WRITERS: u64 = 1 << 3;
+pub const DIRTY: u64 = 1 << 4;
+pub const EXCLUSIVE: u64 = 1 << 5;
+pub const IN_FLIGHT: u64 = 1 << 6;
+pub const WAITED: u64 = 1 << 7;
+pub const HOME: u64 = 1 << 8;
+pub const AHEAD: u64 = 1 << 9;
+pub const WRITER_PENDING: u64 = 1 << 10;
+pub const ZEROED: u64 = 1 << 31;
+pub const UNSAVED: u64 = 1 << 32;
+
+const COUNT_BITS: u32 = 10;
+pub(super) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+const PIN_SHIFT: u32 = 11;
+const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
+const VERSION_SHIFT: u32 = 33;
+
+/// The state's increment for a pin.
+pub const PIN: u64 = 1 << PIN_SHIFT;
+/// The state's increment for a guard.
+pub const GUARD: u64 = 1 << GUARD_SHIFT;
+/// The state's increment for a version.
+pub const VERSION: u64 = 1 << VERSION_SHIFT;
+
+/// Bits that show a reader of a huge element that it raced with a writer: the latch and the version.
+const VALIDATED: u64 = EXCLUSIVE | !(VERSION - 1);
+
+/// A value of a page's state word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct State(pub u64);
+
+impl State {
+    #[inline]
+    pub fn has(self, bits: u64) -> bool {
+        self.0 & bits == bits
+    }
+
+    #[inline]
+    pub fn any(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+
+    #[inline]
+    pub fn pins(self) -> u64 {
+        (self.0 >> PIN_SHIFT) & COUNT_MAX
+    }
+
+    #[inline]
+    pub fn guards(self) -> u64 {
+        (self.0 >> GUARD_SHIFT) & COUNT_MAX
+    }
+
+    /// True if a thread shares the page.
+    #[inline]
+    pub fn shared(self) -> bool {
+        self.any((COUNT_MAX << PIN_SHIFT) | (COUNT_MAX << GUARD_SHIFT))
+    }
+
+    /// True if one more holder can be counted.
+    #[inline]
+    pub fn has_room(self) -> bool {
+        self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
+    }
+
+    /// True if threads hold or want the page, so that a thread that wants it sleeps until a release. False
+    /// for states with another end: a thread helps a transfer, and asks the snapshot that marked the page,
+    /// because waiting for it may not be allowed.
+    #[inline]
+    pub fn is_held_against(self, exclusive: bool) -> bool {
+        let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };
+        (self.any(EXCLUSIVE) || !self.has_room() || is_in_the_way)
+            && !self.any(IN_FLIGHT)
+            && !(exclusive && self.any(UNSAVED))
+    }
+
+    /// Changes with each exclusive release.
+    #[inline]
+    pub fn version(self) -> u64 {
+        self.0 >> VERSION_SHIFT
+    }
+
+    /// Returns true if the state is consistent: a dirty page has a frame, a page with possible lock-free
+    /// writers is dirty, and a transfer holds the page exclusively or by a pin. So at most one of home slot
+    /// and frame is newer, and neither changes during a transfer.
+    #[inline]
+    pub fn is_coherent(self) -> bool {
+        (!self.any(DIRTY) || self.any(RESIDENT))
+            && (!self.any(WRITERS) || self.any(DIRTY))
+            && (!self.any(IN_FLIGHT) || self.any(EXCLUSIVE) || self.pins() > 0)
+            && !self.has(HOME | ZEROED)
+    }
+
+    /// True if no latched write was running, began or ended between this state and a later one.
+    #[inline]
+    pub fn validates(self, later: State) -> bool {
+        !self.any(EXCLUSIVE) && (self.0 ^ later.0) & VALIDATED == 0
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 11] = [
+            "resident",
+            "used",
+            "readers",
+            "writers",
+            "dirty",
+            "exclusive",
+            "in-flight",
+            "waited",
+            "home",
+            "ahead",
+            "writer-pending",
+        ];
+        f.write_str("State(")?;
+        for (bit, name) in NAMES.iter().enumerate().filter(|(bit, _)| self.any(1 << bit)) {
+            write!(f, "{}{name}", if self.0 & ((1 << bit) - 1) == 0 { "" } else { "|" })?;
+        }
+        let unsaved = if self.any(UNSAVED) { "|unsaved" } else { "" };
+        write!(
+            f,
+            "{unsaved} pins={} guards={} version={})",
+            self.pins(),
+            self.guards(),
+            self.0 >> VERSION_SHIFT
+        )
+    }
+}

@@ -1,0 +1,352 @@
+//! The hazard slots of all threads of the process.
+//!
+//! A slot is in the thread-local memory of its thread, so the thread reaches it at no cost. Other threads
+//! find registered slots through a list. Its lock is taken only to register, to deregister, and to scan all
+//! slots.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+
+use parking_lot::RwLock;
+
+use super::barrier;
+use super::entry::Entry;
+use super::hazard::{self, Access, Slot};
+
+/// Number of concurrent arrays with their own hit counters.
+const COUNTERS: usize = 64;
+/// Counter for arrays that do not count hits, on paths common to all arrays.
+const UNCOUNTED: u32 = COUNTERS as u32;
+/// Number of lanes of a counter. An access increments the lane of its place, so that consecutive accesses do
+/// not wait for each other's increments in the store buffer.
+const LANES: usize = 8;
+
+/// Threshold of a registered thread: a gate is open unless its address is null.
+const REGISTERED: usize = 1;
+/// Threshold of a thread that is not registered, or of any thread without a cheap barrier: all gates count as
+/// shut.
+const UNREGISTERED: usize = usize::MAX;
+
+/// Data of a thread for lock-free accesses. The alignment prevents false sharing.
+#[repr(C, align(128))]
+struct Local {
+    slot: Slot,
+    /// A gate is open for this thread if its address is not below this value. So one comparison tests the
+    /// gate and the registration.
+    threshold: Cell<usize>,
+    /// Padding that places counters and slot at different offsets in a memory page: processors compare only
+    /// the low bits of addresses to detect a load that depends on a store.
+    apart: [u64; 13],
+    /// Hits by number of the array; only the owning thread writes them.
+    hits: [[AtomicU64; LANES]; COUNTERS + 1],
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            slot: Slot::new(),
+            threshold: Cell::new(UNREGISTERED),
+            apart: [0; 13],
+            hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS + 1],
+        }
+    };
+    static LEASE: Lease = Lease::new();
+}
+
+/// The registered threads and their memory. An address is in the list only while its thread lives.
+struct Registry {
+    locals: Vec<(barrier::Thread, *const Local)>,
+    /// The hits of threads that have ended.
+    past_hits: [u64; COUNTERS],
+}
+
+// SAFETY: other threads only use atomics of the memory behind the pointers, under the lock of the registry. A
+// thread removes its pointer under the same lock before its memory is freed.
+unsafe impl Send for Registry {}
+// SAFETY: as above.
+unsafe impl Sync for Registry {}
+
+static REGISTRY: RwLock<Registry> = RwLock::new(Registry { locals: Vec::new(), past_hits: [0; COUNTERS] });
+
+/// A thread's place in the registry; its destructor runs when the thread ends.
+struct Lease(());
+
+impl Lease {
+    fn new() -> Self {
+        enlist();
+        Self(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Later destructors of this thread may still use arrays: they take the slow path.
+        LOCAL.with(|local| local.threshold.set(UNREGISTERED));
+        delist();
+    }
+}
+
+fn enlist() {
+    let thread = barrier::this_thread();
+    LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
+    // A thread that scans the slots after its full fence either finds this one, or shut its gate before this
+    // fence. In the second case this thread's first access sees the shut gate.
+    fence(Ordering::SeqCst);
+}
+
+fn delist() {
+    LOCAL.with(|local| {
+        let mut registry = REGISTRY.write();
+        registry.locals.retain(|(_, known)| !ptr::eq(*known, local));
+        for (past, hits) in registry.past_hits.iter_mut().zip(&local.hits) {
+            *past += hits.iter().map(|lane| lane.swap(0, Ordering::Relaxed)).sum::<u64>();
+        }
+    });
+}
+
+/// Returns the calling thread's data. It does not run accesses in a closure, because the compiler would not
+/// inline such a long closure, and would pass elements through memory.
+#[inline(always)]
+fn local<'a>() -> &'a Local {
+    // SAFETY: the memory exists while the thread runs code, and is not dropped; the reference stays in
+    // functions of this module, and so in the thread.
+    unsafe { &*LOCAL.with(ptr::from_ref) }
+}
+
+/// Runs `access` on the page's frame if lock-free reads are allowed. On success it counts a hit of the
+/// element at this place, if hits are counted; the count takes as long as all the rest. `access` must neither
+/// panic nor use other pages. `None`: take the slow path.
+#[inline(always)]
+pub fn read_lock_free<const COUNTS: bool, R>(
+    entry: &Entry,
+    counter: HitCounter,
+    place: usize,
+    access: impl FnOnce(*const u8) -> Option<R>,
+) -> Option<R> {
+    let local = local();
+    local.slot.enter_read(entry);
+    let frame = entry.read_gate();
+    if frame.addr() < local.threshold.get() {
+        local.slot.leave_read();
+        return None;
+    }
+    let result = access(frame);
+    compiler_fence(Ordering::SeqCst);
+    local.slot.leave_read();
+    if COUNTS && result.is_some() {
+        local.count_hit(counter, place);
+    }
+    result
+}
+
+/// As [`read_lock_free`], for writes that are atomic or under the element's lock.
+#[inline(always)]
+pub fn write_lock_free<const COUNTS: bool, R>(
+    entry: &Entry,
+    counter: HitCounter,
+    place: usize,
+    access: impl FnOnce(*mut u8) -> R,
+) -> Option<R> {
+    let local = local();
+    local.slot.enter_write(entry);
+    let frame = entry.write_gate();
+    if frame.addr() < local.threshold.get() {
+        local.slot.leave_write();
+        return None;
+    }
+    let result = access(frame);
+    compiler_fence(Ordering::SeqCst);
+    local.slot.leave_write();
+    if COUNTS {
+        local.count_hit(counter, place);
+    }
+    Some(result)
+}
+
+impl Local {
+    #[inline(always)]
+    fn count_hit(&self, counter: HitCounter, place: usize) {
+        // SAFETY: counters are at most `UNCOUNTED`; see `HitCounter`.
+        let hits = &unsafe { self.hits.get_unchecked(counter.0 as usize) }[place % LANES];
+        hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a hit on a slow path. Registers the thread, so that its count is found.
+#[inline]
+pub fn count_hit(counter: HitCounter) {
+    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
+}
+
+/// Slow form of [`read_lock_free`], called after it: registers the thread, and issues a full fence.
+#[cold]
+pub fn read_fenced<R>(
+    entry: &Entry,
+    counter: HitCounter,
+    access: impl FnOnce(*const u8) -> Option<R>,
+) -> Option<R> {
+    fenced(counter, |slot| {
+        slot.enter_read(entry);
+        fence(Ordering::SeqCst);
+        let frame = entry.read_gate();
+        let result = if frame.is_null() { None } else { access(frame) };
+        slot.leave_read();
+        result
+    })
+}
+
+/// Slow form of [`write_lock_free`].
+#[cold]
+pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*mut u8) -> R) -> Option<R> {
+    fenced(counter, |slot| {
+        slot.enter_write(entry);
+        fence(Ordering::SeqCst);
+        let frame = entry.write_gate();
+        let result = (!frame.is_null()).then(|| access(frame));
+        slot.leave_write();
+        result
+    })
+}
+
+fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Option<R> {
+    // A registered thread has tried the quick form already, which finds everything that this form finds.
+    if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
+        return None;
+    }
+    let leased = LEASE.try_with(|_| ()).is_ok();
+    if !leased {
+        // The thread is ending: it registers for this access only.
+        enlist();
+    } else if barrier::asymmetric() {
+        LOCAL.with(|local| local.threshold.set(REGISTERED));
+    }
+    let result = LOCAL.with(|local| run(&local.slot).inspect(|_| local.count_hit(counter, 0)));
+    if !leased {
+        delist();
+    }
+    result
+}
+
+/// [`barrier::heavy`], skipped if no other thread can have an access in progress.
+pub fn barrier_all() {
+    fence(Ordering::SeqCst);
+    let is_other = |known: *const Local| LOCAL.with(|local| !ptr::eq(known, local));
+    if REGISTRY.read().locals.iter().any(|(_, known)| is_other(*known)) {
+        barrier::heavy(|| REGISTRY.read().locals.iter().map(|(thread, _)| *thread).collect());
+    }
+}
+
+/// Waits until no thread announces an access of this kind to the entry. Its gates were shut before, followed
+/// by [`barrier_all`].
+pub fn drain_all(entry: &Entry, access: Access) {
+    for (_, local) in &REGISTRY.read().locals {
+        // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released.
+        // The thread never waits for that lock while its slot names a page.
+        hazard::drain(unsafe { &(**local).slot }, entry, access);
+    }
+}
+
+/// Returns the number of hits of all threads for a counter; `None` for an array that does not count hits.
+pub fn hits(counter: HitCounter) -> Option<u64> {
+    if !counter.counts() {
+        return None;
+    }
+    let number = counter.0 as usize;
+    let registry = REGISTRY.read();
+    let now: u64 = registry
+        .locals
+        .iter()
+        // SAFETY: as in `drain_all`.
+        .flat_map(|(_, local)| unsafe { &(&(**local).hits)[number] })
+        .map(|lane| lane.load(Ordering::Relaxed))
+        .sum();
+    Some(registry.past_hits[number].wrapping_add(now))
+}
+
+/// Number of an array's hit counter: at most [`UNCOUNTED`], because only [`counter::acquire`] creates one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HitCounter(u32);
+
+impl HitCounter {
+    /// Returns true if the array counts its hits.
+    #[inline]
+    pub fn counts(self) -> bool {
+        self.0 != UNCOUNTED
+    }
+}
+
+/// Allocation of hit counters to arrays.
+pub mod counter {
+    use super::{COUNTERS, HitCounter, UNCOUNTED};
+    use parking_lot::Mutex;
+
+    static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
+
+    /// Returns an exclusive number while there are free ones, else a shared one.
+    #[inline]
+    pub fn acquire(counts: bool) -> HitCounter {
+        if !counts {
+            return HitCounter(UNCOUNTED);
+        }
+        let mut numbers = NUMBERS.lock();
+        if let Some(number) = numbers.0.pop() {
+            return HitCounter(number);
+        }
+        let number = numbers.1.min(COUNTERS as u32 - 1);
+        numbers.1 = number + 1;
+        HitCounter(number)
+    }
+
+    /// Releases a number.
+    #[inline]
+    pub fn release(HitCounter(number): HitCounter) {
+        if (number as usize) < COUNTERS - 1 {
+            NUMBERS.lock().0.push(number);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::entry::Holder;
+    use super::*;
+
+    #[test]
+    fn accesses_are_announced_while_they_last() {
+        let mut frame = [0_u8; 8];
+        let entry = Entry::new();
+        entry.try_claim_absent(true).unwrap();
+        entry.install(frame.as_mut_ptr());
+        entry.open_writes();
+        let _ = entry.release_exclusive(Holder::Pin, 0);
+        // Returns the announced accesses, as seen by a thread that waits for writes, and by a thread that
+        // waits for all accesses.
+        let announced = || {
+            let registry = REGISTRY.read();
+            [Access::Writes, Access::All].map(|access| {
+                // SAFETY: as in `drain_all`.
+                let names = |(_, local): &(_, *const Local)| unsafe { &(**local).slot }.names(&entry, access);
+                registry.locals.iter().any(names)
+            })
+        };
+        let number = counter::acquire(true);
+        let read = read_fenced(&entry, number, |_| Some(announced()));
+        assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
+        // Test quick accesses after the registration. They exist only if there is a cheap barrier.
+        let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
+        let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
+        if barrier::asymmetric() {
+            assert_eq!((read(), announced()), (Some([false, true]), [false; 2]));
+            assert_eq!((write(), announced()), (Some([true; 2]), [false; 2]));
+            entry.shut();
+        }
+        assert_eq!((read(), write(), announced()), (None, None, [false; 2]));
+        let written = std::thread::scope(|scope| {
+            entry.open_writes();
+            scope.spawn(|| write_fenced(&entry, number, |_| announced())).join().unwrap()
+        });
+        assert_eq!((written, announced()), (Some([true; 2]), [false; 2]));
+        counter::release(number);
+    }
+}

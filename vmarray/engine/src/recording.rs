@@ -1,0 +1,83 @@
+//! Recording of the engine's work as events in time, for a timeline.
+//!
+//! Without the feature `tracing` none of this is compiled. With it, a submission to a device and a miss
+//! check one word in memory for a running recording; a hit checks nothing.
+
+#[cfg(feature = "tracing")]
+mod json;
+#[cfg(feature = "tracing")]
+mod recorder;
+
+use std::sync::Arc;
+
+use backend_api::{Device, Ticket};
+
+#[cfg(feature = "tracing")]
+pub use recorder::Recording;
+
+/// The kind of work submitted to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmittedWork {
+    /// Copies from home slots.
+    Fetch,
+    /// Copies to home slots, or a fill of them.
+    Write,
+    /// A kernel that reads home slots.
+    Question,
+    /// A kernel that writes to home slots.
+    Change,
+}
+
+/// Records a submission of work.
+#[inline]
+pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) {
+    #[cfg(feature = "tracing")]
+    recorder::submitted(work, &**device, ticket);
+    #[cfg(not(feature = "tracing"))]
+    let _ = (work, device, ticket);
+}
+
+/// Records the amount of work: bytes and pieces.
+#[inline]
+pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
+    #[cfg(feature = "tracing")]
+    recorder::sized(ticket, pieces, bytes);
+    #[cfg(not(feature = "tracing"))]
+    let _ = (ticket, pieces, bytes);
+}
+
+/// Records that all work of a queue is done up to a ticket.
+#[inline]
+pub fn done(ticket: Ticket) {
+    #[cfg(feature = "tracing")]
+    recorder::done(ticket);
+    #[cfg(not(feature = "tracing"))]
+    let _ = ticket;
+}
+
+/// Records an activity of a thread of the program, for as long as the value lives.
+#[cfg(feature = "tracing")]
+#[inline]
+pub fn spent(on: &'static str) -> recorder::Spent {
+    recorder::Spent::begin(on)
+}
+
+/// The replacement of an activity in a build without recordings.
+#[cfg(not(feature = "tracing"))]
+pub struct Unrecorded;
+
+/// Does nothing: this build has no recordings.
+#[cfg(not(feature = "tracing"))]
+#[inline]
+pub fn spent(_: &'static str) -> Unrecorded {
+    Unrecorded
+}
+
+/// Records an event of `pages` pages.
+#[inline]
+pub fn happened(what: &'static str, pages: usize) {
+    #[cfg(feature = "tracing")]
+    recorder::happened(what, pages);
+    #[cfg(not(feature = "tracing"))]
+    let _ = (what, pages);
+}

@@ -1,0 +1,217 @@
+//! Redundancy of an array's pages: rebuilds the data of a lost device on a spare device, and moves pages from
+//! one device to another.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+use parking_lot::Mutex;
+use vmarray_redundancy::{Mirrored, ParityGroup, Replica, ReplicaState};
+use vmarray_support::links::is_same;
+
+use crate::error::{ErrorKind, Result};
+
+/// The redundancy of an array's pages: none, mirrors, or parity.
+#[derive(Debug, Default)]
+pub struct Redundancy {
+    keeper: Keeper,
+    /// Held by the thread that replaces devices.
+    replacing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub enum Keeper {
+    /// No redundancy.
+    #[default]
+    None,
+    /// No redundancy, but pages can move to other devices; indexed by channel.
+    Movable(Vec<Arc<Mirrored>>),
+    /// Mirrors: a second device with the same pages; indexed by channel.
+    Mirrors(Vec<Arc<Mirrored>>),
+    /// Parity over the devices of all channels.
+    Parity(ParityGroup),
+}
+
+impl From<Keeper> for Redundancy {
+    fn from(keeper: Keeper) -> Self {
+        Self { keeper, replacing: Mutex::new(()) }
+    }
+}
+
+impl Redundancy {
+    /// True without redundancy and without movable pages.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        matches!(self.keeper, Keeper::None)
+    }
+
+    /// The wrapping device of a channel; `None` if the channel uses the program's device directly.
+    pub fn device(&self, channel: usize) -> Option<Arc<dyn Device>> {
+        match &self.keeper {
+            Keeper::None => None,
+            Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
+                mirrors.get(channel).map(|one| Arc::<Mirrored>::clone(one) as _)
+            }
+            Keeper::Parity(group) => group.members().get(channel).map(|one| Arc::clone(one) as _),
+        }
+    }
+
+    /// Makes the redundancy layer also wipe its buffers on release.
+    pub fn wipe_on_release(&self) -> Result<()> {
+        let mut devices = (0..).map_while(|channel| self.device(channel));
+        devices.try_for_each(|device| Ok(device.wipe_on_release()?))
+    }
+
+    /// Replicas of the pages of a channel with this device.
+    pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
+        match &self.keeper {
+            Keeper::None => vec![Replica::of(&**device)],
+            // Query the memory, so that devices notice a loss.
+            Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
+                let _ = device.memory();
+                mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
+            }
+            Keeper::Parity(group) => {
+                group.members().iter().for_each(|member| drop(member.memory()));
+                group.replicas().into_iter().skip(channel).take(1).collect()
+            }
+        }
+    }
+
+    /// True if the pages of a channel with these replicas exist only in frames.
+    #[inline]
+    pub fn is_lost(&self, channel: usize, replicas: &[Replica]) -> bool {
+        let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
+        is_lost && !matches!(&self.keeper, Keeper::Parity(group) if group.has_contents(channel))
+    }
+
+    /// Replaces the first lost device by a spare.
+    pub fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
+        const NOTHING_LOST: &str = "no device of the array is lost; there is nothing to rebuild";
+        let _only = self.replacing.lock();
+        let spare = || Arc::clone(spare);
+        match &self.keeper {
+            Keeper::None | Keeper::Movable(_) => Err(ErrorKind::MirrorRefused {
+                reason: "the array has no copies; build it with `Placement::Mirrored`",
+            }
+            .into()),
+            Keeper::Mirrors(mirrors) => {
+                let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
+                let lost = lost.ok_or(ErrorKind::MirrorRefused { reason: NOTHING_LOST })?;
+                let with_it = mirrors.iter().filter(|mirror| mirror.has_lost(&lost));
+                with_it.into_iter().try_for_each(|mirror| Ok(mirror.rebuild(&lost, spare())?))
+            }
+            Keeper::Parity(group) => {
+                let lost = group.first_lost().ok_or(ErrorKind::ParityRefused { reason: NOTHING_LOST })?;
+                Ok(group.rebuild(&lost, spare())?)
+            }
+        }
+    }
+
+    /// Moves pages so that each channel has its own on one of these devices (two for mirrors), with about the
+    /// same number of channels per device.
+    pub fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
+        let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
+        let _only = self.replacing.lock();
+        let mirrors = match &self.keeper {
+            _ if devices.is_empty() => {
+                return refused(
+                    "the list of devices to move to is empty; name at \
+                        least one",
+                );
+            }
+            Keeper::Mirrors(_) if devices.iter().all(|one| is_same(one, &devices[0])) => {
+                return refused("a mirror needs two devices; name two different devices");
+            }
+            Keeper::None => {
+                return refused("the array was not built as movable; build it with `Builder::movable`");
+            }
+            Keeper::Parity(_) => {
+                return refused(
+                    "an array with parity cannot move its pages; build it with `Placement::Mirrored` to move it",
+                );
+            }
+            Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
+        };
+        let replicas = if matches!(self.keeper, Keeper::Movable(_)) { 1 } else { 2 };
+        // Query the memory, so that devices notice a loss.
+        let held = mirrors.iter().map(|mirror| mirror.memory().map(|_| mirror.devices()));
+        let held = held.collect::<Result<Vec<_>, _>>()?;
+        if held.iter().any(|held| held.len() < replicas) {
+            return refused("a device of the array is lost; replace it first by `rebuild`");
+        }
+        for ((mirror, held), wanted) in mirrors.iter().zip(&held).zip(shared_out(&held, devices, is_same)) {
+            let is_in = |list: &[Arc<dyn Device>], one| list.iter().any(|other| is_same(other, one));
+            let new = wanted.iter().filter(|one| !is_in(held, one));
+            let old = held.iter().filter(|one| !is_in(&wanted, one));
+            for (old, new) in old.zip(new) {
+                mirror.replace(old, Arc::clone(new))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Assigns as many new devices to each holder as it has now. The devices get about equal shares and stay with
+/// their present holders. No holder gets a device twice if enough different ones exist.
+fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
+    let places: usize = held.iter().map(Vec::len).sum();
+    let mut left = vec![places / devices.len(); devices.len()];
+    // In an uneven division the devices with the most holders get one more.
+    let held_by = |at: usize| held.iter().flatten().filter(|one| is_same(&devices[at], one)).count();
+    let mut most: Vec<usize> = (0..devices.len()).collect();
+    most.sort_by_key(|at| std::cmp::Reverse(held_by(*at)));
+    most.iter().take(places % devices.len()).for_each(|at| left[*at] += 1);
+    let mut wanted: Vec<Vec<T>> = held.iter().map(|_| Vec::new()).collect();
+    for (held, wanted) in held.iter().zip(&mut wanted) {
+        for one in held {
+            let stays = (0..devices.len()).find(|at| left[*at] > 0 && is_same(&devices[*at], one));
+            if let Some(at) = stays {
+                left[at] -= 1;
+                wanted.push(one.clone());
+            }
+        }
+    }
+    for (held, wanted) in held.iter().zip(&mut wanted) {
+        while wanted.len() < held.len() {
+            let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
+            // If the holder already has all devices with room, another device takes more than its share.
+            let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
+            else {
+                break;
+            };
+            left[at] = left[at].saturating_sub(1);
+            wanted.push(devices[at].clone());
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(held: &[&[u32]], devices: &[u32]) -> Vec<Vec<u32>> {
+        let held: Vec<_> = held.iter().map(|held| held.to_vec()).collect();
+        shared_out(&held, devices, u32::eq)
+    }
+
+    #[test]
+    fn as_little_as_possible_is_moved() {
+        let four: [&[u32]; 4] = [&[1], &[1], &[1], &[1]];
+        assert_eq!(shared(&four, &[1, 2]), [[1], [1], [2], [2]]);
+        assert_eq!(shared(&[&[1], &[1], &[2], &[2]], &[1, 2, 3]), [[1], [1], [2], [3]]);
+        assert_eq!(shared(&[&[1], &[2], &[3]], &[2]), [[2], [2], [2]]);
+        assert_eq!(shared(&[&[1], &[2]], &[3, 4]), [[3], [4]]);
+        assert_eq!(shared(&[&[3]], &[1, 2, 3]), [[3]]);
+        assert_eq!(shared(&[&[1], &[2], &[2]], &[1, 2]), [[1], [2], [2]]);
+        // One device gets twice its fair share.
+        assert_eq!(shared(&four, &[2, 1, 2, 2]), [[1], [2], [2], [2]]);
+    }
+
+    #[test]
+    fn pairs_have_two_devices() {
+        assert_eq!(shared(&[&[1, 2]], &[2, 3]), [[2, 3]]);
+        assert_eq!(shared(&[&[1, 2], &[2, 3], &[3, 1]], &[1, 2, 4]), [[1, 2], [2, 4], [1, 4]]);
+        assert_eq!(shared(&[&[1, 2], &[2, 3], &[3, 1]], &[1, 2]), [[1, 2], [2, 1], [1, 2]]);
+    }
+}

@@ -1,0 +1,344 @@
+//! Scoped threads for one call: idle threads of earlier calls, or new threads.
+//!
+//! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has
+//! finished its share waits some seconds for the next call.
+//!
+//! A thread that other threads may wait for, such as one that holds guards, works alone: a helper could not
+//! know that it must not wait for these guards, and the thread waits for its helpers. [`works_alone`] checks
+//! this rule, which the engine [sets](set_rule).
+//!
+//! This is no thread pool: no work is queued for a thread. Work goes to threads that are idle at that
+//! moment, and to new ones if there are too few. So a call never waits for another call's work, and a
+//! program may call from all threads of its own pool at once.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use backend_api::numa::{OnNode, Processors};
+use parking_lot::{Condvar, Mutex};
+use vmarray_support::contended;
+
+/// The time that a thread waits for the next call.
+const IDLE_FOR: Duration = Duration::from_secs(5);
+/// The time that the calling thread polls for the end of the other threads before it sleeps.
+const SPIN: Duration = Duration::from_micros(30);
+const PATIENCE: Duration = Duration::from_micros(60);
+
+/// The cores that this process may use, or the number of threads in the variable `VMARRAY_THREADS`.
+pub static CORES: LazyLock<usize> = LazyLock::new(|| {
+    let chosen = std::env::var("VMARRAY_THREADS").ok().and_then(|text| text.trim().parse().ok());
+    chosen.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
+});
+/// Threads that wait for work, at most as many as cores.
+static IDLE: Mutex<Vec<Arc<JobSlot>>> = Mutex::new(Vec::new());
+
+/// True if the calling thread has to work alone.
+static RULE: OnceLock<fn() -> bool> = OnceLock::new();
+
+thread_local! {
+    /// True if this module has started the thread.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// The processors of a thread outside of [`near`].
+    static ELSEWHERE: RefCell<Option<Arc<Processors>>> = const { RefCell::new(None) };
+}
+
+/// The place where a thread waits for work.
+#[derive(Default)]
+struct JobSlot {
+    job: Mutex<Option<Job>>,
+    called: Condvar,
+}
+
+/// Work for threads, borrowed from the calling thread.
+struct Job {
+    work: BorrowedWork,
+    call: Arc<Call>,
+}
+
+#[derive(Clone, Copy)]
+struct BorrowedWork(*const (dyn Fn() + Sync));
+
+// SAFETY: the target is `Sync`, and is used as a shared reference only.
+unsafe impl Send for BorrowedWork {}
+
+/// One call, shared with its threads.
+#[derive(Default)]
+struct Call {
+    state: Mutex<CallState>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct CallState {
+    /// The number of threads that may still use the borrowed work.
+    users: usize,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+/// Sets the rule by which a thread works alone; the first one stays.
+#[inline]
+pub fn set_rule(works_alone: fn() -> bool) {
+    let _ = RULE.set(works_alone);
+}
+
+/// True if the calling thread must not have others work for it.
+#[inline]
+pub fn works_alone() -> bool {
+    RULE.get().is_some_and(|works_alone| works_alone())
+}
+
+/// Runs `work` on `threads` threads. The calling thread is the first of them; it works alone if it
+/// [works alone](works_alone). If the system cannot start enough threads, fewer run it. Returns when all have
+/// finished.
+///
+/// # Panics
+/// If `work` panics on any thread.
+pub fn together(threads: usize, work: impl Fn() + Sync) {
+    if threads <= 1 || works_alone() {
+        return work();
+    }
+    let call = Arc::new(Call::default());
+    let borrowed: &(dyn Fn() + Sync) = &work;
+    // SAFETY: only the lifetime is extended. No thread uses the reference after the last of the call's
+    // users has signed off. `until_done`, which is dropped before `work`, also when the stack unwinds,
+    // waits for that.
+    let borrowed = BorrowedWork(unsafe {
+        std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(borrowed)
+    });
+    let until_done = UntilDone(&call);
+    for _ in 1..threads {
+        if !run_on_worker(borrowed, &call) {
+            break;
+        }
+    }
+    work();
+    drop(until_done);
+    let panic = call.state.lock().panic.take();
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+}
+
+/// Calls `work` for each number below `end`, on at most `threads` threads.
+///
+/// # Panics
+/// As [`together`].
+#[inline]
+pub fn each(threads: usize, end: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    together(threads.min(end), || {
+        while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < end) {
+            work(number);
+        }
+    });
+}
+
+/// Runs work on one of the machine's nodes, if this module has started the thread. The program's own
+/// threads stay on their processors.
+pub fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
+    if !IS_WORKER.get() {
+        return work();
+    }
+    let there = OnNode::run(node);
+    let Some(elsewhere) = there.processors_before() else { return work() };
+    let outer = ELSEWHERE.with_borrow(Option::clone);
+    let _back = PutBack(ELSEWHERE.replace(Some(outer.unwrap_or_else(|| Arc::clone(elsewhere)))));
+    work()
+}
+
+/// Restores the thread's processors on drop.
+struct PutBack(Option<Arc<Processors>>);
+
+impl Drop for PutBack {
+    fn drop(&mut self) {
+        ELSEWHERE.set(self.0.take());
+    }
+}
+
+/// Waits on drop until no thread uses the borrowed work.
+struct UntilDone<'a>(&'a Call);
+
+impl Drop for UntilDone<'_> {
+    fn drop(&mut self) {
+        let is_used = || self.0.state.lock().users > 0;
+        if !contended::spin_while(SPIN, PATIENCE, is_used) {
+            self.0.done.wait_while(&mut self.0.state.lock(), |state| state.users > 0);
+        }
+    }
+}
+
+/// Runs borrowed work on an idle thread, or a new one; returns false if none is available.
+fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
+    call.state.lock().users += 1;
+    let job = Job { work, call: Arc::clone(call) };
+    let idle = IDLE.lock().pop();
+    if let Some(slot) = idle {
+        *slot.job.lock() = Some(job);
+        slot.called.notify_one();
+        return true;
+    }
+    // A new thread inherits the CPU affinity of its creator. Move it to the usual processors, because it will
+    // work for other callers, too.
+    let elsewhere = ELSEWHERE.with_borrow(Option::clone);
+    let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || {
+        elsewhere.inspect(|elsewhere| drop(elsewhere.move_here()));
+        serve(job);
+    });
+    if started.is_err() {
+        call.state.lock().users -= 1;
+    }
+    started.is_ok()
+}
+
+/// The main function of a thread: runs its first job, and later jobs that arrive within some seconds.
+fn serve(first: Job) {
+    IS_WORKER.set(true);
+    let slot = Arc::new(JobSlot::default());
+    let mut next = Some(first);
+    while let Some(job) = next {
+        job.run();
+        next = slot.wait();
+    }
+}
+
+impl Job {
+    fn run(self) {
+        // SAFETY: the lender waits until this thread has signed off, below.
+        let work = unsafe { &*self.work.0 };
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        let mut state = self.call.state.lock();
+        if let Err(panic) = outcome {
+            state.panic.get_or_insert(panic);
+        }
+        state.users -= 1;
+        let is_last = state.users == 0;
+        drop(state);
+        if is_last {
+            self.call.done.notify_all();
+        }
+    }
+}
+
+impl JobSlot {
+    /// Waits among the idle threads for a job. `None` after some seconds, or if enough threads are idle.
+    fn wait(self: &Arc<Self>) -> Option<Job> {
+        {
+            let mut idle = IDLE.lock();
+            if idle.len() >= *CORES {
+                return None;
+            }
+            idle.push(Arc::clone(self));
+        }
+        let mut job = self.job.lock();
+        self.called.wait_while_for(&mut job, |job| job.is_none(), IDLE_FOR);
+        if job.is_none() {
+            drop(job);
+            let mut idle = IDLE.lock();
+            if let Some(at) = idle.iter().position(|slot| Arc::ptr_eq(slot, self)) {
+                idle.remove(at);
+                return None;
+            }
+            drop(idle);
+            // A caller has taken this thread's entry, and is about to bring a job.
+            job = self.job.lock();
+            self.called.wait_while(&mut job, |job| job.is_none());
+        }
+        job.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn all_threads_run_and_are_used_again() {
+        // Test all threads of one call at the same time, and calls of several threads at the same time.
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for threads in [1, 2, 5, 3, 5] {
+                        let (barrier, ran) = (Barrier::new(threads), AtomicUsize::new(0));
+                        together(threads, || {
+                            barrier.wait();
+                            ran.fetch_add(1, Ordering::Relaxed);
+                        });
+                        assert_eq!(ran.into_inner(), threads);
+                    }
+                });
+            }
+        });
+        assert!(IDLE.lock().len() <= *CORES);
+    }
+
+    #[test]
+    fn work_within_work_is_not_kept_waiting() {
+        let ran = AtomicUsize::new(0);
+        together(3, || {
+            together(3, || {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(ran.into_inner(), 9);
+    }
+
+    #[cfg(all(target_os = "linux", not(any(loom, miri))))]
+    #[test]
+    fn threads_of_ours_go_near_a_node_and_come_back() {
+        const NODE: Option<u32> = Some(1 << 22);
+        let wide = Processors::of(0).unwrap();
+        let first = (0..).find(|&number| wide.has(number)).unwrap();
+        let narrow: Processors = [first].into_iter().collect();
+        backend_api::numa::assume(NODE.unwrap(), narrow.clone());
+        let (caller, barrier, inner) = (thread::current().id(), Barrier::new(2), AtomicUsize::new(0));
+        together(2, || {
+            // Both calls run at the same time, so that one is not on the caller's thread.
+            barrier.wait();
+            let is_caller = thread::current().id() == caller;
+            near(NODE, || {
+                assert_eq!(Processors::of(0).unwrap(), *if is_caller { &wide } else { &narrow });
+                let (starter, barrier) = (thread::current().id(), Barrier::new(3));
+                together(3, || {
+                    barrier.wait();
+                    if thread::current().id() != starter {
+                        assert_eq!(
+                            Processors::of(0).unwrap(),
+                            wide,
+                            "it does not inherit the processors of its starter"
+                        );
+                        inner.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            });
+            assert_eq!(Processors::of(0).unwrap(), wide);
+        });
+        assert_eq!(inner.into_inner(), 4);
+    }
+
+    #[test]
+    fn a_panic_of_any_thread_is_the_callers_and_all_have_done_before() {
+        for panics_at in 0..3 {
+            let (started, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let barrier = Barrier::new(3);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                together(3, || {
+                    let number = started.fetch_add(1, Ordering::Relaxed);
+                    barrier.wait();
+                    ended.fetch_add(1, Ordering::Relaxed);
+                    assert_ne!(number, panics_at, "as a test");
+                });
+            }));
+            outcome.unwrap_err();
+            assert_eq!(ended.into_inner(), 3);
+        }
+    }
+}
