@@ -421,7 +421,7 @@ impl Lower {
             }
             arguments.push(self.parameter(number, &parameter.kind)?);
         }
-        let value = self.inline(definition, &arguments)?;
+        let value = self.returned(definition, &arguments)?;
         self.write_returned(&value, parameters.len(), returned)?;
         let mut code = self.edges();
         code.append(&mut self.code);
@@ -440,23 +440,26 @@ impl Lower {
             let register = self.scalar(ScalarSource::Value { parameter, position: 0 }, *of);
             arguments.push(Value::scalar(*of, Operand::Register(register)));
         }
-        let value = match self.inline(definition, &arguments) {
-            Err(Exit::Diverges) => {
-                let error = |detail: &str| {
-                    Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail.into())
-                };
-                return Err(Exit::Error(Box::new(error(
-                    "the function never returns, but the expression needs \
-                        its result: end its loop",
-                ))));
-            }
-            result => result?,
-        };
+        let value = self.returned(definition, &arguments)?;
         let operand = self.operand(&value)?;
         let (of, to) = (self.register(operand), self.new_register(self.type_of(operand)));
         self.removable[to.at()] = false;
         self.code.push(Op::Copy { to, of });
         self.finished(tree, Vec::new(), None)
+    }
+
+    /// Lowers the whole kernel or function. Code that never returns is an error.
+    fn returned(&mut self, definition: Definition, arguments: &[Value]) -> Result<Value> {
+        let tree = definition.tree;
+        self.inline(definition, arguments).map_err(|exit| match exit {
+            Exit::Diverges => {
+                let detail = "it never returns: end its loop";
+                let error =
+                    Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail.into());
+                Exit::Error(Box::new(error))
+            }
+            error => error,
+        })
     }
 
     /// The lowered, simplified and verified kernel.

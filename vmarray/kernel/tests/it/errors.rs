@@ -57,3 +57,15 @@ fn nested_loops_are_not_unrolled_without_end() {
     lowered.body.operations(|_, _| count += 1);
     assert!(count < 30_000, "{count}");
 }
+
+#[kernel(crate = vmarray_kernel)]
+fn endless(_: &mut Own<u32>) {
+    loop {}
+}
+
+#[test]
+fn a_kernel_that_never_returns_is_an_error() {
+    let error = lower::<endless>().unwrap_err();
+    assert_eq!((error.kind(), error.function()), (ErrorKind::Unsupported, "endless"));
+    assert!(error.to_string().contains("never returns"), "{error}");
+}
