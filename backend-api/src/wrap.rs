@@ -9,4 +9,4 @@ mod forward;
 mod random;
 
 pub use fault::{Fault, FaultPlan, Operation, Strike};
-pub use random::SplitMix64;
+pub use random::{SplitMix64, has_all_cases, random_cases};

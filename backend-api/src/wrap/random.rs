@@ -1,5 +1,19 @@
 //! A small seeded generator of random numbers, for repeatable tests and choices.
 
+/// Returns true if the environment variable `VMARRAY_ALL_CASES` is set, as in `cargo xtask nightly`.
+#[doc(hidden)]
+#[must_use]
+pub fn has_all_cases() -> bool {
+    std::env::var_os("VMARRAY_ALL_CASES").is_some()
+}
+
+/// Returns the number of random cases that a test runs: `all` in nightly runs, and a quarter of it otherwise.
+#[doc(hidden)]
+#[must_use]
+pub fn random_cases(all: u32) -> u32 {
+    if has_all_cases() { all } else { all.div_ceil(4) }
+}
+
 /// SplitMix64, the generator of Steele, Lea and Flood. A seed determines the sequence; every seed is good.
 #[doc(hidden)]
 #[derive(Clone, Debug)]

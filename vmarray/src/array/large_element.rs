@@ -145,10 +145,14 @@ mod tests {
         one_channel(&Arc::new(host()), (4, 2), 2).with_len(9).build().unwrap()
     }
 
-    /// The default stack of a thread, for any environment.
+    /// The default size of a thread's stack. Code that the compiler has not optimised copies each element to
+    /// more places of the stack.
+    const STACK_BYTES: usize =
+        if option_env!("CARGO_PROFILE_TEST_OPT_LEVEL").is_some() { 2 << 20 } else { 16 << 20 };
+
     fn on_a_common_stack(run: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, run);
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, run);
             thread.unwrap().join().unwrap();
         });
     }

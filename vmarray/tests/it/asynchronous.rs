@@ -972,7 +972,7 @@ fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: backend_api::wrap::random_cases(600), ..ProptestConfig::default() })]
 
     #[test]
     fn futures_dropped_anywhere_leave_nothing_behind(seed in 0..100_000_u64, fails in any::<bool>(), steps in 1..60_usize) {

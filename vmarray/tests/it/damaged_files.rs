@@ -8,9 +8,12 @@ use vmarray::{RaggedArray, prelude::*};
 
 use crate::stored::{Files, of_device};
 
-/// The number of cases of a test: a hundred, or `VMARRAY_DAMAGED_FILES`.
+/// Returns the number of cases of a test: 25, 100 in nightly runs, or `VMARRAY_DAMAGED_FILES`.
 fn cases() -> u64 {
-    std::env::var("VMARRAY_DAMAGED_FILES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100)
+    std::env::var("VMARRAY_DAMAGED_FILES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(u64::from(backend_api::wrap::random_cases(100)))
 }
 
 /// Damages one place of a file: a flipped bit, zeroes, a cut, or two blocks that are swapped.

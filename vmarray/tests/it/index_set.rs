@@ -408,7 +408,7 @@ fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: backend_api::wrap::random_cases(200), ..ProptestConfig::default() })]
 
     /// All sources, bounds and outputs agree with the definition.
     #[test]

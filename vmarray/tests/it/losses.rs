@@ -335,7 +335,7 @@ fn protected(seed: u64, steps: usize, placement: Placement, least: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: backend_api::wrap::random_cases(150), ..ProptestConfig::default() })]
 
     #[test]
     fn a_program_goes_on_without_the_pages_of_a_lost_device(seed in any::<u64>(), steps in 1..60_usize) {

@@ -384,7 +384,7 @@ fn task_step(section: SectionMut<'_, VirtualArray<u32>>, model: &mut [u32], rand
 macro_rules! models {
     ($($name:ident: $step:expr;)*) => {
         proptest! {
-            #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
+            #![proptest_config(ProptestConfig { failure_persistence: None, cases: backend_api::wrap::random_cases(500), ..ProptestConfig::default() })]
             $(
                 #[test]
                 fn $name(seed in any::<u64>(), steps in 1..60_usize) {

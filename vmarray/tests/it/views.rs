@@ -405,7 +405,11 @@ fn around(axis: usize, at: usize, place: [usize; 2]) -> [usize; 3] {
 
 /// Fewer cases on devices, because most translate each kind of box and operation, which is slow.
 fn cases(most: u32) -> u32 {
-    if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() { 1 + most / 32 } else { most }
+    if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() {
+        1 + most / 32
+    } else {
+        backend_api::wrap::random_cases(most)
+    }
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 use std::fs;
 
 use proptest::prelude::*;
+use vmarray::device::wrap::random_cases;
 use vmarray_formats::npy::NpyFile;
 use vmarray_formats::{Error, Options};
 
@@ -68,7 +69,7 @@ fn each_fault_has_its_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: random_cases(1500), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A file with any change is either read or refused, without a panic, and without an allocation beyond
     /// the file's length.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::SplitMix64;
+use vmarray::device::wrap::{SplitMix64, has_all_cases};
 use vmarray::{ErrorKind, NdArray, prelude::*};
 use vmarray_formats::zarr::{self, Blosc, Compression, Encoding, Location, Zarr};
 use vmarray_formats::{Error, Options};
@@ -69,9 +69,10 @@ fn by_home(store: &Path, is_written: bool, chunk: &str) -> usize {
     failed
 }
 
-/// Every byte of every chunk of small stores is flipped, in turn.
+/// Flips, one after the other, every fifth byte of every chunk of small stores; in nightly runs every byte.
 #[test]
 fn every_flipped_byte_is_found() {
+    let step = if has_all_cases() { 1 } else { 5 };
     let (mut flips, mut homes) = (0, 0);
     for (number, compression) in COMPRESSIONS.into_iter().enumerate() {
         for is_sharded in [false, true] {
@@ -86,7 +87,7 @@ fn every_flipped_byte_is_found() {
             for (chunk, file) in files(&store).iter().enumerate() {
                 let (key, own) = (format!("c/{chunk}"), chunk * stored..(chunk + 1) * stored);
                 let whole = fs::read(file).unwrap();
-                for at in 0..whole.len() {
+                for at in (chunk % step..whole.len()).step_by(step) {
                     let mut bytes = whole.clone();
                     bytes[at] ^= 1 << random.below(8);
                     fs::write(file, bytes).unwrap();
@@ -99,7 +100,7 @@ fn every_flipped_byte_is_found() {
                         }
                     }
                     assert!(found >= 1, "{compression:?}, byte {at}");
-                    if at % 15 == 0 {
+                    if flips % 15 == 0 {
                         assert!(by_home(&store, true, &key) >= 1 && by_home(&store, false, &key) >= 1);
                         homes += 2;
                     }
@@ -110,7 +111,7 @@ fn every_flipped_byte_is_found() {
             assert_eq!(by_view(&store, 0, LEN), Ok(elements()));
         }
     }
-    assert!(flips > 1500 && homes > 200, "{flips} flips, {homes} homes");
+    assert!(flips * step > 1500 && homes * step > 200, "{flips} flips, {homes} homes");
 }
 
 /// Damage of some bytes, cuts and longer files, of chunks of a usual length.

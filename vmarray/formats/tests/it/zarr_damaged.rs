@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use vmarray::device::wrap::random_cases;
 use vmarray::prelude::*;
 use vmarray_formats::zarr::{self, Compression, Encoding, Zarr};
 use vmarray_formats::{Error, Options};
@@ -197,7 +198,7 @@ fn any_value<'v>(of: &'v mut Value, which: &mut usize) -> Option<&'v mut Value> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: random_cases(200), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A store with any change is either read or refused, without a panic, and without an allocation beyond
     /// the length of a chunk.

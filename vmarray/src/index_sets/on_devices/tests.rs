@@ -86,7 +86,7 @@ fn grouped_as_in_maps<D: Device>(set: &IndexSet, paged: &PagedIndexSet<D>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(backend_api::wrap::random_cases(64)))]
 
     #[test]
     fn devices_combine_as_nested_loops_do(
@@ -202,7 +202,8 @@ fn failures_of_a_card_are_reported_and_lose_nothing() {
     let (a, b) = large(0, &mut numbers);
     let expected = a.combine(&b).unwrap();
     let (mut failed, mut done) = (0, 0);
-    for round in 0..200 {
+    let rounds = backend_api::wrap::random_cases(200) as usize;
+    for round in 0..rounds {
         let card = Arc::new(Faulty::new(CardModel::new()));
         let cards = vec![Arc::clone(&card); 1 + round % 2];
         let (of_a, of_b) = (paged(&a, &cards, 4096), paged(&b, &cards, 4096));
@@ -227,5 +228,5 @@ fn failures_of_a_card_are_reported_and_lose_nothing() {
         assert!(of_a.to_index_set(..).unwrap() == a && of_b.to_index_set(..).unwrap() == b, "round {round}");
         assert!(of_a.combine(&of_b).unwrap().to_index_set(..).unwrap() == expected, "round {round}");
     }
-    assert!(failed > 50 && done > 10, "{failed} failed, {done} done");
+    assert!(failed > rounds / 4 && done > rounds / 20, "{failed} failed, {done} done");
 }
