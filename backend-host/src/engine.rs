@@ -32,22 +32,36 @@ pub struct Engine<M: Storage> {
 }
 
 /// Devices that can access each other.
-pub type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
+pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Storage> Engine<M> {
     /// Creates the parts of a device with at most `threads` threads, which start with the first queue.
-    pub fn new(
-        info: DeviceInfo,
-        threads: usize,
-        pinned_max_bytes: u64,
-        peers: Option<&'static EnginePeers<M>>,
-    ) -> Self {
-        let pool = Pool::new(&format!("vmarray-{}", info.identity), threads);
-        Self::with_pool(info, pool, pinned_max_bytes, peers)
+    pub fn new(info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
+        let pool = Self::pool(&info, threads);
+        Self::with_pool(info, pool, pinned_max_bytes)
     }
 
     /// Creates the parts of a device that uses the threads of a pool.
-    pub fn with_pool(
+    pub fn with_pool(info: DeviceInfo, pool: Arc<Pool>, pinned_max_bytes: u64) -> Self {
+        Self::build(info, pool, pinned_max_bytes, None)
+    }
+
+    /// Creates the parts of a device that joins a list of devices which can access each other.
+    pub(crate) fn with_peers(
+        info: DeviceInfo,
+        threads: usize,
+        pinned_max_bytes: u64,
+        peers: &'static EnginePeers<M>,
+    ) -> Self {
+        let pool = Self::pool(&info, threads);
+        Self::build(info, pool, pinned_max_bytes, Some(peers))
+    }
+
+    fn pool(info: &DeviceInfo, threads: usize) -> Arc<Pool> {
+        Pool::new(&format!("vmarray-{}", info.identity), threads)
+    }
+
+    fn build(
         mut info: DeviceInfo,
         pool: Arc<Pool>,
         pinned_max_bytes: u64,
@@ -65,6 +79,7 @@ impl<M: Storage> Engine<M> {
         self.pool.pass_through(gate);
     }
 
+    /// Returns the facts about the device.
     pub fn info(&self) -> &DeviceInfo {
         self.registry.info()
     }
@@ -74,6 +89,7 @@ impl<M: Storage> Engine<M> {
         self.registry.wiping()
     }
 
+    /// Makes each later release of memory overwrite the memory with zeroes.
     pub fn wipe_on_release(&self) -> Result<()> {
         self.wiping().start();
         Ok(())
@@ -84,10 +100,12 @@ impl<M: Storage> Engine<M> {
         self.registry.named(result)
     }
 
+    /// Returns the maximum number of threads.
     pub fn threads(&self) -> usize {
         self.pool.threads_max()
     }
 
+    /// Creates a queue, and starts the threads if there are none.
     pub fn create_queue(&self) -> Result<QueueHandle> {
         self.named(self.pool.ensure_started().map_err(|cause| {
             error::system(ErrorKind::System, "create_queue", &cause)
@@ -99,6 +117,7 @@ impl<M: Storage> Engine<M> {
         Ok(queue)
     }
 
+    /// Ends a queue, and blocks until its work is done.
     pub fn release_queue(&self, queue: QueueHandle) {
         if let Ok(lane) = self.registry.queue("release_queue", &queue) {
             lane.end();
@@ -108,6 +127,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
+    /// Registers memory under a new handle.
     pub fn add_buffer(&self, memory: Arc<M>) -> BufferHandle {
         self.registry.add_buffer(memory)
     }
@@ -124,6 +144,7 @@ impl<M: Storage> Engine<M> {
         self.registry.extend_buffer(buffer, memory)
     }
 
+    /// Removes a buffer, and blocks until no work uses its memory.
     pub fn release(&self, buffer: BufferHandle) {
         if let Some(mut memory) = self.registry.remove_buffer(&buffer)
             && is_used(&mut memory)
@@ -133,6 +154,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
+    /// Allocates host memory.
     pub fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.registry.allocate_host(bytes, kind)
     }
@@ -152,6 +174,7 @@ impl<M: Storage> Engine<M> {
         unsafe { self.registry.import_host(address, bytes, kind) }
     }
 
+    /// Releases host memory, and blocks until no work uses it.
     pub fn release_host(&self, host: HostAllocation) {
         if let Some(mut piece) = self.registry.remove_host(&host)
             && is_used(&mut piece)
@@ -197,6 +220,7 @@ impl<M: Storage> Engine<M> {
         self.named(started)
     }
 
+    /// Returns the progress of a submission without blocking.
     pub fn poll(&self, ticket: Ticket) -> Result<Progress> {
         match self.registry.queue_of("poll", ticket)? {
             Some(lane) => self.named(lane.timeline().poll(ticket.value)),
@@ -204,6 +228,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
+    /// Blocks until a submission is done.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
         match self.registry.queue_of("wait", ticket)? {
             Some(lane) => self.named(lane.wait(ticket.value)),
@@ -211,6 +236,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
+    /// Wakes `waker` when a submission is done.
     pub fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.registry.queue_of("wake", ticket) {
             Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
@@ -219,6 +245,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
+    /// Makes the later work of a queue wait for a submission.
     pub fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         let lane = self.registry.queue(OPERATION, queue)?;

@@ -114,7 +114,7 @@ impl HostDeviceBuilder {
         };
         let threads = self.threads.unwrap_or_else(default_threads);
         let info = describe(&self.name, next_index(), bytes);
-        let engine = Engine::new(info, threads, self.pinned_max_bytes, Some(&PEERS));
+        let engine = Engine::with_peers(info, threads, self.pinned_max_bytes, &PEERS);
         let capacity = Capacity::new(bytes, engine.wiping());
         Ok(HostDevice { engine, capacity, bounded: self.bytes.is_none() })
     }

@@ -122,6 +122,7 @@ impl Wiping {
         self.is_on.store(true, Ordering::Release);
     }
 
+    /// Returns true if wiping is enabled.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
@@ -216,7 +217,7 @@ mod lock {
         /// Records one more lock of each of these pages.
         pub fn add(&mut self, pages: Range<usize>) {
             let mut at = pages.start;
-            for run in self.runs_in(&pages).into_iter().chain([pages.end..pages.end]) {
+            for run in self.runs_in(&pages).into_iter().chain(std::iter::once(pages.end..pages.end)) {
                 if at < run.start {
                     self.runs.insert(at, (run.start, 1));
                     self.pages += run.start - at;

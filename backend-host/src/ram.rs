@@ -27,10 +27,12 @@ impl Capacity {
         Self { total_bytes, account: Arc::default(), wiping: Arc::clone(wiping) }
     }
 
+    /// Returns the size of the account.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
+    /// Returns the number of bytes that can still be allocated.
     pub fn free_bytes(&self) -> u64 {
         self.total_bytes - self.account.taken_bytes()
     }

@@ -9,8 +9,11 @@ use crate::memory::Passage;
 /// A range to read, and its target.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
+    /// Offset in the device memory, in bytes.
     pub offset: u64,
+    /// Start of the target.
     pub to: *mut u8,
+    /// Length of both ranges.
     pub bytes: usize,
 }
 

@@ -58,7 +58,7 @@ mod tests {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        let wanted = "vmarray: memory of a card was not wiped before it was given back: the driver refused\n";
+        let wanted = "vmarray: memory of a card was not wiped before its release: the driver refused\n";
         assert!(output.status.success() && text.matches(wanted).count() == 1, "{output:?}");
     }
 

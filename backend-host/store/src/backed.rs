@@ -177,7 +177,7 @@ impl BackedDevice {
         let (name, backing): (_, Arc<dyn Backing>) = (backing.name(), Arc::new(backing));
         let identity = format!("backed:{name}:{:p}", Arc::as_ptr(&backing).cast::<()>());
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
-        let engine = Engine::new(info, default_threads(), u64::MAX, None);
+        let engine = Engine::new(info, default_threads(), u64::MAX);
         Ok(Self {
             scratch: Scratch::new(engine.wiping()),
             engine,

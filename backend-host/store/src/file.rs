@@ -226,7 +226,7 @@ impl FileDeviceBuilder {
         FileDevice {
             space: Space::new(file.bytes()),
             file: Arc::new(file),
-            engine: Engine::new(info, threads, self.pinned_max_bytes, None),
+            engine: Engine::new(info, threads, self.pinned_max_bytes),
             cards,
             has_checksums: self.has_checksums,
         }

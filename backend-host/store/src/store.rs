@@ -449,7 +449,7 @@ impl StoreDevice {
         let identity = format!("store:{}", path.display());
         let bytes = volume.pages() * volume.page_bytes() as u64;
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
-        let engine = Engine::with_pool(info, Pool::shared(default_threads()), u64::MAX, None);
+        let engine = Engine::with_pool(info, Pool::shared(default_threads()), u64::MAX);
         engine.pass_through(Arc::clone(&volume.gate));
         let volume = Arc::new(volume);
         let group = Arc::new([Member { volume: Arc::clone(&volume), path: path.clone() }]);

@@ -603,6 +603,13 @@ pub struct Unmet {
     pub reason: String,
 }
 
+impl Unmet {
+    #[doc(hidden)]
+    pub fn new(filter: String, reason: String) -> Self {
+        Self { filter, reason }
+    }
+}
+
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no device for {:?}: {}", self.filter, self.reason)
@@ -722,7 +729,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Converts a device's error to one that lists the written and the unspecified elements.
-pub(crate) fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
+pub fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
     let Some(cause) = error.device_error().cloned() else { return error };
     let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
     let (written, unspecified) = (ranges(written), ranges(unspecified));

@@ -67,8 +67,8 @@ impl EventCount {
         }
     }
 
-    /// Number of threads that sleep or are about to.
-    #[cfg(test)]
+    /// Returns the number of threads that sleep or are about to, for tests.
+    #[must_use]
     pub fn sleepers(&self) -> u32 {
         self.sleepers.load(Ordering::SeqCst)
     }

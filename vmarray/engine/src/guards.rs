@@ -124,7 +124,7 @@ pub struct Identity(u64);
 
 impl Identity {
     /// Identity of a new array, greater than all earlier ones.
-    pub fn new() -> Self {
+    pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Set the rule before the first guard can exist.
         scoped_threads::set_rule(works_alone);
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn waiting_is_allowed_in_ascending_order_of_age_and_page() {
-        let (older, younger) = (Identity::new(), Identity::new());
+        let (older, younger) = (Identity::unique(), Identity::unique());
         assert!(older.may_wait_for(0) && !held());
         older.hold(5);
         assert!(held());
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_page_held_twice_is_held_until_both_are_gone() {
-        let array = Identity::new();
+        let array = Identity::unique();
         array.hold(1);
         array.hold(1);
         array.let_go(1);
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn leaked_guards_count_as_long_as_their_array_lives() {
-        let survivor = Identity::new();
-        let leaky = Identity::new();
+        let survivor = Identity::unique();
+        let leaky = Identity::unique();
         leaky.hold(7);
         assert!(held() && !survivor.may_wait_for(0));
         drop(leaky);
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn leaked_guards_of_many_arrays_take_no_memory() {
         for _ in 0..10_000 {
-            Identity::new().hold(0);
+            Identity::unique().hold(0);
         }
         assert!(with(|held| held.capacity()).unwrap() < 100);
         assert!(!held());
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_never_waits_runs_program_code_by_the_usual_rule() {
-        let array = Identity::new();
+        let array = Identity::unique();
         let rule = WaitRule::never();
         assert!(!array.may_wait_for(0) && must_not_await_guards() && !held());
         let usual = WaitRule::usual();
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn guards_of_other_threads_do_not_count() {
-        let array = Identity::new();
+        let array = Identity::unique();
         array.hold(0);
         std::thread::scope(|threads| {
             threads.spawn(|| assert!(!held() && array.may_wait_for(0)));

@@ -39,12 +39,11 @@ pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
         const BYTES_MIN: usize = 4 << 20;
         const PAGE: usize = 4096;
         if bytes >= BYTES_MIN {
-            let skip = at.addr().next_multiple_of(PAGE) - at.addr();
-            // SAFETY: whole pages of memory that the caller owns; the advice changes no contents. A
-            // refusal has no effect.
+            let start = at.addr().next_multiple_of(PAGE);
+            let bytes = (bytes - (start - at.addr())) / PAGE * PAGE;
+            // SAFETY: the advice changes no contents, at any address. A refusal has no effect.
             unsafe {
-                let start = at.add(skip).cast_mut().cast();
-                libc::madvise(start, (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);
+                libc::madvise(std::ptr::without_provenance_mut(start), bytes, libc::MADV_HUGEPAGE);
             }
         }
     }

@@ -162,6 +162,12 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Creates statistics.
+    #[doc(hidden)]
+    pub fn new(hits: Option<u64>, channels: Vec<ChannelStats>) -> Self {
+        Self { hits, channels }
+    }
+
     /// Returns the sum of each counter over all channels.
     #[must_use]
     #[inline]

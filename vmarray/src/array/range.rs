@@ -245,6 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::result_large_err, reason = "the test compares kinds of errors")]
     fn ranges_end_where_they_say() {
         let kind = |range: Result<Range<usize>>| range.map_err(|error| error.kind().clone());
         let outside = |start, end| Err(ErrorKind::RangeOutside { start, end, len: 10 });

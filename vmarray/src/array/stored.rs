@@ -195,8 +195,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Caches pages of the array's files in the memory of GPUs, between the drive and the cache in RAM.
     /// Frequently read pages that do not fit into RAM are then as fast as the bus. The setting applies to
     /// arrays in files that this builder creates or opens, also read-only; [`build`](Self::build) fails with
-    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::store::FileDevice) takes a tier
-    /// at its creation.
+    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::store::FileDevice) takes a
+    /// tier at its creation.
     ///
     /// Creating or opening the array allocates the memory of the GPUs. A GPU that has too little memory, or
     /// fails later, is skipped without an error: [`Tier::status`](crate::store::Tier::status) has the reason.

@@ -266,9 +266,9 @@ struct WorkUnderWay {
 impl Channel {
     pub(crate) fn new(plan: ChannelPlan) -> Result<Self> {
         let page_bytes = plan.layout.page_bytes;
-        let bytes = |slots: u64| {
-            let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: page_bytes };
-            slots.checked_mul(page_bytes as u64).ok_or(too_long)
+        let bytes = |slots: u64| -> Result<u64> {
+            let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: page_bytes }.into();
+            slots.checked_mul(page_bytes as u64).ok_or_else(too_long)
         };
         let (bytes, most) = (bytes(plan.slots)?, bytes(plan.slots_most)?);
         let slots = match bytes < most {

@@ -189,7 +189,7 @@ impl Pager {
             counter,
             baseline: Baseline::default(),
             read_ahead,
-            identity: Identity::new(),
+            identity: Identity::unique(),
             buses,
             redundancy: Redundancy::default(),
             bulk_copies: AtomicU64::new(0),
@@ -637,10 +637,8 @@ impl Pager {
 
     /// [`stats`](Self::stats) without regard to resets.
     pub(crate) fn raw_stats(&self) -> Stats {
-        Stats {
-            hits: hits(self.counter),
-            channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
-        }
+        let channels = self.channels.iter().map(|channel| channel.counters.snapshot()).collect();
+        Stats::new(hits(self.counter), channels)
     }
 
     /// Entry of a page, for the list of guards.

@@ -430,10 +430,8 @@ impl Discovery {
         let (infos, statuses): (Vec<_>, Vec<_>) = facts.into_iter().unzip();
         let health: Vec<_> = infos.iter().map(|info| health_of(info, &infos, &statuses)).collect();
         let is_unmet = |filter: &&DeviceFilter| !(0..infos.len()).any(|at| filter.term.matches(&infos, at));
-        let unmet = |filter: &DeviceFilter| Unmet {
-            filter: filter.text.clone(),
-            reason: filter.term.reason(&infos, &absences),
-        };
+        let unmet =
+            |filter: &DeviceFilter| Unmet::new(filter.text.clone(), filter.term.reason(&infos, &absences));
         let unmet = self.filters.iter().filter(is_unmet).map(unmet).collect();
         let choices = self.choose(&infos, &health);
         DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), health, absences, unmet }

@@ -361,6 +361,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::result_large_err, reason = "the test compares kinds of errors")]
     fn large_ratios_are_reduced_or_refused() {
         let channels = |ratios: &[u32]| {
             Placement::Ratios(ratios.to_vec())

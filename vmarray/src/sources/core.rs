@@ -246,10 +246,8 @@ impl<T: Element> Core<T> {
     }
 
     fn raw_stats(&self) -> Stats {
-        Stats {
-            hits: Some(self.hits.get()),
-            channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
-        }
+        let channels = self.channels.iter().map(|channel| channel.counters.snapshot()).collect();
+        Stats::new(Some(self.hits.get()), channels)
     }
 }
 

@@ -67,7 +67,7 @@ pub struct Entry {
 impl Entry {
     /// The entry of an absent page; equal to zeroed memory, from which tables are made.
     #[cfg(test)]
-    pub fn new() -> Self {
+    pub fn absent() -> Self {
         Self {
             read_gate: AtomicPtr::new(std::ptr::null_mut()),
             write_gate: AtomicPtr::new(std::ptr::null_mut()),

@@ -74,7 +74,7 @@ fn one_of_two_threads_sees_the_others_store() {
 fn frames_are_not_reused_under_threads_that_come_and_go() {
     const VALUE: u64 = 7;
     let frame = [const { AtomicU64::new(VALUE) }; 2];
-    let entry = Entry::new();
+    let entry = Entry::absent();
     entry.try_claim_absent(true).unwrap();
     entry.install(frame.as_ptr().cast_mut().cast());
     entry.open_writes();

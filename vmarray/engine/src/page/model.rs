@@ -32,7 +32,7 @@ fn address() -> *mut u8 {
 
 impl ModelPage {
     fn absent() -> Self {
-        Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) }
+        Self { entry: Entry::absent(), slot: Slot::new(), frame: UnsafeCell::new(0) }
     }
 
     pub(super) fn resident() -> Self {
@@ -171,7 +171,7 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
 fn a_frame_is_not_reused_under_a_reader_that_changes_pages() {
     loom::model(|| {
         let page = Arc::new(ModelPage::open_for_reads());
-        let other = Arc::new(Entry::new());
+        let other = Arc::new(Entry::absent());
         let reader = thread::spawn({
             let (page, other) = (page.clone(), other.clone());
             move || {
@@ -407,7 +407,7 @@ fn an_exclusive_page_stays_shut() {
 #[test]
 fn one_of_two_threads_loads_a_page_and_both_wake() {
     loom::model(|| {
-        let entry = Arc::new(Entry::new());
+        let entry = Arc::new(Entry::absent());
         let claims = Arc::new(AtomicU64::new(0));
         let load = |entry: &Entry, claims: &AtomicU64| {
             if entry.try_claim_absent(true).is_err() {

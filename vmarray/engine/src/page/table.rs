@@ -1,5 +1,7 @@
 //! Page table: the length of the array, and the entries of all its pages.
 
+#![allow(clippy::len_without_is_empty, reason = "callers compare indices with the length")]
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -225,7 +227,7 @@ mod tests {
             let table = PageTable::new(most / 2, most).unwrap();
             assert_eq!((table.len(), table.most()), (most as u64 / 2, most as u64));
             let is_new = |page| table.entry(page).state(Ordering::Relaxed) == State(0);
-            assert!((0..most as u64).all(is_new) && Entry::new().state(Ordering::Relaxed) == State(0));
+            assert!((0..most as u64).all(is_new) && Entry::absent().state(Ordering::Relaxed) == State(0));
             let lengths = table.lengths();
             // SAFETY: the table lives.
             let state = |at| (lengths.len(), unsafe { Lengths::has_quick(table.first(), at) });

@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn accesses_are_announced_while_they_last() {
         let mut frame = [0_u8; 8];
-        let entry = Entry::new();
+        let entry = Entry::absent();
         entry.try_claim_absent(true).unwrap();
         entry.install(frame.as_mut_ptr());
         entry.open_writes();

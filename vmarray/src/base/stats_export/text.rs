@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     fn program() -> PublishedProgram {
-        let mut stats = ChannelStats { misses: 3, bytes_to_device: u64::MAX, ..ChannelStats::default() };
-        stats.waits = 7;
+        let mut stats = ChannelStats::default();
+        (stats.misses, stats.bytes_to_device, stats.waits) = (3, u64::MAX, 7);
         let channel = |read_limit| PublishedChannel {
             device: "a card (cuda pci:0000:81:00.0)".into(),
             stats,

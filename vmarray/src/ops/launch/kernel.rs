@@ -124,12 +124,7 @@ impl PreparedKernel {
     }
 
     /// Converts a device's report to the launch's result; `item` is the index of the item that failed.
-    pub fn outcome(
-        &self,
-        report: Report,
-        item: usize,
-        options: &Options,
-    ) -> std::result::Result<(), ErrorKind> {
+    pub fn outcome(&self, report: Report, item: usize, options: &Options) -> Result<()> {
         if report.failures == 0 {
             return Ok(());
         }
@@ -138,9 +133,9 @@ impl PreparedKernel {
         let place = in_source.map(|place| place.to_string()).unwrap_or_default();
         if let (Some(site), Some(limit)) = (report.loop_over_time(), options.time_limit) {
             let place = self.lowered.place_of(site).map(|place| place.to_string()).unwrap_or_default();
-            return Err(ErrorKind::KernelTime { kernel, place, limit, item });
+            return Err(ErrorKind::KernelTime { kernel, place, limit, item }.into());
         }
-        Err(match self.kernel.body().operation(report.site) {
+        let kind = match self.kernel.body().operation(report.site) {
             Some(Op::Loop { .. }) => {
                 ErrorKind::KernelBudget { kernel, place, turns: report.detail, item, items }
             }
@@ -159,7 +154,8 @@ impl PreparedKernel {
                 let index = self.lowered.index_of(&report);
                 ErrorKind::KernelOutside { kernel, place, index, item, items }
             }
-        })
+        };
+        Err(kind.into())
     }
 
     /// Returns true if every item overwrites its element of a view without reading it. An element has

@@ -368,7 +368,7 @@ impl<'a> Session<'a> {
             lane.reports.read(report, bytemuck::cast_slice_mut(&mut words));
             let report = Report::from_words(words);
             let item = (geometry.index(report.item) as usize).wrapping_sub(range.start);
-            kernel.outcome(report, item, &options).map_err(Error::from)
+            kernel.outcome(report, item, &options)
         });
         if let Err(error) = outcome {
             self.failure.get_or_insert(error);

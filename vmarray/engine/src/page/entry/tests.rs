@@ -6,7 +6,7 @@ use super::*;
 const ALL_HOLDERS: [Holder; 2] = [Holder::Pin, Holder::Guard];
 
 fn page(state: u64) -> Entry {
-    Entry { state: AtomicU64::new(state), ..Entry::new() }
+    Entry { state: AtomicU64::new(state), ..Entry::absent() }
 }
 
 fn word(entry: &Entry) -> u64 {
