@@ -52,7 +52,7 @@ mod tests {
         assert!(advice("create", libc::ENOTDIR).contains("is a file"));
         assert!(advice("create", libc::EROFS).contains("another disk"));
         assert!(advice("open", libc::EMFILE).contains("ulimit"));
-        assert!(advice("sync", libc::ENOSPC).contains("room"));
+        assert!(advice("sync", libc::ENOSPC).contains("free space"));
         assert!(advice("sync", libc::EIO).contains("drive"));
     }
 

@@ -263,7 +263,7 @@ fn noted_metadata_survives() {
 /// A store of another version is refused, with advice in the error.
 #[test]
 fn other_versions_are_refused() {
-    for (version, advice) in [(1, "that made it"), (200, "newer version")] {
+    for (version, advice) in [(1, "that created the store"), (200, "newer version")] {
         let (disk, volume) = simulated(4);
         drop(volume);
         for start in [0, 4096] {
