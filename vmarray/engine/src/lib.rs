@@ -10,14 +10,12 @@
 #[forbid(unsafe_code)]
 pub mod combiner;
 #[cfg(not(loom))]
-#[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod error;
 #[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod event_count;
 #[cfg(not(loom))]
-#[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod evict;
 #[cfg(not(loom))]
@@ -40,14 +38,12 @@ pub mod page;
 #[forbid(unsafe_code)]
 pub mod parallel_copy;
 #[cfg(not(loom))]
-#[doc(hidden)]
 pub mod progress;
 #[cfg(not(loom))]
 #[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod read_ahead;
 #[cfg(not(loom))]
-#[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod recording;
 #[cfg(not(loom))]
@@ -61,7 +57,6 @@ pub mod scoped_threads;
 #[forbid(unsafe_code)]
 pub mod shared_work;
 #[cfg(not(loom))]
-#[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod stats;
 #[cfg(not(loom))]
