@@ -40,7 +40,7 @@ impl Capacity {
 
 /// Device memory in RAM.
 ///
-/// All accesses use the copies of [`racy`] and the moves of [`racy_word`](crate::racy_word). So queues that
+/// All accesses use the copies of [`racy`] and the moves of `racy_word`. So queues that
 /// race by a mistake in safe code get mixed bytes, but no undefined behaviour. Kernels either load single
 /// words in this way, or copy blocks into private memory that fits the first-level cache, and compute there
 /// with vectorised code.

@@ -164,7 +164,7 @@ impl Pool {
         self.threads.hurry();
     }
 
-    /// Ends the threads after all work is done: [`Threads::stop`]. Shared threads stay.
+    /// Ends the threads after all work is done: `Threads::stop`. Shared threads stay.
     pub fn stop(&self) {
         if self.shared.is_none() {
             self.threads.stop();
