@@ -123,7 +123,10 @@ fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
     let mut processes = Vec::new();
     for number in 0..count {
         let part = format!("{number}/{count}");
-        let tests = cmd!(sh, "{python} -m pytest --quiet -p no:cacheprovider --part {part} .");
+        let tests = cmd!(
+            sh,
+            "{python} -m pytest --quiet --durations 12 --durations-min 2 -p no:cacheprovider --part {part} ."
+        );
         eprintln!("$ {tests}");
         let mut command = Command::from(tests);
         if number > 0 {

@@ -362,7 +362,9 @@ fn kernels_are_kept_and_a_damaged_file_is_replaced() {
         std::fs::write(&files[0], bytes).unwrap();
         assert!(!works(open(found, &options)));
         assert!(works(open(found, &options)));
-        assert!(!works(open(found, &Options::new().with_kernel_cache(KernelCache::Off))));
+        if backend_api::wrap::has_all_cases() {
+            assert!(!works(open(found, &Options::new().with_kernel_cache(KernelCache::Off))));
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -687,6 +687,7 @@ impl Error {
 
 impl Error {
     /// Shifts elements by `start`, for an error whose ranges or item count from there.
+    #[doc(hidden)]
     pub fn counted_from(mut self, start: usize) -> Self {
         if let ErrorKind::KernelTime { item, .. } = &mut *self.0 {
             *item -= start;
@@ -729,6 +730,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Converts a device's error to one that lists the written and the unspecified elements.
+#[doc(hidden)]
 pub fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
     let Some(cause) = error.device_error().cloned() else { return error };
     let ranges = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
@@ -737,11 +739,13 @@ pub fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize
 }
 
 /// Checks that two lengths are equal.
+#[doc(hidden)]
 pub fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }
 }
 
 /// Out of line, so that the check costs callers one comparison.
+#[doc(hidden)]
 #[cold]
 #[inline(never)]
 pub fn index_outside(index: usize, len: usize) -> Error {

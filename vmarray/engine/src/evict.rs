@@ -80,6 +80,7 @@ pub enum EvictionPolicy {
 }
 
 /// Reply of the paging core to a frame proposed by [`Evictor::victims`].
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The caller has claimed the frame. The policy forgets it.
@@ -93,12 +94,14 @@ pub enum Verdict {
 }
 
 /// The callback of [`Evictor::victims`].
+#[doc(hidden)]
 pub type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;
 
 /// The eviction state of one shard, for frames `0..frames`.
 ///
 /// A frame is *tracked* from [`inserted`](Self::inserted) until it is taken or [`removed`](Self::removed).
 /// The caller keeps frame numbers below `frames`; greater ones may panic.
+#[doc(hidden)]
 #[derive(Debug)]
 pub enum Evictor {
     /// See [`EvictionPolicy::Clock`].

@@ -33,6 +33,7 @@ pub struct Progress {
 
 /// Hold of work while it reports progress to the program. A thread that runs the program's function must not
 /// wait for the hold, because the work that would release it waits for the function.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkHold {
     /// Pages of an array, exclusively.
@@ -54,6 +55,7 @@ thread_local! {
 }
 
 /// Notes something that the work of the calling thread holds until this is dropped.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct HoldNote(WorkHold);
 
@@ -91,6 +93,7 @@ impl Drop for InsideProgress {
 }
 
 /// True if some work, for which the calling thread runs the program's function, holds something of a kind.
+#[doc(hidden)]
 #[inline]
 pub fn inherits(is_kind: impl Fn(&WorkHold) -> bool) -> bool {
     HOLDS.try_with(|holds| holds.borrow().inherited.iter().any(is_kind)).unwrap_or(false)
@@ -167,6 +170,7 @@ pub fn with_progress<R>(
 ///
 /// # Errors
 /// The errors of `work`.
+#[doc(hidden)]
 pub fn in_steps<R, E>(
     all_bytes: u64,
     work: impl FnOnce(&Steps) -> std::result::Result<R, E>,
@@ -191,6 +195,7 @@ pub fn in_steps<R, E>(
 ///
 /// # Errors
 /// The errors of `work`.
+#[doc(hidden)]
 pub fn in_reported_steps<R>(
     all_bytes: usize,
     progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
@@ -200,6 +205,7 @@ pub fn in_reported_steps<R>(
 }
 
 /// The steps of some work.
+#[doc(hidden)]
 pub struct Steps {
     teller: Option<&'static Teller<'static>>,
     /// Holds of the work, on any of its threads that calls the program.

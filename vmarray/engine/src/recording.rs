@@ -16,6 +16,7 @@ use backend_api::{Device, Ticket};
 pub use recorder::Recording;
 
 /// The kind of work submitted to a device.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmittedWork {
     /// Copies from home slots.
@@ -29,6 +30,7 @@ pub enum SubmittedWork {
 }
 
 /// Records a submission of work.
+#[doc(hidden)]
 #[inline]
 pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) {
     #[cfg(feature = "tracing")]
@@ -38,6 +40,7 @@ pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) 
 }
 
 /// Records the amount of work: bytes and pieces.
+#[doc(hidden)]
 #[inline]
 pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
     #[cfg(feature = "tracing")]
@@ -47,6 +50,7 @@ pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
 }
 
 /// Records that all work of a queue is done up to a ticket.
+#[doc(hidden)]
 #[inline]
 pub fn done(ticket: Ticket) {
     #[cfg(feature = "tracing")]
@@ -56,6 +60,7 @@ pub fn done(ticket: Ticket) {
 }
 
 /// Records an activity of a thread of the program, for as long as the value lives.
+#[doc(hidden)]
 #[cfg(feature = "tracing")]
 #[inline]
 pub fn spent(on: &'static str) -> recorder::Spent {
@@ -63,10 +68,12 @@ pub fn spent(on: &'static str) -> recorder::Spent {
 }
 
 /// The replacement of an activity in a build without recordings.
+#[doc(hidden)]
 #[cfg(not(feature = "tracing"))]
 pub struct Unrecorded;
 
 /// Does nothing: this build has no recordings.
+#[doc(hidden)]
 #[cfg(not(feature = "tracing"))]
 #[inline]
 pub fn spent(_: &'static str) -> Unrecorded {
@@ -74,6 +81,7 @@ pub fn spent(_: &'static str) -> Unrecorded {
 }
 
 /// Records an event of `pages` pages.
+#[doc(hidden)]
 #[inline]
 pub fn happened(what: &'static str, pages: usize) {
     #[cfg(feature = "tracing")]

@@ -8,6 +8,7 @@ use backend_api::readable_bytes;
 use parking_lot::Mutex;
 
 /// A counter to which any thread may add, with relaxed memory order.
+#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -27,6 +28,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// The counters of a channel. Threads write them only on misses. The counters share no cache line
         /// with the data that hits read.
+        #[doc(hidden)]
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
@@ -253,6 +255,7 @@ impl fmt::Display for Stats {
 }
 
 /// The statistics at the last reset.
+#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Baseline(Mutex<Stats>);
 

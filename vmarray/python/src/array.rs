@@ -557,7 +557,9 @@ impl Core {
         let unit = view.handle.unit.bytes();
         let Some(rows) = view.geometry.rows(unit) else { return Ok(false) };
         if bytes.len != indices.len() * rows.elements * unit {
-            return Err(PyValueError::new_err("the source has another length than the rows that the indices select"));
+            return Err(PyValueError::new_err(
+                "the source has another length than the rows that the indices select",
+            ));
         }
         off(py, || {
             copies::check_rows(indices, rows.extent)?;

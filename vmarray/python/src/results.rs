@@ -280,7 +280,8 @@ pub fn new_array<'py>(
             None => memory,
         })
     })?;
-    let mut memory = memory.ok_or_else(|| PyMemoryError::new_err("there is not enough RAM for the result"))?;
+    let mut memory =
+        memory.ok_or_else(|| PyMemoryError::new_err("there is not enough RAM for the result"))?;
     let start = memory.start();
     let piece = Bound::new(py, Piece(Some(memory)))?;
     // SAFETY: the items of all dimensions fit in the piece. The piece is the array's base, so it lives as

@@ -188,13 +188,15 @@ mod tests {
         let array = array();
         std::thread::scope(|threads| {
             for _ in 0..4 {
-                threads.spawn(|| {
+                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let work = || {
                     for i in 0..30 {
                         let next = |value: Huge| value.map(|part| part.map(|word| word + 1));
                         let old = array.update(i % 3 * 4, next).unwrap();
                         assert!(is_all(&old, old[0][0]));
                     }
-                });
+                };
+                thread.spawn_scoped(threads, work).unwrap();
             }
         });
         (0..9).step_by(4).for_each(|i| assert!(is_all(&array.get(i).unwrap(), 40)));

@@ -265,7 +265,8 @@ mod tests {
                     of(u64::MAX >> (BLOCKS - elements.div_ceil(cuts.block_len))),
                     (0..elements).collect::<Vec<_>>()
                 );
-                for start in 0..elements {
+                let step = if backend_api::wrap::has_all_cases() { 1 } else { 7 };
+                for start in (0..elements).step_by(step) {
                     for end in [start + 1, start + 2, (start + elements) / 2, elements] {
                         let part = start..end.clamp(start + 1, elements);
                         let (touched, covered) = (of(cuts.touched(&part)), of(cuts.covered(page, &part)));

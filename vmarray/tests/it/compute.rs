@@ -359,7 +359,8 @@ fn long_lists_of_matches_are_asked_for_in_parts() {
     let shape = Shape { page_len: 1 << 16, channels: vec![2, 1], ..Shape::default() };
     let array = shape.build::<u8>(LEN);
     array.write(0, &values).unwrap();
-    for range in [0..LEN, 70_001..LEN - 3] {
+    let ranges = [70_001..LEN - 3, 0..LEN];
+    for range in ranges.into_iter().take(backend_api::wrap::random_cases(2) as usize) {
         let expected: Vec<usize> =
             (0..range.len()).filter(|index| values[range.start + index] == 1).collect();
         let view = array.section(range).unwrap();

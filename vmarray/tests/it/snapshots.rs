@@ -172,7 +172,7 @@ fn long_changes_and_pairs_of_guards_are_of_one_instant() {
 /// The length is from the same instant: all elements below it are in the file.
 #[test]
 fn the_length_is_of_the_same_instant() {
-    for seed in 0..6 {
+    for seed in 0..backend_api::wrap::random_cases(6).into() {
         let builder =
             VirtualArray::<u64>::builder(THREADS).max_len(1 << 20).devices([devices(seed)[0].clone()]);
         let array = &builder.page_len(16).cache_bytes(4 << 10).build().unwrap();

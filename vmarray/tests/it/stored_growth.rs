@@ -17,7 +17,7 @@ fn is_limit(error: &vmarray::Error) -> bool {
 /// and copies of the files after a sync have its state.
 #[test]
 fn an_array_in_files_that_grows_is_a_vector() {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let mut random = Numbers::new(seed);
         let files = Files::new(1 + random.below(3));
         let (first, page_len) = (random.below(50), 1 + random.below(40));

@@ -18,7 +18,7 @@ fn rows(random: &mut Numbers, count: usize) -> Vec<Vec<u32>> {
 /// syncs are refused or open as of the earlier one.
 #[test]
 fn rows_in_files_are_a_vector_of_vectors() {
-    for seed in 0..25 {
+    for seed in 0..backend_api::wrap::random_cases(25).into() {
         let mut random = Numbers::new(seed);
         let files = Files::new(1 + random.below(3));
         let page_len = 1 + random.below(30);

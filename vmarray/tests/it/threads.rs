@@ -52,7 +52,7 @@ fn elements_are_never_torn() {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut numbers = Numbers::new(1);
-                for n in 0..4000_u32 {
+                for n in 0..backend_api::wrap::random_cases(4000) {
                     let at = numbers.below(50);
                     match n % 5 {
                         0 => array.write(at, &[[n; 11]; 10]).unwrap(),

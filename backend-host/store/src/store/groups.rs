@@ -84,7 +84,7 @@ fn number(name: &str) -> Option<u64> {
 /// the one that was begun, and never as at two.
 #[test]
 fn a_crash_leaves_all_files_at_one_commit() {
-    let rounds = number("VMARRAY_POWER_LOSSES").unwrap_or(2000);
+    let rounds = number("VMARRAY_POWER_LOSSES").unwrap_or(backend_api::wrap::random_cases(2000).into());
     let (mut opened, mut taken_back) = (0, 0);
     let first = number("VMARRAY_POWER_SEED").unwrap_or(0);
     for seed in first..first + rounds / 10 {

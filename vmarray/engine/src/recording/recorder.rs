@@ -196,6 +196,7 @@ pub(super) fn done(ticket: Ticket) {
 }
 
 /// An activity of a thread, until it is dropped.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Spent {
     on: &'static str,

@@ -39,7 +39,7 @@ fn pair(value: u32) -> Pair {
 #[test]
 fn a_store_is_an_array() {
     let folder = Folder::new();
-    for seed in 0..16 {
+    for seed in 0..vmarray::device::wrap::random_cases(16).into() {
         let mut random = SplitMix64::new(seed);
         let at = place(folder.path(), seed);
         let shape = [1 + random.index(60), 1 + random.index(60)];

@@ -380,7 +380,9 @@ fn sort_in_opencl<K: SortKey + PartialEq, V: Element + PartialEq + std::fmt::Deb
 #[cfg(feature = "opencl")]
 #[test]
 fn kernels_in_opencl_c_sort_keys_of_all_types() {
-    for device in CardModel::all_in_opencl().into_iter().map(Arc::new) {
+    let devices = CardModel::all_in_opencl();
+    let count = random_cases(devices.len() as u32) as usize;
+    for device in devices.into_iter().take(count).map(Arc::new) {
         sort_in_opencl(&device, |key| (key >> 56) as u8, |number| number as u32);
         sort_in_opencl(&device, |key| (key >> 48) as i16, |number| number);
         sort_in_opencl(&device, |key| (key >> 32) as u32, |number| number as u32);
