@@ -228,7 +228,7 @@ fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Optio
     result
 }
 
-/// [`barrier::heavy`], skipped if no other thread can have an access in progress.
+/// `barrier::heavy`, skipped if no other thread can have an access in progress.
 pub fn barrier_all() {
     fence(Ordering::SeqCst);
     let is_other = |known: *const Local| LOCAL.with(|local| !ptr::eq(known, local));
@@ -264,7 +264,7 @@ pub fn hits(counter: HitCounter) -> Option<u64> {
     Some(registry.past_hits[number].wrapping_add(now))
 }
 
-/// Number of an array's hit counter: at most [`UNCOUNTED`], because only [`counter::acquire`] creates one.
+/// Number of an array's hit counter: at most `UNCOUNTED`, because only [`counter::acquire`] creates one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitCounter(u32);
 
