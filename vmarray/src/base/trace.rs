@@ -4,6 +4,16 @@
 use vmarray_engine::trace::say_once;
 pub(crate) use vmarray_engine::trace::{cache_is_small, pin_refused, read_ahead_failed};
 
+/// A device does not support a request, so an array does the work in RAM.
+pub(crate) fn work_in_ram(refusal: &backend_api::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%refusal, "a device refused work, so RAM does it: elements are copied there and back");
+    #[cfg(not(feature = "tracing"))]
+    say_once("a device refused work, so RAM does it: elements are copied there and back", || {
+        format!(": {refusal}")
+    });
+}
+
 /// A device that was found could not be opened; other devices are used.
 pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
     #[cfg(feature = "tracing")]

@@ -18,6 +18,7 @@ mod change;
 mod channels;
 mod copy;
 mod fetch;
+mod in_ram;
 mod operand_staging;
 mod peer_copy;
 mod question;
@@ -32,6 +33,7 @@ pub(crate) use channels::{
 };
 pub(crate) use copy::{SHORT_BYTES, copies_within, copy_elements};
 pub(crate) use fetch::put_from;
+pub use in_ram::WorkQueue;
 pub(crate) use operand_staging::ReadOperand;
 pub use peer_copy::PeerCopy;
 pub use question::{Answer, Kernel, Question, TakenAnswer};

@@ -154,11 +154,11 @@ fn failures_in_the_middle_report_the_written_ranges() {
     assert_eq!(cause.kind(), kind, "{error}");
     let truth: Vec<u32> = (0..64).map(|i| u32::from((4..60).contains(&i) && i / 8 % 2 == 0)).collect();
     assert_eq!(array.to_vec(..).unwrap(), truth);
-    // The work of the first channel is refused before any element is written.
+    // The device does not support the first channel's work, so the array does it in RAM.
     let unsupported = vmarray::device::ErrorKind::Unsupported;
     device.inject(Fault::new(Operation::Compute, unsupported).on_call(1));
-    let error = section.transform(.., value.set(2)).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
+    section.transform(.., value.set(2)).unwrap();
+    let truth: Vec<u32> = (0..64).map(|i| 2 * u32::from((4..60).contains(&i))).collect();
     assert_eq!(array.to_vec(..).unwrap(), truth);
     // The work fails after it was accepted.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());

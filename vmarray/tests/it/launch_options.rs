@@ -186,8 +186,6 @@ fn a_failed_reduction_names_the_unspecified_elements() {
         (Operation::Launch, true, device::ErrorKind::KernelFailed),
         (Operation::Compute, false, device::ErrorKind::Driver),
         (Operation::Compute, true, device::ErrorKind::KernelFailed),
-        // The device refuses after the kernel has begun.
-        (Operation::Compute, false, device::ErrorKind::Unsupported),
         (Operation::Allocate, false, device::ErrorKind::OutOfMemory),
     ];
     for ((operation, later, kind), call) in

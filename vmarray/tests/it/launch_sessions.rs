@@ -258,7 +258,7 @@ fn the_session_reports_a_failing_device() -> Result<()> {
 }
 
 #[test]
-fn several_devices_begin_only_if_all_can() -> Result<()> {
+fn a_device_that_cannot_launch_works_in_ram() -> Result<()> {
     let unable = Arc::new(Faulty::new(host()));
     unable.inject(Fault::new(Operation::Launch, device::ErrorKind::Unsupported).from_call(1));
     let shape = Shape { channels: vec![1, 1], page_len: 5, ..Shape::default() };
@@ -266,9 +266,6 @@ fn several_devices_begin_only_if_all_can() -> Result<()> {
         shape.describe::<u32, _>(100, vec![as_any(&Arc::new(host())), as_any(&unable)]).build()?;
     let mut session = Session::new();
     let x = session.hold(&mut array)?;
-    let error = increment::run_in(&mut session, (x,)).unwrap_err();
-    assert_eq!(error.device_error().unwrap().kind(), device::ErrorKind::Unsupported);
-    unable.clear();
     increment::run_in(&mut session, (x,))?;
     drop(session);
     assert_eq!(array.to_vec(..)?, [1; 100]);

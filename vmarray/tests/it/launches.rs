@@ -278,18 +278,13 @@ fn a_failure_reports_the_written_ranges_and_loses_nothing() {
 }
 
 #[test]
-fn a_device_that_cannot_refuses_before_anything_is_written() {
+fn a_device_that_cannot_launch_works_in_ram() {
     let able: Arc<AnyDevice> = as_any(&Arc::new(host()));
     let unable = Arc::new(Faulty::new(host()));
     unable.inject(Fault::new(Operation::Launch, device::ErrorKind::Unsupported).from_call(1));
     let shape = Shape { channels: vec![1, 1], page_len: 5, ..Shape::default() };
     let mut array = shape.describe::<u32, _>(100, vec![able, as_any(&unable)]).build().unwrap();
     array.fill(.., 21).unwrap();
-    let error = doubled::run((&mut array,)).unwrap_err();
-    assert_eq!(error.device_error().unwrap().kind(), device::ErrorKind::Unsupported);
-    assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
-    assert_eq!(array.to_vec(..).unwrap(), [21; 100]);
-    unable.clear();
     doubled::run((&mut array,)).unwrap();
     assert_eq!(array.to_vec(..).unwrap(), [42; 100]);
 }

@@ -47,6 +47,7 @@ mod model;
 mod nd;
 mod nd_compute;
 mod order;
+mod pages_only;
 mod pains;
 mod peers;
 mod prefix_sums;

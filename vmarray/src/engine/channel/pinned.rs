@@ -68,6 +68,11 @@ impl PinnedPiece {
         unsafe { self.slab.memory.address().add(self.range.start) }
     }
 
+    /// Returns the memory that the piece is a part of.
+    pub(crate) fn memory(&self) -> &HostBuffer<dyn Device> {
+        &self.slab.memory
+    }
+
     pub(crate) fn at(&self, offset: u64) -> HostSpan<'_> {
         self.slab.memory.at(self.range.start as u64 + offset)
     }

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, DeviceSpan, HostSpan, Queue, Ticket};
+use backend_api::{Device, DeviceSpan, HostSpan, Ticket};
 
+use super::in_ram::WorkQueue;
 use super::run::Run;
 use super::share::{ImportedWork, ShareWork};
 use crate::base::error::Result;
@@ -69,7 +70,7 @@ pub trait Change: Sync {
     /// Submits the change of a run. It writes the run's first column, and some of the other columns.
     fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket>;

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use backend_api::{Device, HostSpan, Queue, Reach, Ticket, Transfer};
+use backend_api::{Device, HostSpan, Reach, Ticket, Transfer};
 use vmarray_support::links::is_same;
 
 use super::change::{Change, OperandStore, ResultStore};
+use super::in_ram::WorkQueue;
 use super::peer_copy::append_copy;
 use super::run::Run;
 use crate::array::range::parts;
@@ -147,7 +148,7 @@ impl Change for ArrayCopy<'_> {
 
     fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         _: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::{Device, DeviceSpan, HostSpan, Queue, Reach, Ticket, Transfer};
+use backend_api::{Device, DeviceSpan, HostSpan, Reach, Ticket, Transfer};
 
 use super::change::{Change, ResultStore};
 use super::copy::SHORT_BYTES;
+use super::in_ram::WorkQueue;
 use super::peer_copy::{PeerCopy, append_copy};
 use super::question::{Answer, Kernel, Question, TakenAnswer};
 use super::run::Run;
@@ -31,7 +32,7 @@ impl Change for FromMemory<'_> {
 
     fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         _: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {

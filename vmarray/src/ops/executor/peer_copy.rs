@@ -1,7 +1,8 @@
 //! Copies of runs (contiguous elements on a device) to memory of another device.
 
-use backend_api::{Device, DeviceSpan, Queue, Ticket, Transfer};
+use backend_api::{DeviceSpan, Ticket, Transfer};
 
+use super::in_ram::WorkQueue;
 use super::run::Run;
 
 /// The target of a direct copy: memory of one device. All devices of the store must be able to
@@ -15,7 +16,7 @@ pub struct PeerCopy<'a> {
 }
 
 impl PeerCopy<'_> {
-    pub(super) fn submit(&self, queue: &Queue<dyn Device>, run: Run<'_>) -> backend_api::Result<Ticket> {
+    pub(super) fn submit(&self, queue: WorkQueue<'_>, run: Run<'_>) -> backend_api::Result<Ticket> {
         let (start, stride) = (run.columns[0].start, run.columns[0].stride);
         let mut copies: Vec<Transfer<'_>> = Vec::new();
         for (number, index, len) in run.parts() {

@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-use backend_api::expr::{Geometry, Partial};
-use backend_api::{Compute, Device, Elements, Gather, HostSpan, Queue, Request, Search, Ticket};
+use backend_api::expr::Partial;
+use backend_api::{Compute, Device, Elements, Gather, HostSpan, Request, Search, Ticket};
 
 use super::change::{Change, Examination};
+use super::in_ram::{WorkQueue, is_unsupported};
 use super::peer_copy::PeerCopy;
 use super::run::{Lane, Run, RunAccess};
 use crate::base::element::Element;
@@ -46,7 +47,7 @@ impl Kernel<'_> {
         }
     }
 
-    fn submit(&self, queue: &Queue<dyn Device>) -> backend_api::Result<Ticket> {
+    fn submit(&self, queue: WorkQueue<'_>) -> backend_api::Result<Ticket> {
         match self {
             Self::Search(search) => queue.submit(search),
             Self::Compute(compute) => queue.submit(compute),
@@ -230,33 +231,54 @@ impl Answer<'_> {
 const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 20) - 2 };
 /// The least room of a part, even if fewer entries are expected.
 const LISTED_MIN: u64 = if cfg!(test) { 4 } else { 4096 };
+/// The number of bytes of a part that is copied to RAM, because the device refused the question.
+const IN_RAM_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 20 };
 /// The number of parts in flight: the device works on one while the thread takes the answer about another.
 const PARTS_AHEAD: usize = 2;
 
 /// A question about a run, in flight.
 pub(crate) struct AskedRun {
     pub ticket: Ticket,
-    memory: PinnedPiece,
+    /// The place of the answer; none if the device refused the question as unsupported.
+    memory: Option<PinnedPiece>,
     room: u64,
+    /// True if a refused question is answered in RAM, which has room for a part of a run.
+    in_ram: bool,
 }
 
 impl AskedRun {
     /// Submits a query on a run of elements to the device that stores them.
     pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
-        Self::with_room(lane, question, run, question.room(run.count() as u64))
+        match Self::with_room(lane, question, run, (question.room(run.count() as u64), false)) {
+            Err(error) if error.device_error().is_some_and(is_unsupported) => {
+                let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.submit(&[]))?;
+                Ok(Self { ticket, memory: None, room: 0, in_ram: true })
+            }
+            asked => asked,
+        }
     }
 
-    fn with_room<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>, room: u64) -> Result<Self> {
+    /// Submits a question with room for `room` list entries. With `in_ram`, RAM answers it if the device
+    /// refuses it.
+    fn with_room<Q: Question>(
+        lane: &impl Lane,
+        question: &Q,
+        run: Run<'_>,
+        (room, in_ram): (u64, bool),
+    ) -> Result<Self> {
         let memory = lane.buffer(question.answer_bytes(room) as usize)?;
         let kernel = question.kernel(run, room, memory.at(0));
         kernel.prepare(&**lane.device());
-        let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
-        if !matches!(kernel, Kernel::PeerCopy(..)) {
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| {
+            let work = WorkQueue::new(queue, Some(lane.counters()), Some(memory.memory()));
+            kernel.submit(work.with_ram(in_ram))
+        })?;
+        if !in_ram && !matches!(kernel, Kernel::PeerCopy(..)) {
             let bytes = run.columns.iter().map(|of| of.count * of.stride).sum();
             lane.counters().bytes_in_place.add(bytes);
             recording::sized(ticket, 1, || bytes);
         }
-        Ok(Self { ticket, memory, room })
+        Ok(Self { ticket, memory: Some(memory), room, in_ram })
     }
 
     /// Asks the device to compile the kernels of a query for runs like `like` in advance. The query then does
@@ -277,14 +299,39 @@ impl AskedRun {
         run: Run<'_>,
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
-        let counters = lane.counters();
-        let taken = question.take(part, &Answer { memory: &self.memory, counters, run, room: self.room })?;
-        lane.keep(self.memory);
+        let (Self { memory, room, in_ram, .. }, counters) = (self, lane.counters());
+        let Some(memory) = memory else { return Self::take_in_ram(lane, question, run, part) };
+        let taken = question.take(part, &Answer { memory: &memory, counters, run, room })?;
+        lane.keep(memory);
         match taken {
             TakenAnswer::Yes => Ok(ControlFlow::Continue(())),
             TakenAnswer::Enough => Ok(ControlFlow::Break(())),
-            TakenAnswer::TooShort { from, room } => Self::take_rest(lane, question, run, (from, room), part),
+            TakenAnswer::TooShort { from, room } => {
+                Self::take_rest(lane, question, run, (from, room, in_ram), part)
+            }
         }
+    }
+
+    /// Repeats a question that the device refused, one part of the run after the other, in RAM.
+    fn take_in_ram<Q: Question>(
+        lane: &impl Lane,
+        question: &Q,
+        run: Run<'_>,
+        part: &mut Q::Part,
+    ) -> Result<ControlFlow<()>> {
+        let (count, group_len) = (run.count() as u64, question.group_len() as u64);
+        let row_bytes: u64 = run.columns.iter().map(|of| of.stride).sum();
+        let each = (IN_RAM_BYTES / row_bytes.max(1) / group_len).max(1) * group_len;
+        for first in (0..count).step_by(each as usize) {
+            let (columns, geometry) = run.part(first..count.min(first + each));
+            let run = Run { columns: &columns, geometry };
+            let asked = Self::with_room(lane, question, run, (question.room(columns[0].count), true))?;
+            lane.wait(asked.ticket)?;
+            if asked.take(lane, question, run, part)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Repeats the question for the rest of a run, a part at a time, and takes the answers. `room` is the
@@ -293,7 +340,7 @@ impl AskedRun {
         lane: &impl Lane,
         question: &Q,
         run: Run<'_>,
-        (from, room): (u64, u64),
+        (from, room, in_ram): (u64, u64, bool),
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
         let count = run.count() as u64;
@@ -307,15 +354,10 @@ impl AskedRun {
                 && let Some(first) = firsts.next()
             {
                 let count = each.min(count - first);
-                let skipped = run.columns.iter().map(|of| {
-                    let start = of.start.plus(first * of.stride);
-                    Elements { start, count, ..*of }
-                });
-                let columns: Vec<_> = skipped.collect();
-                let geometry = Geometry { first: run.geometry.first.wrapping_add(first), ..run.geometry };
+                let (columns, geometry) = run.part(first..first + count);
                 let asked_about = Run { columns: &columns, geometry };
                 let room = room.clamp(LISTED_MIN, LISTED_MAX).min(count);
-                let asked = Self::with_room(lane, question, asked_about, room)?;
+                let asked = Self::with_room(lane, question, asked_about, (room, in_ram))?;
                 ahead.push_back((asked, columns, geometry));
             }
             let Some((asked, columns, geometry)) = ahead.pop_front() else {
@@ -328,7 +370,7 @@ impl AskedRun {
         }
         for (asked, ..) in ahead {
             lane.wait(asked.ticket)?;
-            lane.keep(asked.memory);
+            asked.memory.into_iter().for_each(|memory| lane.keep(memory));
         }
         Ok(ControlFlow::Break(()))
     }
@@ -348,7 +390,9 @@ impl Collecting {
         memory.write(0, bytemuck::cast_slice(numbers));
         let (indices, values) = (memory.at(0), memory.at(8 * count as u64));
         let gather = Gather { elements: elements.into(), indices, count: count as u64, values };
-        let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.submit(&gather))?;
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| {
+            WorkQueue::new(queue, Some(lane.counters()), Some(memory.memory())).submit(&gather)
+        })?;
         Ok(Self { ticket, memory, count })
     }
 

@@ -1,5 +1,6 @@
 //! Runs: contiguous elements on a device. A *lane* is the place of runs: a channel, or a device with copies.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
@@ -52,9 +53,19 @@ pub struct Run<'a> {
     pub(crate) geometry: Geometry,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     pub(crate) fn count(&self) -> usize {
         self.columns[0].count as usize
+    }
+
+    /// Returns the columns of some of its elements, by number, and their geometry.
+    pub(crate) fn part(&self, of: Range<u64>) -> (Vec<Elements<'a>>, Geometry) {
+        let columns = self.columns.iter().map(|column| {
+            let start = column.start.plus(of.start * column.stride);
+            Elements { start, count: of.end - of.start, ..*column }
+        });
+        let first = self.geometry.first.wrapping_add(of.start);
+        (columns.collect(), Geometry { first, ..self.geometry })
     }
 
     /// The parts of its pages: the number of the first element, its index, and the number of elements.

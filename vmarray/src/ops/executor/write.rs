@@ -9,6 +9,7 @@ use backend_api::expr::Geometry;
 use backend_api::{Elements, Ticket};
 
 use super::change::{Change, Operand, OperandStore};
+use super::in_ram::WorkQueue;
 use super::operand_staging::{ReadOperand, StagedOperand};
 use super::run::{Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -132,7 +133,9 @@ impl Writing {
             }
             begun = true;
             let run = Run { columns: &columns, geometry: run.geometry };
-            let mut last = change.submit(queue, run, report.as_ref().map(|(report, _)| report.at(0)))?;
+            let report = report.as_ref().map(|(report, _)| report);
+            let work = WorkQueue::new(queue, Some(lane.counters()), report.map(PinnedPiece::memory));
+            let mut last = change.submit(work, run, report.map(|report| report.at(0)))?;
             for staged in staged.iter().filter(|staged| staged.comes_back()) {
                 tickets.push(last);
                 let bytes = run.count() as u64 * staged.stride;
@@ -181,7 +184,9 @@ impl Writing {
         let (columns, report) = (columns_like(like, 0, staged), report(lane, change, 0)?);
         let run = Run { columns: &columns, geometry: like.geometry };
         let ticket = lane.submit(RunAccess::Read, &mut |queue| {
-            change.submit(queue, run, report.as_ref().map(|(report, _)| report.at(0)))
+            let report = report.as_ref().map(|(report, _)| report);
+            let work = WorkQueue::new(queue, Some(lane.counters()), report.map(PinnedPiece::memory));
+            change.submit(work, run, report.map(|report| report.at(0)))
         })?;
         lane.wait(ticket)?;
         report.into_iter().for_each(|(report, _)| lane.keep(report));

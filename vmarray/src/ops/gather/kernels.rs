@@ -11,6 +11,7 @@ use super::places::ListedPlace;
 use super::stage::{GatherStage, StagePlan};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::ops::executor::WorkQueue;
 
 /// The number of stages of each channel in flight, in addition to the stage that is being filled.
 pub(super) const DEPTH: usize = 2;
@@ -96,7 +97,9 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         }
         let of = self.lanes.channel(channel);
         let gather = stage.gather(of, self.lanes.elements(channel));
-        let ticket = self.lanes.read(channel, |queue| queue.submit(&gather))?;
+        let ticket = self.lanes.read(channel, |queue| {
+            WorkQueue::new(queue, Some(&of.counters), Some(stage.host())).submit(&gather)
+        })?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
         Ok(())

@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use backend_api::{Gather, HostSpan, LEFT_OUT, Scatter, View};
+use backend_api::{Device, Gather, HostBuffer, HostSpan, LEFT_OUT, Scatter, View};
 
 use super::lanes::Lanes;
 use crate::array::registered::{self, RegisteredRange};
@@ -253,6 +253,11 @@ impl<T: Element> GatherStage<T> {
                 .expect("the plan has checked that the memory is registered"),
             None => self.memory.at(self.values_offset() as u64),
         }
+    }
+
+    /// Returns the host memory of the list.
+    pub(crate) fn host(&self) -> &HostBuffer<dyn Device> {
+        self.memory.memory()
     }
 
     /// Returns the gather of the listed elements, which are among `elements`, by a channel's device.

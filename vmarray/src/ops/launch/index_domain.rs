@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, HostSpan, Queue, Ticket, Transfer,
-};
+use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Ticket, Transfer};
 
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -14,7 +12,8 @@ use crate::base::stats::Counters;
 use crate::engine::channel::HomeQueues;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES, read_all, unsettled,
+    Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES, WorkQueue, read_all,
+    unsettled,
 };
 
 /// The numbers, and the selected device.
@@ -105,7 +104,7 @@ impl<'a> IndexDomainStore<'a> {
     /// Launches a whole range, one part on each device, and waits.
     fn run(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let parts = self.devices.iter().zip(self.parts(range));
-        let started = parts.map(|((device, _), part)| self.start(device, &part, launch));
+        let started = parts.map(|((device, counters), part)| self.start(device, counters, &part, launch));
         // Wait for all started parts, even if others have failed.
         let started: Vec<Result<NumbersUnderWay>> = started.collect();
         let ends = started.into_iter().map(|started| {
@@ -122,6 +121,7 @@ impl<'a> IndexDomainStore<'a> {
     fn start(
         &self,
         device: &Arc<dyn Device>,
+        counters: &Counters,
         part: &Range<usize>,
         launch: &dyn Change,
     ) -> Result<NumbersUnderWay> {
@@ -143,8 +143,9 @@ impl<'a> IndexDomainStore<'a> {
         let Some(elements) = elements else { unreachable!("the launch has either elements or memory") };
         let columns = [elements];
         let geometry = Geometry::plain((self.first + part.start) as u64);
-        let submit = |queue: &Queue<dyn Device>, report: HostSpan<'_>| {
-            launch.submit(queue, Run { columns: &columns, geometry }, Some(report))
+        let submit = |queue: &Queue<dyn Device>| {
+            let work = WorkQueue::new(queue, Some(counters), Some(&report));
+            launch.submit(work, Run { columns: &columns, geometry }, Some(report.at(0)))
         };
         let striped = launch.striped();
         let channels: Vec<&HomeQueues> =
@@ -152,8 +153,8 @@ impl<'a> IndexDomainStore<'a> {
         let ticket = match channels.split_first() {
             // If the kernel reads elements in place, submit it in a queue of their channel, ordered between
             // writes to these elements.
-            Some((first, others)) => first.between_writes(others, |queue| submit(queue, report.at(0)))?,
-            None => submit(&queue, report.at(0))?,
+            Some((first, others)) => first.between_writes(others, submit)?,
+            None => submit(&queue)?,
         };
         Ok(NumbersUnderWay { ticket, queue, report, geometry, _nothing: nothing })
     }

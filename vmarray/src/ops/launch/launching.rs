@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{KernelFacts, Report};
-use backend_api::{Device, Elements, HostSpan, Launch, Queue, Request, Ticket, View};
+use backend_api::{Device, Elements, HostSpan, Launch, Request, Ticket, View};
 use parking_lot::{Mutex, RwLock};
 use vmarray_kernel::ScalarSource;
 
@@ -17,7 +17,7 @@ use super::reduce::Reduction;
 use super::tiles::Band;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::Pager;
-use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES};
+use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES, WorkQueue};
 use crate::ops::view::StoredBox;
 
 /// An argument that is a range of a store, usually with an element for each item.
@@ -356,7 +356,7 @@ impl Change for Launching<'_> {
 
     fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {

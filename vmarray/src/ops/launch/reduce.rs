@@ -2,19 +2,18 @@
 //! in the device's cache, and the device reduces them there like elements of arrays.
 
 use std::cmp::Reverse;
-use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
 use backend_api::kernel::Report;
 use backend_api::{
-    Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, HostSpan, Queue, QueueId, Request, Ticket,
+    Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, HostSpan, QueueId, Request, Ticket,
 };
 use parking_lot::Mutex;
 use vmarray_kernel::{Returned, Scalar};
 
 use crate::base::error::Result;
-use crate::ops::executor::Run;
+use crate::ops::executor::{Run, WorkQueue};
 use crate::ops::sealed::Internal;
 use crate::ops::view::INTERNAL;
 
@@ -208,7 +207,7 @@ impl Reduction {
     /// piece, the place of its report, and the memory for its return values.
     pub fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         mut report: HostSpan<'_>,
         mut launch: impl FnMut(Run<'_>, HostSpan<'_>, &[Elements<'_>]) -> backend_api::Result<Ticket>,
@@ -216,8 +215,7 @@ impl Reduction {
         let (device, count, mut last) = (queue.device(), run.count() as u64, None);
         for first in (0..count.max(1)).step_by(self.piece_items as usize) {
             let items = self.piece_items.min(count - first);
-            let columns = part_of(run.columns, first..first + items);
-            let geometry = Geometry { first: run.geometry.first + first, ..run.geometry };
+            let (columns, geometry) = run.part(first..first + items);
             let memory = self.room(device, queue.id(), items)?;
             let returned = self.elements(&memory, items);
             let before = last.take();
@@ -229,7 +227,8 @@ impl Reduction {
             for (number, elements) in returned.iter().enumerate() {
                 let before = last.take();
                 let elements = std::slice::from_ref(elements);
-                let reduced = queue.submit(&self.compute(number, elements, geometry, report));
+                let reduce = self.compute(number, elements, geometry, report);
+                let reduced = queue.with_ram(true).submit(&reduce);
                 last = Some(reduced.map_err(|error| Self::after(device, before, error))?);
                 self.note(device, before);
                 report = report.plus(Compute::partials_bytes());
@@ -264,14 +263,14 @@ impl Reduction {
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
         // Warm up without elements: the launch needs no memory, but an address with the right alignment.
-        let columns = part_of(like.columns, 0..0);
+        let (columns, geometry) = like.part(0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());
         let elements = |(at, stride)| Elements { start: start.plus(at), count: 0, stride };
         let returned: Vec<_> = self.places(0).map(elements).collect();
-        launch(Run { columns: &columns, geometry: like.geometry }, &returned);
+        launch(Run { columns: &columns, geometry }, &returned);
         for (number, elements) in returned.iter().enumerate() {
-            let compute = self.compute(number, std::slice::from_ref(elements), like.geometry, report);
+            let compute = self.compute(number, std::slice::from_ref(elements), geometry, report);
             // Ignore an error here, because the submission reports it.
             drop(device.prepare(&[Request::Compute(&compute)]));
         }
@@ -376,14 +375,4 @@ impl Reduction {
         }?;
         Some((place as usize - start, R::from_value(R::TYPE.from_key(key))))
     }
-}
-
-/// A range of the elements of columns.
-fn part_of<'a>(columns: &[Elements<'a>], part: Range<u64>) -> Vec<Elements<'a>> {
-    let of = |column: &Elements<'a>| Elements {
-        start: column.start.plus(part.start * column.stride),
-        count: part.end - part.start,
-        ..*column
-    };
-    columns.iter().map(of).collect()
 }

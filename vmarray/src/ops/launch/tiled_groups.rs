@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{self, Report};
-use backend_api::{Device, HostSpan, Launch, Queue, Request, Ticket, View};
+use backend_api::{Device, HostSpan, Launch, Request, Ticket, View};
 use parking_lot::Mutex;
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, lower_placing};
 use vmarray_kernel::{Layout, ScalarSource, StencilPart};
@@ -18,7 +18,7 @@ use super::kernel::PreparedKernel;
 use super::launching::Launching;
 use super::tiles::{TiledGroups, TiledResult};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::ops::executor::{Change, Examination, OperandStore as _, Outcome, Run};
+use crate::ops::executor::{Change, Examination, OperandStore as _, Outcome, Run, WorkQueue};
 use crate::ops::expr::refused;
 use crate::ops::view::{Bounds, StoredBox};
 
@@ -214,7 +214,7 @@ impl Change for Placing<'_, '_> {
 
     fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {

@@ -2,10 +2,10 @@
 
 use backend_api::expr::{Action, Program, Store, Value};
 use backend_api::kernel::Op;
-use backend_api::{Compute, Device, HostSpan, Queue, Request, Ticket};
+use backend_api::{Compute, Device, HostSpan, Request, Ticket};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::executor::{Change, Run};
+use crate::ops::executor::{Change, Run, WorkQueue};
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Lowering};
 use crate::ops::find::{Seek, What};
 
@@ -77,7 +77,7 @@ impl Change for Plan {
 
     fn submit(
         &self,
-        queue: &Queue<dyn Device>,
+        queue: WorkQueue<'_>,
         run: Run<'_>,
         _: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {

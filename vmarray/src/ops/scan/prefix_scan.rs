@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::HostForm;
 use vmarray_kernel::{Anywhere, Append, At, Function, Group, Kernel, Memory, Number, Own, Scalar, kernel};
 
@@ -12,7 +11,7 @@ use super::number::PrefixSummed;
 use super::on_cards::scan_on_cards;
 use super::plan::PrefixScan;
 use super::tree::{Carried, Node};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::Operand;
 use crate::ops::launch::{Appended, Bound, Inside, Kernels, Options, Placed, operand_placed, run, values};
@@ -141,10 +140,7 @@ impl PrefixScan<'_> {
         if !self.page_len.is_multiple_of(BLOCK) || rest.is_empty() {
             return self.through_host(&self.range, &mut carried);
         }
-        let sums = match self.block_sums::<T>(&rest, head.len()) {
-            Err(error) if is_unsupported(&error) => return self.through_host(&self.range, &mut carried),
-            sums => sums?,
-        };
+        let sums = self.block_sums::<T>(&rest, head.len())?;
         self.through_host(&head, &mut carried)?;
         let mut before = Vec::with_capacity(sums.len());
         for (number, sum) in (1..).zip(sums) {
@@ -234,11 +230,6 @@ pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], 
             *element = before.unwrap_or_else(|| T::rounded(sum));
         }
     }
-}
-
-/// Returns true if a device does not support an operation.
-fn is_unsupported(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Device(cause) if cause.kind() == DeviceErrorKind::Unsupported)
 }
 
 /// Launches a kernel whose groups have a native form on the host.

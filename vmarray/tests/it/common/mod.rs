@@ -5,6 +5,8 @@
 pub mod boxes;
 pub mod counted;
 pub mod executor;
+#[path = "../../../../backend-api/conformance/examples/own_device/device.rs"]
+pub mod own_device;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,6 +18,8 @@ use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::prelude::*;
 use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, Builder, Discovery, Error, ErrorKind, EvictionPolicy, Placement};
+
+use own_device::PageDevice;
 
 pub const POLICIES: [EvictionPolicy; 3] =
     [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
@@ -39,6 +43,7 @@ pub fn hosts<const N: usize>() -> [Arc<AnyDevice>; N] {
 }
 
 /// Devices to test on: host RAM, or the devices in the environment variable `VMARRAY_TEST_DEVICES`, in turn.
+/// The devices of `pages` only store pages, so arrays compute in RAM.
 pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
     devices_of(count, 0)
 }
@@ -48,6 +53,9 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
 fn devices_of(count: usize, simulated: u64) -> Vec<Arc<AnyDevice>> {
     static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
     let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
+        Ok(filters) if filters == "pages" => {
+            (0..4).map(|_| as_any(&Arc::new(PageDevice::new(1 << 30)))).collect()
+        }
         Ok(filters) => {
             let discovery =
                 Discovery::new().select(&filters).expect("filters of devices").allow_duplicates(true);

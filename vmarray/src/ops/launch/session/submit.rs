@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
-use backend_api::{DeviceSpan, Elements, Launch, Queue, Reach, Request, Ticket, View};
+use backend_api::{Device, DeviceSpan, Elements, Launch, Queue, Reach, Request, Ticket, View};
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, SHORT_MAX, VALUES_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind, ScalarSource};
 
@@ -15,7 +15,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::channel::{Channel, HomeQueues};
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
-use crate::ops::executor::{are_groups_within_pages, within_channel};
+use crate::ops::executor::{WorkQueue, are_groups_within_pages, within_channel};
 use crate::ops::launch::broadcast::{READ_IN_PLACE_MAX, of_stored};
 use crate::ops::launch::groups::LinearGroups;
 use crate::ops::launch::kernel::{Kernels, PreparedKernel};
@@ -185,13 +185,13 @@ impl Session<'_> {
                 self.take(part.lane);
             }
             let report = self.lanes[part.lane].count % LAUNCHES * Report::BYTES as usize;
-            let launched =
-                self.with(&launch, part, report, |queue, launch| match self.beside_others(part, first) {
-                    Some((queues, others)) => {
-                        queues.between_all_writes(&others, &[], |queue| queue.submit(launch))
-                    }
-                    None => queue.submit(launch),
-                });
+            let launched = self.with(&launch, part, report, |queue, launch| {
+                let submit = |queue: &Queue<dyn Device>| self.work_queue(part, queue).submit(launch);
+                match self.beside_others(part, first) {
+                    Some((queues, others)) => queues.between_all_writes(&others, &[], submit),
+                    None => submit(queue),
+                }
+            });
             let ticket = launched.map_err(|cause| -> Error {
                 if number == 0 {
                     return cause.into();
@@ -427,9 +427,11 @@ impl Session<'_> {
             let none = Part { within: part.within.start..part.within.start, ..*part };
             let report = LAUNCHES * Report::BYTES as usize;
             let asked = self.with(launch, &none, report, |queue, launch| {
-                device.prepare(&[Request::Launch(launch)])?;
+                // The submission returns the errors of the preparation again.
+                let _ = device.prepare(&[Request::Launch(launch)]);
                 // If the launch has a single part, its device reports errors when the part starts.
-                if parts.len() > 1 { queue.submit(launch).map(Some) } else { Ok(None) }
+                let submit = || self.work_queue(part, queue).submit(launch);
+                (parts.len() > 1).then(submit).transpose()
             })?;
             asked.map_or(Ok(()), |ticket| device.wait(ticket))?;
             self.known.push((Arc::clone(&launch.kernel), device));
@@ -469,13 +471,18 @@ impl Session<'_> {
         }
     }
 
+    /// Returns the queue for the launch of a part. Work of a session is not counted.
+    fn work_queue<'q>(&'q self, part: &Part, queue: &'q Queue<dyn Device>) -> WorkQueue<'q> {
+        WorkQueue::new(queue, None, Some(&self.lanes[part.lane].reports))
+    }
+
     /// Calls a function with the launch of a part.
     fn with<R>(
         &self,
         launch: &PreparedLaunch<'_>,
         part: &Part,
         report: usize,
-        work: impl FnOnce(&Queue<dyn backend_api::Device>, &Launch<'_>) -> backend_api::Result<R>,
+        work: impl FnOnce(&Queue<dyn Device>, &Launch<'_>) -> backend_api::Result<R>,
     ) -> backend_api::Result<R> {
         let lane = &self.lanes[part.lane];
         let bases: Vec<_> = launch.views.iter().map(|of| self.bases(of, part)).collect();
