@@ -264,7 +264,7 @@ pub fn hits(counter: HitCounter) -> Option<u64> {
     Some(registry.past_hits[number].wrapping_add(now))
 }
 
-/// Number of an array's hit counter: at most `UNCOUNTED`, because only [`counter::acquire`] creates one.
+/// Number of an array's hit counter: at most `UNCOUNTED`, because only `counter::acquire` creates one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitCounter(u32);
 
