@@ -63,12 +63,14 @@ macro_rules! counters {
 
         impl ChannelStats {
             /// The counters, by name.
+            #[doc(hidden)]
             #[inline]
             pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
             /// Sets the counter of a name, if it exists.
+            #[doc(hidden)]
             #[inline]
             pub fn set(&mut self, name: &str, count: u64) {
                 match name {
