@@ -1,11 +1,16 @@
 //! Launches: runs of the program's kernels on the devices that hold the result.
 //!
-//! `arguments` converts arguments for parameters, `kernel` lowers a kernel once, and `plan` does the work for
-//! each run of elements. [`executor`](super::executor) does the rest, as for any change of elements.
+//! `arguments` converts arguments for parameters, `bound_arguments` assigns them to parameters, `checks`
+//! refuses arguments, and `kernel` lowers a kernel once. A `plan` has everything that is the same for all
+//! runs of elements. `execution` and [`Session`] run it. [`executor`](super::executor) does the rest, as for
+//! any change of elements.
 
 mod arguments;
+mod bound_arguments;
 mod broadcast;
+mod checks;
 mod elements;
+mod execution;
 mod groups;
 mod index_domain;
 mod kernel;
@@ -26,7 +31,7 @@ use vmarray_kernel::{Kernel, Number};
 pub use arguments::{Appended, Argument, Arguments, Bound, KernelView, Placed, Windowed};
 pub(crate) use arguments::{changed, placed, shared, values};
 pub(crate) use broadcast::{Broadcast, Inside, Modes, READ_IN_PLACE_MAX, Shown, StripedArgument, inside};
-pub(crate) use elements::{Given, operand, placed as operand_placed, run};
+pub(crate) use elements::{Given, operand, run};
 pub(crate) use index_domain::IndexDomainStore;
 pub(crate) use kernel::Kernels;
 pub use kernel_launch::KernelLaunch;

@@ -8,7 +8,7 @@ use vmarray_kernel::{
     Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Rows, Shared, Window, kind,
 };
 
-use super::broadcast::{Broadcast, Modes, Shown};
+use super::broadcast::{Broadcast, Inside, Modes, Shown};
 use super::session::{Binding, SessionArgument, SessionArguments};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -21,12 +21,8 @@ use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, Sto
 pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
     Values(Vec<u64>),
-    /// Elements, one for each item.
-    Own(Placed<'a>),
-    /// Elements that many items read, with the number of axes of their index.
-    All(Placed<'a>, usize),
-    /// Elements that any item may change.
-    Shared(Operand<'a>, usize),
+    /// Elements of a store.
+    Elements(Placed<'a>),
     /// Target of appended elements, their maximal number, their size in bytes, and whether they are in the
     /// order of items.
     Append(Box<dyn AppendTo + 'a>, usize, usize, bool),
@@ -38,8 +34,7 @@ impl Bound<'_> {
     /// Marks the store as exclusively used.
     pub(crate) fn alone(self) -> Self {
         match self {
-            Self::Own(placed) => Self::Own(Placed { operand: placed.operand.alone(), ..placed }),
-            Self::Shared(operand, len) => Self::Shared(operand.alone(), len),
+            Self::Elements(placed) => Self::Elements(Placed { operand: placed.operand.alone(), ..placed }),
             other => other,
         }
     }
@@ -69,7 +64,13 @@ where
     Placed { operand: Operand::new(store.as_operand(INTERNAL), start), extents, stored, of }
 }
 
-impl Placed<'_> {
+impl<'a> Placed<'a> {
+    /// Returns `len` elements of an operand.
+    pub(crate) fn of(operand: Operand<'a>, len: usize) -> Self {
+        let stored = Some(StoredBox::range_of(operand.start, len));
+        Self { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
+    }
+
     /// Range of places in the store that contains them.
     pub(crate) fn range(&self) -> Range<usize> {
         self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range)
@@ -333,7 +334,7 @@ where
     V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        Bound::Own(placed(self, Box::new(Shown(self))))
+        Bound::Elements(placed(self, Box::new(Shown(self))))
     }
 }
 
@@ -342,7 +343,7 @@ where
     V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
-        Bound::All(placed(self, Box::new(Shown(self))), 1)
+        Bound::Elements(placed(self, Box::new(Shown(self))))
     }
 }
 
@@ -379,12 +380,12 @@ where
     let (store, _) = view.parts();
     let placed = placed(view, Box::new(Shown(view)));
     let operand = Operand::changed(store.as_target(INTERNAL), placed.operand.start);
-    Bound::Own(Placed { operand, ..placed })
+    Bound::Elements(Placed { operand, ..placed })
 }
 
 /// Elements that any item may change.
 pub(crate) fn shared<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
-    Bound::Shared(Operand::changed(store.as_target(INTERNAL), start), len)
+    Bound::Elements(Placed::of(Operand::changed(store.as_target(INTERNAL), start), len))
 }
 
 impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::Shared>

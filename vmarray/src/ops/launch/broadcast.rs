@@ -9,7 +9,7 @@ use backend_api::{
     View as DeviceView,
 };
 use vmarray_kernel::StencilPart;
-use vmarray_kernel::launch::Mode;
+use vmarray_kernel::launch::{Mode, VALUES_MAX};
 
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -20,6 +20,22 @@ use crate::ops::view::{Bounds, INTERNAL, Shape, Store as _, StoredBox, View, cou
 
 /// Boundary modes of each axis with the scalars of their values, if devices support the modes.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
+
+/// Returns boundary modes if devices support them.
+pub(super) fn device_modes(modes: Modes) -> Option<Vec<(Mode, Vec<u64>)>> {
+    let is_long = |(mode, value): &(Mode, Vec<u64>)| *mode == Mode::Value && value.len() > VALUES_MAX;
+    modes.filter(|modes| !modes.iter().any(is_long))
+}
+
+/// Returns the boundary modes of a parameter, each after the index of the parameter and the axis, without
+/// [`Mode::Checked`].
+pub(super) fn unchecked_modes(
+    parameter: usize,
+    modes: &[(Mode, Vec<u64>)],
+) -> impl Iterator<Item = (usize, usize, Mode)> {
+    let modes = modes.iter().enumerate().filter(|(_, (mode, _))| *mode != Mode::Checked);
+    modes.map(move |(axis, (mode, _))| (parameter, axis, *mode))
+}
 
 /// Scalar of a launch for a box of copies, which is stored row by row.
 pub(super) fn of_box(of: &[Range<isize>], part: StencilPart) -> u64 {
@@ -272,10 +288,8 @@ impl<'a> StripedArgument<'a> {
         self.len
     }
 
-    /// Boundary modes, each after the index of the parameter and the axis, without [`Mode::Checked`].
     pub fn modes(&self) -> impl Iterator<Item = (usize, usize, Mode)> {
-        let modes = self.modes.iter().enumerate().filter(|(_, (mode, _))| *mode != Mode::Checked);
-        modes.map(|(axis, (mode, _))| (self.number, axis, *mode))
+        unchecked_modes(self.number, &self.modes)
     }
 
     /// Returns the value of a scalar that describes this argument.

@@ -6,16 +6,15 @@ use backend_api::Device;
 use vmarray_kernel::{Kernel, KernelType};
 
 use super::arguments::{Bound, Placed, values};
-use super::broadcast::Inside;
+use super::execution::{self, Wanted};
 use super::kernel::Kernels;
 use super::options::Options;
-use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::Operand;
-use crate::ops::view::{INTERNAL, Linear, Store as _, StoredBox, View};
+use crate::ops::view::{INTERNAL, Linear, Store as _, View};
 
 /// Arguments of a kernel, in the order of its parameters.
 #[derive(Debug, Default)]
@@ -29,7 +28,7 @@ impl<'a> Given<'a> {
 
     /// Adds one element for each item.
     pub(crate) fn own(mut self, of: impl View<'a, Shape = Linear>) -> Self {
-        self.0.push(Bound::Own(placed(operand(of), of.len())));
+        self.0.push(Bound::Elements(Placed::of(operand(of), of.len())));
         self
     }
 
@@ -44,7 +43,7 @@ impl<'a> Given<'a> {
         of: &'a VirtualArray<T, D>,
         range: Range<usize>,
     ) -> Self {
-        self.0.push(Bound::Own(placed(Operand::changed(of, range.start), range.len())));
+        self.0.push(Bound::Elements(Placed::of(Operand::changed(of, range.start), range.len())));
         self
     }
 
@@ -55,7 +54,7 @@ impl<'a> Given<'a> {
 
     /// Adds `len` elements from the first of an operand on, which each item may read.
     pub(crate) fn all_of(mut self, of: Operand<'a>, len: usize) -> Self {
-        self.0.push(Bound::All(placed(of, len), 1));
+        self.0.push(Bound::Elements(Placed::of(of, len)));
         self
     }
 
@@ -63,7 +62,7 @@ impl<'a> Given<'a> {
     pub(crate) fn count<K: Kernel<Returned = bool>>(self) -> Result<usize> {
         let mut reduction = Reduction::new::<bool>(How::Sum, K::group_len())?;
         let wanted = Wanted::Reduced(&mut reduction);
-        plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
+        execution::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
         Ok(reduction.sum::<bool>())
     }
 
@@ -71,29 +70,23 @@ impl<'a> Given<'a> {
     pub(crate) fn least<K: Kernel>(self) -> Result<Vec<Option<u64>>> {
         let mut reduction = Reduction::new::<K::Returned>(How::Least, K::group_len())?;
         let wanted = Wanted::Reduced(&mut reduction);
-        plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
+        execution::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
         Ok(reduction.least())
     }
 
     /// Runs the kernel.
     pub(crate) fn run<K: Kernel>(self) -> Result<()> {
-        plan::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, Wanted::Nothing)
+        execution::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, Wanted::Nothing)
     }
 }
 
 /// Runs a kernel over elements, without a reduction.
 pub(crate) fn run(kernels: &Kernels, arguments: Vec<Bound<'_>>, options: &Options) -> Result<()> {
-    plan::run(kernels, arguments, options, None, Wanted::Nothing)
+    execution::run(kernels, arguments, options, None, Wanted::Nothing)
 }
 
 /// Elements of a view as an operand.
 pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
     let (store, shape) = of.parts();
     Operand::new(store.as_operand(INTERNAL), shape.start)
-}
-
-/// Elements of an operand, one for each item.
-pub(crate) fn placed(operand: Operand<'_>, len: usize) -> Placed<'_> {
-    let stored = Some(StoredBox::range_of(operand.start, len));
-    Placed { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
 }

@@ -10,10 +10,10 @@ use backend_api::kernel::KernelFacts;
 use vmarray_kernel::{Kernel, Number, Scalar};
 
 use super::arguments::Arguments;
+use super::execution::{self, Wanted};
 use super::index_domain::IndexDomain;
 use super::kernel::Kernels;
 use super::options::Options;
-use super::plan::{self, Wanted};
 use super::reduce::{How, Reduction, ReturnedSum};
 use super::session::{RunAsync, Session, SessionArguments};
 #[cfg(doc)]
@@ -385,7 +385,7 @@ impl<K: Kernel> KernelLaunch<K> {
 
     fn planned<'a>(self, arguments: impl Arguments<'a, K::Parameters>, wanted: Wanted<'_>) -> Result<()> {
         let Self { options, over, .. } = self;
-        plan::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &options, over.as_ref(), wanted)
+        execution::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &options, over.as_ref(), wanted)
     }
 }
 

@@ -10,23 +10,38 @@ use vmarray_kernel::ScalarSource;
 
 use super::arguments::AppendTo;
 use super::broadcast::{BroadcastArgument, DeviceCopies, StripedArgument, copy_around, of_box};
-use super::groups::LinearGroups;
-use super::kernel::PreparedKernel;
-use super::options::Options;
+use super::plan::LaunchPlan;
 use super::reduce::Reduction;
+use super::reordered::Reordered;
 use super::tiles::Band;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::Pager;
-use crate::ops::executor::{Change, Examination, Operand, OperandStore, Run, STAGED_BYTES, WorkQueue};
+use crate::ops::executor::{
+    Change, Examination, Operand, OperandStore, ResultStore, Run, STAGED_BYTES, WorkQueue,
+};
 use crate::ops::view::StoredBox;
 
-/// An argument that is a range of a store, usually with an element for each item.
-pub(super) struct RangeArgument<'a> {
+/// Elements of a store that belong to one item each.
+pub(super) struct LaunchColumn<'a> {
     /// Index of the kernel parameter.
     pub number: usize,
-    pub name: &'static str,
     pub operand: Operand<'a>,
+    /// The same elements in the order of the first column, if they have another order.
+    pub reordered: Option<Reordered<'a>>,
+}
+
+/// A range of a store whose elements any item may change.
+pub(super) struct SharedResult<'a> {
+    /// Its number among the copied arguments.
+    pub elements: usize,
+    pub target: &'a dyn ResultStore,
     pub range: Range<usize>,
+}
+
+/// Results that devices write to copies of arguments.
+pub(super) struct CopiedResults<'a> {
+    pub shared: Vec<SharedResult<'a>>,
+    pub appended: Vec<AppendArgument<'a>>,
 }
 
 /// An argument for appended elements.
@@ -59,24 +74,18 @@ pub(super) enum ViewPlace {
     Tiles(usize),
 }
 
-/// A kernel with all properties that are common to its runs.
+/// A plan of a launch with the places of its elements, and the state of its execution.
 pub(super) struct Launching<'a> {
-    pub kernel: &'a PreparedKernel,
+    pub plan: LaunchPlan<'a>,
     /// The place of the elements of each view of the kernel.
     pub views: Vec<ViewPlace>,
-    pub params: Vec<u64>,
-    pub table: Vec<u8>,
-    /// Index in the store of the first item's element.
-    pub start: usize,
-    /// The groups, if the kernel has groups along one axis.
-    pub groups: Option<LinearGroups>,
     /// Storage positions of the items' elements.
     pub domain: StoredBox,
     pub spread: Vec<BroadcastArgument<'a>>,
     pub striped: Vec<StripedArgument<'a>>,
-    pub options: &'a Options,
     pub reduction: Option<&'a Reduction>,
-    pub facts: Option<&'a Mutex<Option<KernelFacts>>>,
+    /// Properties of the kernel, if the launch only asks for them.
+    pub facts: Option<Mutex<Option<KernelFacts>>>,
     /// The copies of the arguments on devices.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
     /// The report of the items run so far, and the index of the item that the report names.
@@ -86,6 +95,32 @@ pub(super) struct Launching<'a> {
 }
 
 impl Launching<'_> {
+    /// Runs the kernel over all items, and repeats it if memory for appended elements was too small.
+    pub fn run(&mut self, columns: &[LaunchColumn<'_>], results: &CopiedResults<'_>) -> Result<()> {
+        let (range, Operand { store, target, .. }) = (self.domain.range(), columns[0].operand);
+        let others = columns[1..].iter().map(|column| match &column.reordered {
+            Some(reordered) => Operand::new(reordered, range.start),
+            None => column.operand,
+        });
+        let others: Vec<_> = others.collect();
+        if self.facts.is_some() {
+            return self.examine(store, &others, &(range.start..range.start + 1));
+        }
+        loop {
+            match target {
+                Some(target) => target.change(&others, &range, &*self),
+                None => self.examine(store, &others, &range),
+            }
+            .and_then(|()| self.reduction_outcome(&range, target.is_some()))
+            .map_err(|error| self.in_time().err().unwrap_or_else(|| error.counted_from(range.start)))?;
+            self.in_time()?;
+            if !self.has_more_room(&results.appended)? {
+                return Ok(());
+            }
+            self.begin_anew(results);
+        }
+    }
+
     /// Calls a function with the launch of a run, whose items return to given memory.
     fn with<R>(
         &self,
@@ -97,66 +132,48 @@ impl Launching<'_> {
     ) -> backend_api::Result<R> {
         let devices = self.devices.read();
         let copies = devices.iter().find(|copies| copies.is_on(device));
-        let (mut params, mut views) = (self.params.clone(), Vec::with_capacity(self.views.len()));
-        if let Some(groups) = self.groups {
-            groups.set(&self.kernel.lowered.scalars, &mut params, run.geometry, run.count() as u64);
-        }
+        let copied = |number: usize| {
+            let stride = self.spread[number].of.stride() as u64;
+            let copied = copies.and_then(|copies| copies.elements(number, stride));
+            copied.unwrap_or_else(|| unreachable!("an earlier step has copied the argument"))
+        };
+        let count = run.count() as u64;
+        let mut params = self.plan.params_of(run.geometry, count);
+        let mut views = Vec::with_capacity(self.views.len());
         for place in &self.views {
             views.push(match place {
                 ViewPlace::Striped(number) => self.striped[*number].view(),
                 ViewPlace::Column(column) => View::Run(run.columns[*column]),
                 ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
                 ViewPlace::Tiles(number) => {
-                    let stride = self.spread[*number].of.stride() as u64;
-                    let room = copies.and_then(|copies| copies.elements(*number, stride));
-                    let Some((room, _)) = room else {
-                        unreachable!(
-                            "the launch has allocated memory on the \
-                                devices of the items"
-                        )
-                    };
-                    let start = room.start.plus(run.geometry.first * stride);
-                    View::Run(Elements { start, count: run.count() as u64, stride })
+                    let Elements { start, stride, .. } = copied(*number).0;
+                    View::Run(Elements { start: start.plus(run.geometry.first * stride), count, stride })
                 }
                 ViewPlace::Broadcast(number) => {
-                    let argument = &self.spread[*number];
-                    let stride = argument.of.stride() as u64;
-                    let copied = copies.and_then(|copies| copies.elements(*number, stride));
-                    let Some((elements, positions)) = copied else {
-                        unreachable!(
-                            "an earlier step has \
-                                copied the argument"
-                        )
-                    };
-                    for (number, source) in self.kernel.lowered.scalars.iter().enumerate() {
-                        let &ScalarSource::Stencil { parameter, part } = source else { continue };
-                        if parameter == argument.number {
-                            params[number] = of_box(positions, part);
-                        }
-                    }
+                    let (elements, positions) = copied(*number);
+                    self.set_positions(self.spread[*number].number, positions, &mut params);
                     View::Run(elements)
                 }
             });
         }
-        work(&Launch {
-            views: &views,
-            params: &params,
-            table: &self.table,
-            private_heap_bytes: self.options.private_heap_bytes,
-            budget: self.options.budget,
-            time_limit: self.options.time_limit,
-            ..Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report)
-        })
+        work(&self.plan.launch(&views, &params, (run.geometry, count), report))
+    }
+
+    /// Sets the scalars that describe the copied elements of a parameter.
+    fn set_positions(&self, of: usize, positions: &[Range<isize>], params: &mut [u64]) {
+        for (source, param) in self.plan.kernel.lowered.scalars.iter().zip(params) {
+            match *source {
+                ScalarSource::Stencil { parameter, part } if parameter == of => {
+                    *param = of_box(positions, part);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Runs a kernel that changes no elements of its range. If windows are copied for the range, runs it part
     /// by part.
-    pub fn examine(
-        &self,
-        store: &dyn OperandStore,
-        others: &[Operand<'_>],
-        range: &Range<usize>,
-    ) -> Result<()> {
+    fn examine(&self, store: &dyn OperandStore, others: &[Operand<'_>], range: &Range<usize>) -> Result<()> {
         let at_once = STAGED_BYTES.checked_div(self.part_stride()).map_or(range.len(), |most| most.max(1));
         let at_once = at_once.next_multiple_of(self.group_len());
         for start in range.clone().step_by(at_once) {
@@ -169,27 +186,23 @@ impl Launching<'_> {
     }
 
     /// Writes results that devices have in copies back to their stores, and returns the outcome of all items.
-    pub fn finish(&self, elsewhere: &[RangeArgument<'_>], appended: &mut [AppendArgument<'_>]) -> Result<()> {
-        for argument in elsewhere.iter().filter(|argument| argument.operand.target.is_some()) {
-            self.write_back(argument)?;
+    pub fn finish(&self, results: &mut CopiedResults<'_>) -> Result<()> {
+        for SharedResult { elements, target, range } in &results.shared {
+            self.write_back(*elements, *target, range)?;
         }
-        for argument in appended {
+        for argument in &mut results.appended {
             self.append(argument)?;
         }
         self.result()
     }
 
     /// Writes elements that any item may have changed back to their store.
-    fn write_back(&self, argument: &RangeArgument<'_>) -> Result<()> {
-        let (Some(number), Some(target)) = (self.spread_number(argument), argument.operand.target) else {
-            return Ok(());
-        };
+    fn write_back(&self, number: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<()> {
         for device in &*self.devices.read() {
-            if device.put(number, target, &argument.range)? {
-                continue;
+            if !device.put(number, target, range)? {
+                let bytes = device.download(number, range.len() * target.stride())?;
+                target.write_bytes(range.start, &bytes)?;
             }
-            let bytes = device.download(number, argument.range.len() * argument.operand.stride())?;
-            target.write_bytes(argument.range.start, &bytes)?;
         }
         Ok(())
     }
@@ -212,7 +225,7 @@ impl Launching<'_> {
             let all = asked.iter().copied().fold(0, u64::saturating_add);
             let &AppendArgument { elements, name, most, .. } = argument;
             if all > most as u64 {
-                let kernel = self.kernel.lowered.name.into();
+                let kernel = self.plan.kernel.lowered.name.into();
                 return Err(
                     ErrorKind::KernelAppend { kernel, argument: name.into(), asked: all, most }.into()
                 );
@@ -227,23 +240,18 @@ impl Launching<'_> {
     }
 
     /// Resets the state to its value before the launch, for a repetition.
-    pub fn begin_anew(&mut self, appended: &[AppendArgument<'_>], elsewhere: &[RangeArgument<'_>]) {
-        let changed = elsewhere.iter().filter(|argument| argument.operand.target.is_some());
-        let changed = changed.filter_map(|argument| self.spread_number(argument));
-        let appended = appended.iter().flat_map(|argument| [argument.elements - 1, argument.elements]);
-        let all: Vec<usize> = changed.chain(appended).collect();
+    fn begin_anew(&mut self, results: &CopiedResults<'_>) {
         for device in self.devices.get_mut() {
-            all.iter().for_each(|number| device.forget(*number));
+            results.shared.iter().for_each(|shared| device.forget(shared.elements));
+            for AppendArgument { elements, .. } in &results.appended {
+                device.forget(elements - 1);
+                device.forget(*elements);
+            }
         }
         *self.reported.get_mut() = Default::default();
         if let Some(reduction) = self.reduction {
             reduction.begin_anew();
         }
-    }
-
-    /// Number of an argument among the copied ones.
-    fn spread_number(&self, argument: &RangeArgument<'_>) -> Option<usize> {
-        self.spread.iter().position(|spread| spread.number == argument.number)
     }
 
     /// Appends the elements of all items.
@@ -268,8 +276,8 @@ impl Launching<'_> {
     /// Outcome of all items.
     fn result(&self) -> Result<()> {
         let (report, place) = *self.reported.lock();
-        let item = (place as usize).wrapping_sub(self.start);
-        self.kernel.outcome(report, item, self.options)
+        let item = (place as usize).wrapping_sub(self.domain.range().start);
+        self.plan.kernel.outcome(report, item, self.plan.options)
     }
 
     /// Returns an error if an item exceeded the time limit. In this case some items have not run.
@@ -278,9 +286,8 @@ impl Launching<'_> {
         if is_late { self.result() } else { Ok(()) }
     }
 
-    /// Returns the first error of the reduction's earlier submissions. If the launch has a result, the error
-    /// lists the elements of `range` as unspecified.
-    pub fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
+    /// Outcome of work that was submitted before the awaited work.
+    fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
         let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
         Err(match has_result {
             true => {
@@ -309,8 +316,8 @@ impl Change for Launching<'_> {
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
             // An item that exceeds its budget writes nothing, and native code may leave elements unwritten.
-            .filter(|_| self.options.budget.is_none() && self.kernel.kernel.code().is_none())
-            .is_some_and(|view| self.kernel.overwrites(view, element_bytes))
+            .filter(|_| self.plan.options.budget.is_none() && self.plan.kernel.kernel.code().is_none())
+            .is_some_and(|view| self.plan.kernel.overwrites(view, element_bytes))
     }
 
     fn is_for_some_devices(&self) -> bool {
@@ -318,7 +325,7 @@ impl Change for Launching<'_> {
     }
 
     fn group_len(&self) -> usize {
-        self.groups.map_or(1, |groups| groups.len)
+        self.plan.groups.map_or(1, |groups| groups.len)
     }
 
     fn part_stride(&self) -> usize {
@@ -361,7 +368,7 @@ impl Change for Launching<'_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        if let Some(facts) = self.facts {
+        if let Some(facts) = &self.facts {
             let device = queue.device();
             let found_facts = self.with(&**device, run, report, &[], |launch| device.kernel_facts(launch))?;
             *facts.lock() = Some(found_facts);

@@ -6,9 +6,9 @@ use backend_api::kernel::Code;
 use vmarray_kernel::Kernel;
 
 use super::arguments::Arguments;
+use super::execution::{self, Wanted};
 use super::kernel::Kernels;
 use super::options::Options;
-use super::plan::{self, Wanted};
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
@@ -68,6 +68,6 @@ impl<K: Kernel> NativeKernel<K> {
     /// The errors of [`RunKernel::run`](super::RunKernel::run); an error of the code's translation or
     /// submission is a [`Device`](crate::ErrorKind::Device) error.
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        plan::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, None, Wanted::Nothing)
+        execution::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, None, Wanted::Nothing)
     }
 }

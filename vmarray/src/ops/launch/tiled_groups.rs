@@ -37,7 +37,8 @@ impl Launching<'_> {
         for first in (0..tiles.tiles(0)).step_by(count) {
             let count = count.min(tiles.tiles(0) - first);
             let band = tiles.band(first, count, &results[0].stored);
-            for (param, source) in self.params.iter_mut().zip(&self.kernel.lowered.scalars) {
+            let plan = &mut self.plan;
+            for (param, source) in plan.params.iter_mut().zip(&plan.kernel.lowered.scalars) {
                 if let ScalarSource::Axis { axis, part } = source {
                     *param = band.axes[*axis].scalar(*part, is_short);
                 }

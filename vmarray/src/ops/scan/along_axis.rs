@@ -17,8 +17,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
 use crate::ops::launch::{
-    Bound, Broadcast, IndexDomainStore, Kernels, Options, Placed, StripedArgument, inside, operand_placed,
-    run, values,
+    Bound, Broadcast, IndexDomainStore, Kernels, Options, Placed, StripedArgument, inside, run, values,
 };
 use crate::ops::view::{Bounds, StoredBox};
 
@@ -138,7 +137,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         F: Function<(T,), S>,
         O: Function<(S, S), S>,
     {
-        let Bound::Own(into) = into else { unreachable!("results are always elements of a view") };
+        let Bound::Elements(into) = into else { unreachable!("results are always elements of a view") };
         let into = self.checked_into(into)?;
         let count: usize = into.extents.iter().product();
         let len = self.extents[self.axis];
@@ -160,7 +159,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             // Read in place only if the kernel does not read its own results.
             let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
             if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {
-                return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Own(into));
+                return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Elements(into));
             }
             let parts = len.div_ceil(BLOCK);
             let bytes = count.saturating_mul(parts).saturating_mul(size_of::<S>());
@@ -186,8 +185,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         O: Function<(S, S), S>,
     {
         let results = IndexDomainStore::with_results(self.store, count * parts, size_of::<S>())?;
-        let out = operand_placed(Operand::changed(&results, 0), count * parts);
-        launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Own(out))?;
+        let out = Placed::of(Operand::changed(&results, 0), count * parts);
+        launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Elements(out))?;
         let mut partial = zeroed_vec(count * parts)?;
         results.read_bytes(0..partial.len(), bytemuck::cast_slice_mut(&mut partial))?;
         Ok(partial)
@@ -341,7 +340,7 @@ where
     O: Function<(S, S), S>,
 {
     let [inner, parts, each] = of.map(values);
-    let arguments = vec![inner, parts, each, Bound::All(lines, 3), out];
+    let arguments = vec![inner, parts, each, Bound::Elements(lines), out];
     run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL)
 }
 
@@ -352,7 +351,7 @@ fn write<S: PrefixSummed>(all: &[S], into: Placed<'_>) -> Result<()> {
     let of = Box::new(Listing { bytes, stride, extents: extents.clone() });
     let stored = (extents.len() == 1).then(|| StoredBox::range_of(0, all.len()));
     let from = Placed { operand: Operand::new(&listed, 0), extents, stored, of };
-    let arguments = vec![Bound::Own(from), Bound::Own(into)];
+    let arguments = vec![Bound::Elements(from), Bound::Elements(into)];
     run(&Kernels::of::<copied<S>>()?, arguments, &Options::OF_LIBRARY)
 }
 

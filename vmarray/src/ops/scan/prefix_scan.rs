@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use backend_api::kernel::HostForm;
-use vmarray_kernel::{Anywhere, Append, At, Function, Group, Kernel, Memory, Number, Own, Scalar, kernel};
+use vmarray_kernel::{
+    Anywhere, Append, At, Function, Group, Kernel, KernelType, Memory, Number, Own, Scalar, kernel,
+};
 
 use super::block::{BLOCK, BlockSums, block_sums_on_host, since_start, written_on_host};
 use super::listed::Listed;
@@ -14,12 +16,22 @@ use super::tree::{Carried, Node};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::Operand;
-use crate::ops::launch::{Appended, Bound, Inside, Kernels, Options, Placed, operand_placed, run, values};
+use crate::ops::launch::{Appended, Bound, Inside, Kernels, Options, Placed, run, values};
 
 /// Least number of elements for a launch on a GPU.
 const ON_CARDS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
 /// Bytes of a piece that the host scans.
 pub(crate) const PIECE_BYTES: usize = 4 << 20;
+
+/// The rows of a scan.
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+struct ScannedRows {
+    /// Number of elements before the first item.
+    before: usize,
+    /// Number of elements of a row.
+    len: usize,
+}
 
 /// The same for an element of a block, from the distance of the block's first element. Each block divides by
 /// the row length once, because a division takes a GPU as long as all other operations.
@@ -64,15 +76,14 @@ fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>(
     at: At<1>,
-    before: usize,
-    row: usize,
+    rows: ScannedRows,
     of_lanes: &Group<T, 32>,
     x: &Own<T>,
     sums: &Append<[u64; 2]>,
 ) {
-    let (i, index) = (at.in_group(), at.index());
+    let (i, index, row) = (at.in_group(), at.index(), rows.len);
     let lane = i % 32;
-    let first = first_in_row::<HAS_ROWS>(index - i + before, row);
+    let first = first_in_row::<HAS_ROWS>(index - i + rows.before, row);
     let sum = scanned(x.get(), lane, within_row::<HAS_ROWS>(first, i, row));
     if lane == 31 {
         of_lanes.set(i / 32, sum);
@@ -89,15 +100,14 @@ fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn written<T: Number + Memory, const HAS_ROWS: usize>(
     at: At<1>,
-    before: usize,
-    row: usize,
+    rows: ScannedRows,
     is_exclusive: bool,
     carried: &Anywhere<T>,
     of_lanes: &Group<T, 32>,
     x: &mut Own<T>,
 ) {
-    let (i, index) = (at.in_group(), at.index());
-    let first = first_in_row::<HAS_ROWS>(index - i + before, row);
+    let (i, index, row) = (at.in_group(), at.index(), rows.len);
+    let first = first_in_row::<HAS_ROWS>(index - i + rows.before, row);
     let (lane, distance) = (i % 32, within_row::<HAS_ROWS>(first, i, row));
     let sum = scanned(x.get(), lane, distance);
     if lane == 31 {
@@ -159,10 +169,11 @@ impl PrefixScan<'_> {
     fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
         let count = of.len().div_ceil(BLOCK);
         let (mut totals, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
-        let x = operand_placed(Operand::new(self.store, of.start), of.len());
+        let x = Placed::of(Operand::new(self.store, of.start), of.len());
         let appended =
             Bound::Append(Box::new(Appended::to(&mut totals, count)), count, size_of::<[u64; 2]>(), false);
-        let arguments = vec![values(before), values(self.row), Bound::Own(x), appended];
+        let rows = values(ScannedRows { before, len: self.row });
+        let arguments = vec![rows, Bound::Elements(x), appended];
         match self.row {
             0 => launch::<block_sums<T, T::ToBits, 0>>(block_sums_on_host::<T>, arguments)?,
             _ => launch::<block_sums<T, T::ToBits, 1>>(block_sums_on_host::<T>, arguments)?,
@@ -182,9 +193,9 @@ impl PrefixScan<'_> {
             stored: None,
             of: Box::new(Inside { operand: Operand::new(&listed, 0), len: carried.len() }),
         };
-        let x = operand_placed(Operand::changed(self.store, of.start), of.len());
-        let places = [values(before), values(self.row), values(self.is_exclusive)];
-        let arguments = places.into_iter().chain([Bound::All(all, 1), Bound::Own(x)]).collect();
+        let x = Placed::of(Operand::changed(self.store, of.start), of.len());
+        let (rows, is_exclusive) = (ScannedRows { before, len: self.row }, values(self.is_exclusive));
+        let arguments = vec![values(rows), is_exclusive, Bound::Elements(all), Bound::Elements(x)];
         match self.row {
             0 => launch::<written<T, 0>>(written_on_host::<T>, arguments),
             _ => launch::<written<T, 1>>(written_on_host::<T>, arguments),

@@ -233,7 +233,7 @@ macro_rules! anywhere {
             V: View<'a, Element = T, Shape: BoxShape<$N>, Store: Store<Device: Device>> + Sync + 'a,
         {
             fn bound(self, _: Internal) -> Bound<'a> {
-                Bound::All(placed(self, Box::new(Shown(self))), $N)
+                Bound::Elements(placed(self, Box::new(Shown(self))))
             }
         }
     )* };

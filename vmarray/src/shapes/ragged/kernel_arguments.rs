@@ -17,13 +17,13 @@ impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static Rows<T>, kind::Ro
     fn bound(self, _: Internal) -> Bound<'a> {
         let elements: Section<'a, VirtualArray<T, D>> =
             Section::new(&self.items, Linear { start: 0, len: self.total });
-        Bound::All(placed(elements, Box::new(Shown(elements))), 1)
+        Bound::Elements(placed(elements, Box::new(Shown(elements))))
     }
 
     fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal) {
         let starts: Section<'a, VirtualArray<u64, D>> =
             Section::new(&self.offsets, Linear { start: 0, len: self.rows + 1 });
-        into.push(Bound::All(placed(starts, Box::new(Shown(starts))), 1));
+        into.push(Bound::Elements(placed(starts, Box::new(Shown(starts)))));
         into.push(self.bound(INTERNAL));
     }
 }

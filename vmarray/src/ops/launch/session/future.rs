@@ -15,11 +15,11 @@ use crate::array::asynchronous::Asked;
 use crate::base::error::Result;
 use crate::engine::pager::Pager;
 use crate::ops::executor::Operand;
-use crate::ops::launch::arguments::{Arguments, Bound};
+use crate::ops::launch::arguments::{Arguments, Bound, Placed};
+use crate::ops::launch::execution::{self, Wanted};
 use crate::ops::launch::index_domain::IndexDomain;
 use crate::ops::launch::kernel::Kernels;
 use crate::ops::launch::options::Options;
-use crate::ops::launch::plan::{self, Wanted};
 use crate::ops::view::{INTERNAL, StoredBox};
 
 /// The future of [`RunKernel::run_async`](crate::kernel::RunKernel::run_async). It can be sent to other
@@ -114,7 +114,7 @@ fn begin<'a>(
         }
     }
     drop(session);
-    plan::run(kernels, arguments, options, over, Wanted::Nothing)?;
+    execution::run(kernels, arguments, options, over, Wanted::Nothing)?;
     Ok(None)
 }
 
@@ -129,29 +129,20 @@ impl<'a> Session<'a> {
     ) -> Option<Result<()>> {
         let is_in_place = |argument: &Bound<'_>| match argument {
             Bound::Values(_) => true,
-            Bound::Own(placed) | Bound::All(placed, _) | Bound::Around(placed, ..) => {
+            Bound::Elements(placed) | Bound::Around(placed, ..) => {
                 is_in_place(&placed.operand) && placed.stored.is_some()
             }
-            Bound::Shared(operand, _) => is_in_place(operand),
             Bound::Append(..) => false,
         };
         if !kernels.tile.is_empty() || !arguments.iter().all(is_in_place) {
             return None;
         }
         let held = arguments.iter().map(|argument| {
-            let placed = match argument {
-                Bound::Values(values) => return Ok(Binding::Values(values.clone())),
-                Bound::Own(placed) | Bound::All(placed, _) | Bound::Around(placed, ..) => placed,
-                Bound::Shared(operand, len) => {
-                    let places = StoredBox::range_of(operand.start, *len);
-                    return self.hold_operand(*operand, Some(places), &[*len]).map(Binding::Elements);
-                }
-                Bound::Append(..) => unreachable!("appended elements are never used in place"),
-            };
-            let places = self.hold_operand(placed.operand, placed.stored.clone(), &placed.extents)?;
             Ok(match argument {
-                Bound::Around(_, _, modes) => Binding::Around(places, modes.clone()),
-                _ => Binding::Elements(places),
+                Bound::Values(values) => Binding::Values(values.clone()),
+                Bound::Elements(placed) => Binding::Elements(self.hold_placed(placed)?),
+                Bound::Around(placed, _, modes) => Binding::Around(self.hold_placed(placed)?, modes.clone()),
+                Bound::Append(..) => unreachable!("appended elements are never used in place"),
             })
         });
         let held = held.collect::<Result<Vec<Binding>>>();
@@ -160,12 +151,8 @@ impl<'a> Session<'a> {
     }
 
     /// Brings the home slots of an argument's pages up to date.
-    fn hold_operand(
-        &mut self,
-        operand: Operand<'a>,
-        stored: Option<StoredBox>,
-        extents: &[usize],
-    ) -> Result<BindingPlaces> {
+    fn hold_placed(&mut self, placed: &Placed<'a>) -> Result<BindingPlaces> {
+        let Placed { operand, stored, extents, .. } = placed;
         let (Some(pager), stride) = (operand.store.pager(), operand.stride()) else {
             unreachable!("elements of a session are used in place")
         };
@@ -184,7 +171,7 @@ impl<'a> Session<'a> {
                 self.store(range.end, stride, StoredPlace::Home(pager))
             }
         };
-        Ok(BindingPlaces { of, extents: extents.to_vec(), stored })
+        Ok(BindingPlaces { of, extents: extents.clone(), stored: stored.clone() })
     }
 
     /// Brings the home slots of elements up to date that other threads may use meanwhile.
