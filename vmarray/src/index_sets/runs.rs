@@ -121,7 +121,8 @@ impl Index {
                 }
             };
             table.group::<H>(&coder, entries(), same, key_of)?;
-            table.lay_out(entries(), block, merge, base, key_of, rest);
+            table.assign_places(base);
+            table.copy_rest(entries(), block, &merge.b_rest, key_of, rest);
             Ok(())
         })?;
         Ok(Self { coder, fanout, tables, rest })
@@ -237,25 +238,27 @@ impl Table {
         Ok(())
     }
 
-    /// Assigns each key its place, from `base` on, and copies the result columns of its tuples there.
-    fn lay_out<'e>(
-        &mut self,
-        entries: impl Iterator<Item = &'e PartitionEntry> + Clone,
-        block: &Block<'_>,
-        merge: &Merge,
-        base: u32,
-        key_of: &[u32],
-        rest: &mut [u64],
-    ) {
-        let mut start = base;
+    /// Assigns each key its place, from `start` on.
+    fn assign_places(&mut self, mut start: u32) {
         for key in &mut self.keys {
             key.start = start;
             start += key.len;
         }
-        if merge.b_rest.is_empty() {
+    }
+
+    /// Copies some columns of tuples to the places of their keys; `rest` begins at the first of these places.
+    fn copy_rest<'e>(
+        &mut self,
+        entries: impl Iterator<Item = &'e PartitionEntry> + Clone,
+        block: &Block<'_>,
+        columns: &[usize],
+        key_of: &[u32],
+        rest: &mut [u64],
+    ) {
+        let Some(base) = self.keys.first().map(|key| key.start).filter(|_| !columns.is_empty()) else {
             return;
-        }
-        let width = merge.b_rest.len();
+        };
+        let width = columns.len();
         // `start` advances to the end of each key's tuples, and is reset afterwards.
         let rows = block.values();
         let row_of = |entry: &PartitionEntry| &rows[entry.tuple as usize * block.width()..][..block.width()];
@@ -268,7 +271,7 @@ impl Table {
             let to = &mut rest[(key.start - base) as usize * width..][..width];
             key.start += 1;
             let row = row_of(entry);
-            to.iter_mut().zip(&merge.b_rest).for_each(|(to, &at)| *to = row[at]);
+            to.iter_mut().zip(columns).for_each(|(to, &at)| *to = row[at]);
         }
         self.keys.iter_mut().for_each(|key| key.start -= key.len);
     }

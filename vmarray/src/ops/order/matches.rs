@@ -69,14 +69,20 @@ pub struct KeyMatches<D: Device> {
 
 impl KeyMatches<crate::AnyDevice> {
     /// The index in [`right`](Self::right) that marks an element of the first view without a match.
-    pub const NONE: u64 = u64::MAX;
+    pub const NONE: u64 = NONE;
 }
 
+/// The mark of an element without a match.
+const NONE: u64 = u64::MAX;
+
 /// The number of pairs of each element: the number of its matches, at most `most`, or `without` if it has
-/// no match.
+/// no match. Marks the latter elements in `first`.
 #[kernel(crate = vmarray_kernel)]
-fn pairs(most: u64, without: u64, first: &Own<u64>, end: &Own<u64>, out: &mut Own<u64>) {
+fn pairs(most: u64, without: u64, first: &mut Own<u64>, end: &Own<u64>, out: &mut Own<u64>) {
     let count = end.get() - first.get();
+    if count == 0 {
+        first.set(NONE);
+    }
     out.set(if count == 0 { without } else { count.min(most) });
 }
 
@@ -90,17 +96,19 @@ fn lefts(at: At<1>, begins: &Anywhere<u64>, out: &mut Own<u64>) {
 #[kernel(crate = vmarray_kernel)]
 fn rights(
     at: At<1>,
-    none: u64,
     begins: &Anywhere<u64>,
     firsts: &Anywhere<u64>,
-    ends: &Anywhere<u64>,
     order: &Anywhere<u64>,
     left: &Own<u64>,
     out: &mut Own<u64>,
 ) {
     let own = left.get() as usize;
-    let place = firsts[own] + at.index() as u64 - begins[own];
-    out.set(if place < ends[own] { order[place as usize] } else { none });
+    let first = firsts[own];
+    if first == NONE {
+        out.set(NONE);
+    } else {
+        out.set(order[(first + at.index() as u64 - begins[own]) as usize]);
+    }
 }
 
 pub(super) fn matches<S: Store, O: Store, K, L>(
@@ -131,7 +139,7 @@ where
         MatchKind::Anti => (0, 1),
     };
     let begins = numbers(of.len())?;
-    let given = Given::default().value(most).value(without).own(&firsts).own(&ends);
+    let given = Given::default().value(most).value(without).result(&firsts).own(&ends);
     given.result(&begins).run::<pairs>()?;
     let count = begins.exclusive_prefix_sum(..)? as usize;
     let left = numbers(count)?;
@@ -142,8 +150,8 @@ where
     if order.is_empty() {
         right.fill(.., KeyMatches::NONE)?;
     } else if !right.is_empty() {
-        let given = Given::default().value(KeyMatches::NONE).all(&begins).all(&firsts).all(&ends);
-        given.all(&order).own(&left).result(&right).run::<rights>()?;
+        let given = Given::default().all(&begins).all(&firsts).all(&order).own(&left);
+        given.result(&right).run::<rights>()?;
     }
     Ok(KeyMatches { left, right })
 }
