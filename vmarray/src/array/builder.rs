@@ -168,6 +168,29 @@ impl OpenDevices {
         };
         Ok(keeper.into())
     }
+
+    /// Returns the device of each channel. With checksums of pages, channels of one device share a device
+    /// that compares them.
+    fn channel_devices(
+        &self,
+        redundancy: &Redundancy,
+        stripe_pattern: &[usize],
+        checked_bytes: Option<usize>,
+    ) -> Vec<Arc<dyn Device>> {
+        let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; self.devices.len()];
+        let device = |(index, device): (usize, &usize)| {
+            let plain = || Arc::clone(&self.devices[*device]);
+            match (redundancy.device(index), checked_bytes) {
+                (Some(own), Some(page_bytes)) => comparing(own, page_bytes),
+                (Some(own), None) => own,
+                (None, Some(page_bytes)) => {
+                    Arc::clone(compared[*device].get_or_insert_with(|| comparing(plain(), page_bytes)))
+                }
+                (None, None) => plain(),
+            }
+        };
+        stripe_pattern.iter().enumerate().map(device).collect()
+    }
 }
 
 /// Settings independent of element and device types.
@@ -659,20 +682,6 @@ impl<T: Element, D: Device> Builder<T, D> {
         } = homes;
         // A channel without a page would be useless.
         stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
-        let Settings {
-            common,
-            cache,
-            memory,
-            fall_back,
-            checksums,
-            commit,
-            read_ahead,
-            counts_hits,
-            movable,
-            is_ahead,
-            published,
-            ..
-        } = settings;
         let page_bytes = page_len * element::Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = len.div_ceil(page_len) as u64;
@@ -685,33 +694,22 @@ impl<T: Element, D: Device> Builder<T, D> {
         open.expect_room(&stripe_pattern, redundant.as_ref(), |channel| {
             slots(channel, pages) * page_bytes as u64
         })?;
-        let redundancy = open.redundancy(redundant.as_ref(), &stripe_pattern, movable)?;
-        if common.wipe {
+        let redundancy = open.redundancy(redundant.as_ref(), &stripe_pattern, settings.movable)?;
+        if settings.common.wipe {
             redundancy.wipe_on_release()?;
         }
-        let frames = match cache {
+        let frames = match settings.cache {
             Cache::Bytes(bytes) => bytes / frame_stride / stripe_pattern.len(),
             Cache::FramesPerChannel(frames) => frames,
         };
         let table = PageTable::new(pages as usize, pages_most as usize);
         let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
-        // Create one checksum device for each device. The channels of a device share it.
-        let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; open.devices.len()];
-        let mut home = |index: usize, device: usize| -> Arc<dyn Device> {
-            let plain = || Arc::clone(&open.devices[device]);
-            match redundancy.device(index) {
-                Some(own) if checksums => comparing(own, page_bytes),
-                Some(own) => own,
-                None if checksums => {
-                    Arc::clone(compared[device].get_or_insert_with(|| comparing(plain(), page_bytes)))
-                }
-                None => plain(),
-            }
-        };
-        let channel = |(index, device): (usize, &usize)| {
+        let checked_bytes = settings.checksums.then_some(page_bytes);
+        let devices = open.channel_devices(&redundancy, &stripe_pattern, checked_bytes);
+        let channel = |(index, device): (usize, Arc<dyn Device>)| {
             let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
-                device: home(index, *device),
+                device,
                 layout: Layout {
                     index: index as u32,
                     channels: channels as u32,
@@ -722,17 +720,17 @@ impl<T: Element, D: Device> Builder<T, D> {
                 slots: slots(index, pages),
                 slots_most: slots(index, pages_most),
                 is_open,
-                policy: common.eviction,
-                memory,
-                fall_back,
-                commit,
-                is_ahead,
-                wipe: common.wipe,
+                policy: settings.common.eviction,
+                memory: settings.memory,
+                fall_back: settings.fall_back,
+                commit: settings.commit,
+                is_ahead: settings.is_ahead,
+                wipe: settings.common.wipe,
             })
         };
-        let channels = stripe_pattern.iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
-        let mut pager =
-            Pager::new(channels, table, page_bytes, read_ahead, counts_hits).with_redundancy(redundancy);
+        let channels = devices.into_iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
+        let pager = Pager::new(channels, table, page_bytes, settings.read_ahead, settings.counts_hits);
+        let (mut pager, published) = (pager.with_redundancy(redundancy), settings.published);
         if published.is_some() || stats_export::is_wanted() {
             publishing::begin(&mut pager, published.unwrap_or_default(), element::Layout::<T>::BYTES);
         }

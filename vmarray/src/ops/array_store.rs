@@ -270,28 +270,15 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         if !devices.iter().copied().all(can_do) || !are_joined() {
             return Ok(false);
         }
-        let (mut claims, mut values) = (vec![(pager, self.touched_pages(range))], None);
-        if let Some((companion, len)) = companion {
-            let Some(other) = companion.store.pager().filter(|other| !std::ptr::eq(*other, pager)) else {
-                return Ok(false);
-            };
-            let page_len = other.page_bytes() / companion.stride();
-            let striped = devices.len() * page_len;
-            // With several channels, each channel must have the values of its own keys.
-            let go_together =
-                page_len == self.page_len() && companion.start % striped == range.start % striped;
-            if !pager.is_striped_like(other) || devices.len() > 1 && !go_together {
-                return Ok(false);
-            }
-            let range = companion.start..companion.start + len;
-            claims.push((other, (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64));
-            values = Some((other, page_len, range, companion.stride() as u64));
-        }
+        let values = companion.map(|(of, len)| CompanionValues::new(self, range, of, len).ok_or(()));
+        let Ok(values) = values.transpose() else { return Ok(false) };
+        let mut claims = vec![(pager, self.touched_pages(range))];
+        claims.extend(values.as_ref().map(|values| (values.pager, values.pages())));
         let mut claimed = Pager::claim_homes(&claims)?;
         let share = |(number, own, companion): (usize, Range<u64>, Range<u64>)| {
             let ArrayRun { mut lane, columns, .. } = self.run(&[], number, &own);
-            let values = values.as_ref().map(|(other, .., stride)| {
-                let channel = &other.channels()[number];
+            let values = values.as_ref().map(|CompanionValues { pager, stride, .. }| {
+                let channel = &pager.channels()[number];
                 lane.neighbours.push(&channel.queues);
                 lane.written.push(&channel.queues);
                 let start = channel.slot_memory().plus(companion.start * stride);
@@ -300,21 +287,77 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             let lane = Box::new(lane);
             ChannelShare { lane, channel: number as u64, first: own.start, keys: columns[0], values }
         };
-        // If the device memory of a channel consists of several allocations, the channel becomes as many
-        // shares. Each share also has space for keys and values in one allocation.
-        let mut parts = Vec::new();
-        for (number, channel) in pager.channels().iter().enumerate() {
+        let parts = self.share_parts(range, values.as_ref()).into_iter();
+        let shares: Vec<_> = parts.filter(|(_, own, _)| !own.is_empty()).map(share).collect();
+        let striping = Striping { page_len: self.page_len(), channels: devices.len(), start: range.start };
+        match work(&shares, striping, &mut || claimed.begin_write()) {
+            DeviceOutcome::Done => Ok(true),
+            DeviceOutcome::Unsupported => Ok(false),
+            DeviceOutcome::Failed(error) => Err(error),
+            DeviceOutcome::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
+        }
+    }
+}
+
+/// Values in another array, one for each key of a range.
+struct CompanionValues<'a> {
+    pager: &'a Pager,
+    page_len: usize,
+    /// Their places in that array.
+    range: Range<usize>,
+    stride: u64,
+}
+
+impl<'a> CompanionValues<'a> {
+    /// Returns the `len` values from the first of an operand on for the keys in a range of an array; none if
+    /// a device cannot work on both in place.
+    fn new<T: Element, D: Device>(
+        array: &VirtualArray<T, D>,
+        keys: &Range<usize>,
+        of: Operand<'a>,
+        len: usize,
+    ) -> Option<Self> {
+        let pager = of.store.pager().filter(|pager| !std::ptr::eq(*pager, array.pager()))?;
+        let (page_len, channels) = (pager.page_bytes() / of.stride(), pager.channels().len());
+        let striped = channels * page_len;
+        // With several channels, each channel must have the values of its own keys.
+        let go_together = page_len == array.page_len() && of.start % striped == keys.start % striped;
+        let is_alike = array.pager().is_striped_like(pager) && (channels == 1 || go_together);
+        is_alike.then(|| Self {
+            pager,
+            page_len,
+            range: of.start..of.start + len,
+            stride: of.stride() as u64,
+        })
+    }
+
+    fn pages(&self) -> Range<u64> {
+        (self.range.start / self.page_len) as u64..self.range.end.div_ceil(self.page_len) as u64
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Divides a range into parts for devices: each with the number of its channel, and its elements and
+    /// values there. If the device memory of a channel consists of several allocations, the channel becomes
+    /// as many parts. Each part also has space for keys and values in one allocation.
+    fn share_parts(
+        &self,
+        range: &Range<usize>,
+        values: Option<&CompanionValues<'_>>,
+    ) -> Vec<(usize, Range<u64>, Range<u64>)> {
+        let (channels, mut parts) = (self.pager().channels(), Vec::new());
+        for (number, channel) in channels.iter().enumerate() {
             let mut own = self.elements_in_channel(number, range);
             let (mut companion, mut bytes, mut of_each) =
                 (own.clone(), channel.slot_bytes(), size_of::<T>() as u64);
-            if let Some((other, page_len, range, stride)) = &values {
-                companion = within_channel((number, devices.len()), *page_len, range);
-                bytes = bytes.max(other.channels()[number].slot_bytes());
+            if let Some(CompanionValues { pager, page_len, range, stride }) = values {
+                companion = within_channel((number, channels.len()), *page_len, range);
+                bytes = bytes.max(pager.channels()[number].slot_bytes());
                 of_each = (of_each + stride).next_power_of_two();
             }
             bytes = bytes.max((own.end - own.start) * of_each);
-            let largest = devices[number].info().largest_allocation_bytes;
-            let is_piecemeal = takes_opencl(devices[number]) && bytes > largest;
+            let largest = channel.device().info().largest_allocation_bytes;
+            let is_piecemeal = takes_opencl(channel.device()) && bytes > largest;
             let piece = largest.checked_ilog2().filter(|_| is_piecemeal);
             let at_once = piece.map_or(u64::MAX, |piece| ((1 << piece) / of_each).max(1));
             let until = |of: &Range<u64>| at_once - of.start % at_once;
@@ -326,13 +369,6 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             }
             parts.push((number, own, companion));
         }
-        let shares: Vec<_> = parts.into_iter().filter(|(_, own, _)| !own.is_empty()).map(share).collect();
-        let striping = Striping { page_len: self.page_len(), channels: devices.len(), start: range.start };
-        match work(&shares, striping, &mut || claimed.begin_write()) {
-            DeviceOutcome::Done => Ok(true),
-            DeviceOutcome::Unsupported => Ok(false),
-            DeviceOutcome::Failed(error) => Err(error),
-            DeviceOutcome::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
-        }
+        parts
     }
 }

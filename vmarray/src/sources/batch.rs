@@ -125,12 +125,21 @@ struct Member<'a> {
     hold: Option<Hold<'a>>,
 }
 
+/// Pages of a channel that are in no batch yet.
+struct RemainingPages<'r, I: Iterator<Item = usize>> {
+    pages: Peekable<I>,
+    /// The elements that the operation processes.
+    range: &'r Range<usize>,
+    /// Maximum number of pages of a batch.
+    most: usize,
+}
+
 /// Pages that the device processes together.
 struct PageBatch<'a, W> {
     channel: &'a SourceChannel,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
-    /// True if the copies of all missing blocks to the device were submitted.
+    /// True if the copies of all missing blocks to the device were submitted, and have not failed.
     is_fetched: bool,
     /// Number of pages of a group, if the results depend on the division into runs.
     group: Option<usize>,
@@ -192,15 +201,15 @@ impl<T: Element> Core<T> {
         let channel = &self.channels[index];
         operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
-        let mut pages = self.pages_of_channel(index, range).peekable();
         // The slots must suffice for two batches.
         let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
+        let mut rest = RemainingPages { pages: self.pages_of_channel(index, range).peekable(), range, most };
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Found::default();
         let mut former: Option<PageBatch<'_, O::Work>> = None;
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
-        while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
-            let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
+        while rest.pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
+            let batch = self.start(channel, &mut pool, &mut rest, operation);
             // After an error either the host writes the rest, or the operation ends.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
@@ -235,11 +244,11 @@ impl<T: Element> Core<T> {
         &'a self,
         channel: &'a SourceChannel,
         pool: &mut Pool,
-        pages: &mut Peekable<impl Iterator<Item = usize>>,
-        most: usize,
-        range: &Range<usize>,
+        rest: &mut RemainingPages<'_, impl Iterator<Item = usize>>,
         operation: &O,
     ) -> PageBatch<'a, O::Work> {
+        let RemainingPages { pages, range, most } = rest;
+        let most = *most;
         let group = operation.is_rounded().then(|| (GROUP_BYTES / self.page_bytes()).clamp(1, most));
         let mut batch = PageBatch {
             channel,

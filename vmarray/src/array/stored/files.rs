@@ -222,6 +222,28 @@ impl Files {
         self.devices.iter().for_each(|device| store(device).serve_work());
     }
 
+    /// Checks that the pages of a part hold `len` elements. Returns the number of elements of a page, and the
+    /// number of pages.
+    fn pages_of(&self, part: FilePart, len: usize, element_bytes: usize) -> Result<(usize, u64)> {
+        let page_bytes = store(&self.devices[0]).page_bytes();
+        if !page_bytes.is_multiple_of(element_bytes) {
+            let asked = format!("a multiple of {element_bytes} bytes");
+            return Err(mismatch(&self.paths[0], "length of a page", format!("{page_bytes} bytes"), asked));
+        }
+        if len > isize::MAX as usize {
+            return Err(ErrorKind::TooLong { elements: len as u64, element_bytes }.into());
+        }
+        let page_len = page_bytes / element_bytes;
+        let pages = len.div_ceil(page_len) as u64;
+        for (file, (device, path)) in self.devices.iter().zip(&self.paths).enumerate() {
+            let (stored, asked) = (store(device).pages(), self.description.pages_of_file(file, part, pages));
+            if stored < asked {
+                return Err(mismatch(path, "number of pages", stored.to_string(), asked.to_string()));
+            }
+        }
+        Ok((page_len, pages))
+    }
+
     /// Returns the array of `len` elements in a part of the files, with the settings of a builder.
     pub fn part<T: Element, D: backend_api::Device>(
         &self,
@@ -237,22 +259,7 @@ impl Files {
             .into());
         }
         let page_bytes = store(&self.devices[0]).page_bytes();
-        let page_len = page_bytes / element::Layout::<T>::BYTES;
-        if !page_bytes.is_multiple_of(element::Layout::<T>::BYTES) {
-            let asked = format!("a multiple of {} bytes", element::Layout::<T>::BYTES);
-            return Err(mismatch(&self.paths[0], "length of a page", format!("{page_bytes} bytes"), asked));
-        }
-        if len > isize::MAX as usize {
-            let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
-            return Err(ErrorKind::TooLong { elements, element_bytes }.into());
-        }
-        let pages = len.div_ceil(page_len) as u64;
-        for (file, (device, path)) in self.devices.iter().zip(&self.paths).enumerate() {
-            let (stored, asked) = (store(device).pages(), self.description.pages_of_file(file, part, pages));
-            if stored < asked {
-                return Err(mismatch(path, "number of pages", stored.to_string(), asked.to_string()));
-            }
-        }
+        let (page_len, pages) = self.pages_of(part, len, element::Layout::<T>::BYTES)?;
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
         // For each channel: its file, and its share of this file.

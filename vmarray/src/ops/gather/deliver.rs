@@ -228,60 +228,19 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         // The number of list entries for each device that takes entries.
         let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
-        let channels = pager.channels();
-        let mut stages: Vec<_> = channels.iter().map(|_| (None, 0)).collect();
-        let (mut in_ram, mut homeless) = (Vec::new(), Vec::new());
+        let stages = pager.channels().iter().map(|_| (None, 0)).collect();
+        let (mut prepared, mut homeless) = (Prepared { stages, in_ram: Vec::new() }, Vec::new());
         loop {
-            for (channel, (stage, begun)) in stages.iter_mut().enumerate() {
+            for (channel, (stage, begun)) in prepared.stages.iter_mut().enumerate() {
                 *begun = self.lanes.loads_begun(channel);
                 if let Some(stage) = stage {
                     GatherStage::clear(stage);
                 }
             }
-            in_ram.clear();
+            prepared.in_ram.clear();
             homeless.clear();
-            for (positions, left_out) in pieces.clone() {
-                let (first, start) = (positions.start, self.range.start);
-                let indices = &self.indices[positions];
-                let at_home = batch_probe::at_home(pager, self.places, start, indices, UNSAVED) & !left_out;
-                let mut at = 0;
-                while at < indices.len() {
-                    if left_out >> at & 1 != 0 {
-                        at += 1;
-                        continue;
-                    }
-                    let run = (at_home >> at).trailing_ones() as usize;
-                    let part = (first + at - segment.start) / share;
-                    let run = run.min(segment.start + (part + 1) * share - (first + at));
-                    let places = match self.lanes.is_divided() {
-                        true => self.places,
-                        false => self.places.moved_by(lanes[part]),
-                    };
-                    let place = places.of(start + indices[at]);
-                    if run == 0 {
-                        let state = pager.entry(place.page).state(Ordering::Acquire);
-                        if state.any(RESIDENT | EXCLUSIVE | UNSAVED) {
-                            in_ram.push(first + at);
-                            at += 1;
-                            continue;
-                        } else if !state.has(HOME) {
-                            homeless.push(place.page);
-                            at += 1;
-                            continue;
-                        }
-                    }
-                    let stage = match &mut stages[place.channel].0 {
-                        Some(stage) => stage,
-                        none => none.insert(self.take_stage(place.channel)?),
-                    };
-                    let added = if run > 0 && places.lane().is_some() {
-                        stage.push_run(start, &indices[at..at + run], first + at)
-                    } else {
-                        usize::from(stage.try_push(place.element, first + at))
-                    };
-                    assert!(added > 0, "a stage must hold at least one element");
-                    at += added;
-                }
+            for piece in pieces.clone() {
+                self.stage_piece(piece, (segment.start, share), &mut prepared, &mut homeless)?;
             }
             if homeless.is_empty() {
                 break;
@@ -289,11 +248,63 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             homeless.sort_unstable();
             ensure_initialized(pager, &homeless)?;
         }
-        stages
-            .iter_mut()
-            .filter_map(|(stage, _)| stage.as_mut())
-            .for_each(|stage| stage.copy_in(self.values));
-        Ok(Prepared { stages, in_ram })
+        let stages = prepared.stages.iter_mut().filter_map(|(stage, _)| stage.as_mut());
+        stages.for_each(|stage| stage.copy_in(self.values));
+        Ok(prepared)
+    }
+
+    /// Adds the places of a piece of a segment to stages, or to the places in RAM, or to the pages without
+    /// contents. The segment begins at `start`, and each device takes `share` of its places.
+    #[inline]
+    fn stage_piece(
+        &self,
+        (positions, left_out): (Range<usize>, u64),
+        (start, share): (usize, usize),
+        prepared: &mut Prepared<T>,
+        homeless: &mut Vec<u64>,
+    ) -> Result<()> {
+        let (first, origin, pager) = (positions.start, self.range.start, self.array.pager());
+        let indices = &self.indices[positions];
+        let at_home = batch_probe::at_home(pager, self.places, origin, indices, UNSAVED) & !left_out;
+        let mut at = 0;
+        while at < indices.len() {
+            if left_out >> at & 1 != 0 {
+                at += 1;
+                continue;
+            }
+            let run = (at_home >> at).trailing_ones() as usize;
+            let part = (first + at - start) / share;
+            let run = run.min(start + (part + 1) * share - (first + at));
+            let places = match self.lanes.is_divided() {
+                true => self.places,
+                false => self.places.moved_by(self.lanes.any_part()[part]),
+            };
+            let place = places.of(origin + indices[at]);
+            if run == 0 {
+                let state = pager.entry(place.page).state(Ordering::Acquire);
+                if state.any(RESIDENT | EXCLUSIVE | UNSAVED) {
+                    prepared.in_ram.push(first + at);
+                    at += 1;
+                    continue;
+                } else if !state.has(HOME) {
+                    homeless.push(place.page);
+                    at += 1;
+                    continue;
+                }
+            }
+            let stage = match &mut prepared.stages[place.channel].0 {
+                Some(stage) => stage,
+                none => none.insert(self.take_stage(place.channel)?),
+            };
+            let added = if run > 0 && places.lane().is_some() {
+                stage.push_run(origin, &indices[at..at + run], first + at)
+            } else {
+                usize::from(stage.try_push(place.element, first + at))
+            };
+            assert!(added > 0, "a stage must hold at least one element");
+            at += added;
+        }
+        Ok(())
     }
 
     /// Starts the kernels of a prepared segment, and writes to pages in RAM.

@@ -19,14 +19,13 @@ impl<T: Element> Core<T> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
         // After a failed submission the batch does not know which copies were started, so a later batch
         // repeats all of them.
-        let mut arrived = batch.is_fetched;
         for ticket in std::mem::take(&mut batch.uploads) {
             if let Err(error) = batch.channel.device().wait(ticket) {
-                arrived = false;
+                batch.is_fetched = false;
                 result = result.and(Err(error.into()));
             }
         }
-        if arrived {
+        if batch.is_fetched {
             let fetched = batch.members.iter().filter(|member| member.fetched != 0);
             fetched.for_each(|member| self.entries[member.page].fetched(member.fetched));
         }
@@ -37,7 +36,7 @@ impl<T: Element> Core<T> {
             let waits = tickets.iter().map(|ticket| batch.channel.device().wait(*ticket));
             let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
             if by_run {
-                self.note_changed(&batch, &run, arrived, done.is_ok(), operation, outcome);
+                self.note_changed(&batch, &run, done.is_ok(), operation, outcome);
             }
             if result.is_err() || flow.is_break() {
                 continue;
@@ -56,7 +55,7 @@ impl<T: Element> Core<T> {
             let _ = rest.and_then(|ticket| batch.channel.device().wait(ticket));
         }
         if let Some(run) = batch.refused.take().filter(|_| by_run) {
-            self.note_changed(&batch, &run, arrived, false, operation, outcome);
+            self.note_changed(&batch, &run, false, operation, outcome);
         }
         if let Some(value) = operation.value() {
             result = self.note_overwritten(&mut batch, value, result);
@@ -72,7 +71,6 @@ impl<T: Element> Core<T> {
         &self,
         batch: &PageBatch<'_, O::Work>,
         run: &SlotRun,
-        arrived: bool,
         done: bool,
         operation: &O,
         outcome: &mut O::Found,
@@ -80,7 +78,8 @@ impl<T: Element> Core<T> {
         for member in &batch.members[run.members.clone()] {
             let entry = &self.entries[member.page];
             let changed = if done {
-                let changed = if arrived { member.touched } else { member.touched & !member.fetched };
+                let changed =
+                    if batch.is_fetched { member.touched } else { member.touched & !member.fetched };
                 entry.changed_on_device(changed);
                 changed
             } else {
