@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::Device;
-use vmarray_kernel::{Anywhere, At, Own, kernel};
+use vmarray_kernel::{Anywhere, At, KernelType, Own, Rows, kernel};
 
-use self::codes::{DeviceGroups, DeviceRows, TUPLES_MAX, TupleDevices};
+use self::codes::{DeviceGroups, DeviceRows, TUPLES_MAX, TupleDevices, TupleRows, tuple_value};
 use super::cut::SetCut;
 use super::merge::Merge;
 use super::{Dimension, PagedIndexSet, TupleGroups, Tuples, count_of};
@@ -36,8 +36,8 @@ use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 const WIDTH_MAX: usize = u64::BITS as usize;
 /// The most dimensions of a first set, so that places of results fit into 32 bits.
 const A_WIDTH_MAX: usize = 1 << 16;
-/// The number of results that are written at a time: the tuple number of each takes four bytes.
-const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 25 };
+/// The number of results that are written at a time: the tuple numbers of each take eight bytes.
+const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 24 };
 
 /// Finds the first of the sorted codes that equals one, and replaces the code by their number. The search
 /// for their end takes growing steps, as most numbers are small.
@@ -70,10 +70,33 @@ fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
     codes.set((start - first) as u64);
 }
 
-/// Computes the tuple of the first set for each result: the last one whose results do not begin behind it.
+/// Computes the tuples of both sets for each result. The tuple of the first set is the last one whose results
+/// do not begin behind it.
 #[kernel(crate = vmarray_kernel)]
-fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
-    out.set(last_not_above(begins, begins.len(), (first + at.index()) as u64) as u32);
+fn paired(
+    at: At<1>,
+    first: usize,
+    begins: &Anywhere<u64>,
+    firsts: &Anywhere<u32>,
+    order: &Anywhere<u32>,
+    out: &mut Own<[u32; 2]>,
+) {
+    let result = first + at.index();
+    let left = last_not_above(begins, begins.len(), result as u64);
+    let partner = firsts[left] as usize + (result - begins[left] as usize);
+    out.set([left as u32, order[partner]]);
+}
+
+/// The tuples of both sets, and the columns of the results.
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+struct JoinedRows {
+    a: TupleRows,
+    b: TupleRows,
+    /// Number of values of a result.
+    width: u32,
+    /// Columns of the second set that are in the results, one bit each.
+    b_rest: u64,
 }
 
 /// Writes one value of a result: a value of a tuple of the first set, or a selected value of one of the
@@ -81,35 +104,24 @@ fn lefts(at: At<1>, first: usize, begins: &Anywhere<u64>, out: &mut Own<u32>) {
 #[kernel(crate = vmarray_kernel)]
 fn written(
     at: At<1>,
-    first: usize,
-    width: u32,
-    a_first: usize,
-    a_width: u32,
-    b_first: usize,
-    b_width: usize,
-    b_rest: u64,
+    rows: JoinedRows,
     a: &Anywhere<u64>,
     b: &Anywhere<u64>,
-    lefts: &Anywhere<u32>,
-    begins: &Anywhere<u64>,
-    firsts: &Anywhere<u32>,
-    order: &Anywhere<u32>,
+    pairs: &Anywhere<[u32; 2]>,
     out: &mut Own<u64>,
 ) {
     let item = at.index() as u32;
-    let result = item / width;
-    let column = item - result * width;
-    let left = lefts[result as usize] as usize;
-    if column < a_width {
-        out.set(a[(a_first + left) * a_width as usize + column as usize]);
+    let result = item / rows.width;
+    let column = item - result * rows.width;
+    let pair = pairs[result as usize];
+    if column < rows.a.width as u32 {
+        out.set(tuple_value(a, rows.a, pair[0] as usize, column as usize));
     } else {
-        let mut rest = b_rest;
-        for _ in a_width..column {
+        let mut rest = rows.b_rest;
+        for _ in rows.a.width as u32..column {
             rest &= rest - 1;
         }
-        let partner = firsts[left] as usize + (first + result as usize - begins[left] as usize);
-        let right = order[partner] as usize;
-        out.set(b[(b_first + right) * b_width + rest.trailing_zeros() as usize]);
+        out.set(tuple_value(b, rows.b, pair[1] as usize, rest.trailing_zeros() as usize));
     }
 }
 
@@ -117,19 +129,15 @@ fn written(
 #[kernel(crate = vmarray_kernel)]
 fn of_groups(
     at: At<1>,
-    width: usize,
-    first: usize,
-    row_width: usize,
+    of: TupleRows,
     columns: &Anywhere<u32>,
     rows: &Anywhere<u64>,
-    order: &Anywhere<u64>,
-    starts: &Anywhere<u64>,
+    groups: &Rows<u64>,
     out: &mut Own<u64>,
 ) {
-    let group = at.index() / width;
-    let column = columns[at.index() - group * width] as usize;
-    let tuple = order[starts[group] as usize] as usize;
-    out.set(rows[(first + tuple) * row_width + column]);
+    let group = at.index() / columns.len();
+    let column = columns[at.index() - group * columns.len()] as usize;
+    out.set(tuple_value(rows, of, groups[[group, 0]] as usize, column));
 }
 
 /// Returns the values of a column of a set, by its number.
@@ -155,8 +163,8 @@ pub(super) fn group_by<D: Device>(
     let columns = devices.scratch::<u32>(keys.len())?;
     columns.write(0, &keys.iter().map(|column| *column as u32).collect::<Vec<_>>())?;
     let array = set.array().array_like::<u64>(groups.len() * keys.len(), INTERNAL)?;
-    let given = Given::default().value(keys.len()).value(rows.first).value(rows.width).all(&columns);
-    let given = rows.given(given).all(groups.order()?).all(groups.starts());
+    let given = rows.given(Given::default().value(rows.places).all(&columns));
+    let given = given.all(groups.starts()).all(groups.order()?);
     given.result(&array).run::<of_groups>()?;
     let tuples = PagedIndexSet::assemble(dimensions, array, groups.len());
     Ok(TupleGroups { tuples, groups })
@@ -293,18 +301,16 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
         let (merge, width) = (self.merge, self.merge.width());
         let DeviceMatches { rows, firsts, begins, total } = matches;
         let at_once = RESULTS_AT_ONCE.min(u32::MAX as usize / width).min((*total).max(1));
-        let of_results = self.devices.scratch::<u32>(at_once)?;
-        let rest = merge.b_rest.iter().fold(0_u64, |bits, column| bits | 1 << column);
+        let pairs = self.devices.scratch::<[u32; 2]>(at_once)?;
+        let b_rest = merge.b_rest.iter().fold(0_u64, |bits, column| bits | 1 << column);
+        let joined = JoinedRows { a: rows.places, b: groups.rows.places, width: width as u32, b_rest };
         for first in (0..*total).step_by(at_once) {
             let here = at_once.min(total - first);
-            let given = Given::default().value(first).all(begins);
-            given.result_in(&of_results, 0..here).run::<lefts>()?;
-            let given = Given::default().value(first).value(width as u32);
-            let given = given.value(rows.first).value(rows.width as u32);
-            let given = given.value(groups.rows.first).value(groups.rows.width).value(rest);
-            let given = groups.rows.given(rows.given(given)).all(&of_results).all(begins).all(firsts);
+            let given = Given::default().value(first).all(begins).all(firsts).all(&groups.order);
+            given.result_in(&pairs, 0..here).run::<paired>()?;
+            let given = groups.rows.given(rows.given(Given::default().value(joined))).all(&pairs);
             let start = (first_of_all + first) * width;
-            given.all(&groups.order).result_in(to, start..start + here * width).run::<written>()?;
+            given.result_in(to, start..start + here * width).run::<written>()?;
         }
         Ok(())
     }

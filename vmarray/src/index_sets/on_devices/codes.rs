@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::{Device, DeviceKind};
-use vmarray_kernel::{Anywhere, At, Own, kernel};
+use vmarray_kernel::{Anywhere, At, KernelType, Own, kernel};
 
 use super::super::{Tuples, count_of};
 use crate::array::VirtualArray;
@@ -21,38 +21,47 @@ use crate::ops::view::ViewMut as _;
 /// Maximum number of tuples of a part, because tuple numbers have 32 bits.
 pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
+/// Tuples among rows of values.
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+pub(super) struct TupleRows {
+    /// The index of the first tuple.
+    pub first: usize,
+    /// Number of values of a tuple.
+    pub width: usize,
+}
+
+/// The code of a value: its distance from the least value of its column, times a scale.
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+pub(super) struct ValueCode {
+    least: u64,
+    /// The greatest distance.
+    extent: u64,
+    scale: u64,
+}
+
+/// Returns a value of a tuple.
+#[kernel(crate = vmarray_kernel)]
+pub(super) fn tuple_value(rows: &Anywhere<u64>, of: TupleRows, tuple: usize, column: usize) -> u64 {
+    rows[(of.first + tuple) * of.width + column]
+}
+
 /// Returns a value of a column and its complement. The minima of both over all tuples determine the bounds of
 /// the column.
 #[kernel(crate = vmarray_kernel)]
-fn bounds(
-    at: At<1>,
-    first: usize,
-    width: usize,
-    column: usize,
-    rows: &Anywhere<u64>,
-    _own: &Own<u64>,
-) -> (u64, u64) {
-    let value = rows[(first + at.index()) * width + column];
+fn bounds(at: At<1>, of: TupleRows, column: usize, rows: &Anywhere<u64>, _own: &Own<u64>) -> (u64, u64) {
+    let value = tuple_value(rows, of, at.index(), column);
     (value, !value)
 }
 
 /// Adds the summand of a value to a code, if the value is within the bounds. Otherwise marks the tuple as one
 /// without a partner.
 #[kernel(crate = vmarray_kernel)]
-fn coded(
-    at: At<1>,
-    first: usize,
-    width: usize,
-    column: usize,
-    least: u64,
-    extent: u64,
-    scale: u64,
-    rows: &Anywhere<u64>,
-    codes: &mut Own<u64>,
-) {
-    let above = rows[(first + at.index()) * width + column] - least;
+fn coded(at: At<1>, of: TupleRows, column: usize, by: ValueCode, rows: &Anywhere<u64>, codes: &mut Own<u64>) {
+    let above = tuple_value(rows, of, at.index(), column) - by.least;
     let code = codes.get();
-    codes.set(if code != !0_u64 && above <= extent { code + above * scale } else { !0_u64 });
+    codes.set(if code != !0_u64 && above <= by.extent { code + above * by.scale } else { !0_u64 });
 }
 
 /// Replaces a code by its place among the distinct codes. If it is not among them, marks the tuple as one
@@ -79,9 +88,7 @@ fn numbered(at: At<1>, out: &mut Own<u32>) {
 /// Tuples of a part of a set, as rows of values.
 pub(super) struct DeviceRows<'a, D: Device> {
     values: RowValues<'a, D>,
-    /// The index of the first tuple.
-    pub first: usize,
-    pub width: usize,
+    pub places: TupleRows,
 }
 
 enum RowValues<'a, D: Device> {
@@ -102,14 +109,14 @@ impl<D: Device> DeviceRows<'_, D> {
 
     /// Passes the values of a column to a kernel.
     fn column(&self, column: usize) -> Given<'_> {
-        Given::default().value(self.first).value(self.width).value(column)
+        Given::default().value(self.places).value(column)
     }
 }
 
 /// A step of the encoding of column values. `key` is the place of a column among the encoded columns.
 pub(super) enum CodeStep<D: Device> {
     /// Encodes a value by its distance from the least value.
-    Place { key: usize, least: u64, extent: u64, scale: u64 },
+    Place { key: usize, by: ValueCode },
     /// Replaces the code so far by its rank among the distinct codes.
     Rank { distinct: VirtualArray<u64, D> },
     /// Encodes a value by its rank among the distinct values.
@@ -159,12 +166,13 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         let width = set.dimensions().len();
         if let Some(store) = self.in_place(set) {
             let values = RowValues::InPlace(store, set.len() * width);
-            return Ok(DeviceRows { values, first: tuples.start, width });
+            return Ok(DeviceRows { values, places: TupleRows { first: tuples.start, width } });
         }
+        let places = TupleRows { first: 0, width };
         let array = self.scratch::<u64>(count_of(tuples.len(), width)?)?;
         if let Some(values) = set.in_memory() {
             array.write(0, &values[tuples.start * width..tuples.end * width])?;
-            return Ok(DeviceRows { values: RowValues::Loaded(array), first: 0, width });
+            return Ok(DeviceRows { values: RowValues::Loaded(array), places });
         }
         let at_once = (VALUES / width.max(1)).min(tuples.len()).max(1);
         let mut values = zeroed_vec(at_once * width)?;
@@ -173,7 +181,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
             set.read_tuples(first, here)?;
             array.write((first - tuples.start) * width, here)?;
         }
-        Ok(DeviceRows { values: RowValues::Loaded(array), first: 0, width })
+        Ok(DeviceRows { values: RowValues::Loaded(array), places })
     }
 
     /// Sorts tuples of a part of a set by some of their columns, the first of which is the most
@@ -204,7 +212,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
             }
             let scale = places as u64;
             if fits(places) {
-                take(CodeStep::Place { key, least, extent, scale })?;
+                take(CodeStep::Place { key, by: ValueCode { least, extent, scale } })?;
                 places *= u128::from(extent) + 1;
             } else {
                 let distinct = self.values(&rows, *column, tuples.len())?.unique(..)?;
@@ -231,7 +239,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         column: usize,
         to: &VirtualArray<u64, D>,
     ) -> Result<()> {
-        let given = rows.column(column).value(0_u64).value(u64::MAX).value(1_u64);
+        let given = rows.column(column).value(ValueCode { least: 0, extent: u64::MAX, scale: 1 });
         rows.given(given).result(to).run::<coded>()
     }
 
@@ -245,8 +253,8 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
     ) -> Result<()> {
         for step in steps {
             match step {
-                CodeStep::Place { key, least, extent, scale } => {
-                    let given = rows.column(keys[*key]).value(*least).value(*extent).value(*scale);
+                CodeStep::Place { key, by } => {
+                    let given = rows.column(keys[*key]).value(*by);
                     rows.given(given).result(codes).run::<coded>()?;
                 }
                 CodeStep::Rank { distinct } => {
