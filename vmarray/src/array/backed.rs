@@ -17,8 +17,8 @@ use crate::setup::inherited;
 impl<T: Element, D: Device> Builder<T, D> {
     /// Builds an array whose pages the program's own code reads and writes. A page can be a chunk of a
     /// compressed file, an object of a server, or the result of a function. Page `p` has the elements from
-    /// `p * page_len` on, in native byte order. A thread that needs a page calls the [`Backing`], and reads the
-    /// whole page. The array caches pages in RAM, and with a [tier](Self::tier) also on GPUs.
+    /// `p * page_len` on, in native byte order. A thread that needs a page calls the [`Backing`], and reads
+    /// the whole page. The array caches pages in RAM, and with a [tier](Self::tier) also on GPUs.
     ///
     /// The array writes changed pages when they leave the cache; in [`flush`]; in
     /// [`sync`](VirtualArray::sync), which also [syncs](Backing::sync) the [`Backing`]; and when it is
