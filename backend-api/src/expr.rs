@@ -53,6 +53,7 @@ mod dispatch;
 mod number;
 mod owned;
 mod program;
+mod search;
 mod specialization;
 mod types;
 

@@ -46,7 +46,8 @@ pub enum Request<'a> {
     /// copies the pattern before the call returns. An empty or overlong pattern is an invalid argument.
     Fill(&'a Fill<'a>),
     /// A search for elements that have a value. The device copies the value before the call returns. An empty
-    /// or overlong value, or a field outside of its element, is an invalid argument.
+    /// or overlong value, or a field outside of its element, is an invalid argument. A device that computes
+    /// lowers the search by [`Search::as_compute`].
     Search(&'a Search<'a>),
     /// A gather: copies elements by index to the host.
     ///

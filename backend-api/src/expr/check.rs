@@ -56,21 +56,24 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
     Ok(())
 }
 
-/// Checks that a field of this type at `offset` is inside of its element.
-fn check_inside(compute: &Compute<'_>, source: u16, offset: u32, of: Type) -> Result<()> {
+/// Checks that `bytes` bytes at `offset` are inside of their element.
+fn check_inside(compute: &Compute<'_>, source: u16, offset: u32, bytes: u64) -> Result<()> {
     let Some(elements) = compute.sources.get(usize::from(source)) else {
         return Err(invalid(format!("source {source} does not exist")));
     };
-    if u64::from(offset) + u64::from(of.bytes()) > elements.stride {
+    if u64::from(offset) + bytes > elements.stride {
         let detail = format!("the field ends outside of its element of {} bytes", elements.stride);
-        return Err(invalid(detail).with_offset(offset.into()).with_bytes(of.bytes().into()));
+        return Err(invalid(detail).with_offset(offset.into()).with_bytes(bytes));
     }
     Ok(())
 }
 
 fn check_fields(compute: &Compute<'_>) -> Result<()> {
     compute.program.ops().iter().try_for_each(|op| match *op {
-        Op::Load { view, offset, of, .. } => check_inside(compute, view, offset, of.value()),
+        Op::Load { view, offset, of, .. } => check_inside(compute, view, offset, of.value().bytes().into()),
+        Op::FieldEquals { view, offset, ref bytes, .. } => {
+            check_inside(compute, view, offset, bytes.len() as u64)
+        }
         _ => Ok(()),
     })
 }
@@ -109,7 +112,7 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
             for (at, store) in stores.iter().enumerate() {
                 number(store.value)?;
                 let of = type_of(store.value)?;
-                check_inside(compute, store.source.into(), store.offset, of)?;
+                check_inside(compute, store.source.into(), store.offset, of.bytes().into())?;
                 for other in &stores[..at] {
                     let one = &compute.sources[usize::from(store.source)];
                     let two = &compute.sources[usize::from(other.source)];

@@ -9,11 +9,14 @@
 //! | `Field` | `Load` of the element of this item: the last register holds the item's number |
 //! | `Index` | `Builtin::Index` |
 //! | `Call` | `Call`, which bodies of kernels must not contain |
+//! | `FieldEquals` | `FieldEquals`, likewise of this item's element |
 //! | any other instruction | the operation of the same name |
 //!
 //! The first operation writes the item's number; after it, one operation writes each value, in order. The
 //! body stores nothing in memory: the [`Action`](super::Action) of the request then uses the values in each
 //! item's registers.
+
+use std::sync::Arc;
 
 use super::{Geometry, Type};
 use crate::kernel::{
@@ -264,6 +267,16 @@ pub enum Instruction {
         /// The field's type.
         of: Type,
     },
+    /// True if bytes of the element equal a value. A program has at most one such comparison. As a
+    /// [`Search`](crate::Search), it compares bytes, also those of floats and of fields with any alignment.
+    FieldEquals {
+        /// Index of the source.
+        source: u8,
+        /// Offset of the compared bytes in the element, in bytes.
+        offset: u32,
+        /// The value: 1 to [`Search::VALUE_MAX_BYTES`](crate::Search::VALUE_MAX_BYTES) bytes.
+        bytes: Arc<[u8]>,
+    },
     /// A constant.
     Literal {
         /// Type of the constant.
@@ -367,8 +380,17 @@ impl Program {
                 invalid(format!("instruction {at} refers to a later value: {instruction:?}"))
             })?;
             body.registers.push(of);
-            if let Instruction::Field { source, offset, of } = instruction {
-                declare(&mut body.views, source.into(), (offset, Memory::Value(of)));
+            match instruction {
+                Instruction::Field { source, offset, of } => {
+                    declare(&mut body.views, source.into(), Some((offset, Memory::Value(of))));
+                }
+                Instruction::FieldEquals { source, .. } => {
+                    if body.code.iter().any(|op| matches!(op, Op::FieldEquals { .. })) {
+                        return Err(invalid(format!("instruction {at} is a second comparison of a field")));
+                    }
+                    declare(&mut body.views, source.into(), None);
+                }
+                _ => {}
             }
             body.code.push(operation(instruction, Reg(at as u32), item));
         }
@@ -405,6 +427,26 @@ impl Program {
     #[must_use]
     pub fn type_of(&self, value: Value) -> Option<Type> {
         self.types().get(value.at()).copied()
+    }
+
+    /// Returns the comparison of a field with a value, if the program has one: the index of its
+    /// instruction, the source, the offset of the field, and the value.
+    ///
+    /// ```
+    /// use backend_api::expr::{Instruction, Program};
+    /// let equals = Instruction::FieldEquals { source: 0, offset: 4, bytes: [7].into() };
+    /// assert_eq!(Program::new(vec![equals.clone()])?.field_equals(), Some((0, 0, 4, &[7][..])));
+    /// assert!(Program::new(vec![equals.clone(), equals]).is_err(), "a program compares one field");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn field_equals(&self) -> Option<(usize, usize, u32, &[u8])> {
+        self.ops().iter().enumerate().find_map(|(at, op)| match op {
+            Op::FieldEquals { view, offset, bytes, .. } => {
+                Some((at, usize::from(*view), *offset, &bytes[..]))
+            }
+            _ => None,
+        })
     }
 
     /// Returns, for each instruction, true if one of `values` is its result or is computed from its result.
@@ -478,15 +520,13 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
     all
 }
 
-/// Declares a field of a view, and all views before it.
-fn declare(views: &mut Vec<ViewDecl>, view: usize, field: (u32, Memory)) {
+/// Declares a view and all views before it, and a field of the view.
+fn declare(views: &mut Vec<ViewDecl>, view: usize, field: Option<(u32, Memory)>) {
     if views.len() <= view {
         views.resize(view + 1, ViewDecl { access: Access::Read, fields: Vec::new() });
     }
     let fields = &mut views[view].fields;
-    if !fields.contains(&field) {
-        fields.push(field);
-    }
+    fields.extend(field.filter(|field| !fields.contains(field)));
 }
 
 /// The operation of an instruction, which writes the register `to`. `item` holds the item's number.
@@ -494,6 +534,9 @@ fn operation(instruction: Instruction, to: Reg, item: Reg) -> Op {
     match instruction {
         Instruction::Field { source, offset, of } => {
             Op::Load { to, view: source.into(), at: item, offset, of: Memory::Value(of) }
+        }
+        Instruction::FieldEquals { source, offset, bytes } => {
+            Op::FieldEquals { to, view: source.into(), at: item, offset, bytes }
         }
         Instruction::Literal { bits, .. } => Op::Literal { to, bits },
         Instruction::Index => Op::Builtin { to, what: Builtin::Index },
@@ -519,6 +562,9 @@ fn instruction(op: &Op, result: Type) -> Instruction {
         Op::Load { view, offset, of, .. } => {
             Instruction::Field { source: view as u8, offset, of: of.value() }
         }
+        Op::FieldEquals { view, offset, ref bytes, .. } => {
+            Instruction::FieldEquals { source: view as u8, offset, bytes: bytes.clone() }
+        }
         Op::Literal { bits, .. } => Instruction::Literal { of: result, bits },
         Op::Unary { op, of, .. } => Instruction::Unary { op, of: value(of) },
         Op::Binary { op, left, right, .. } => {
@@ -543,6 +589,7 @@ fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
     let known = |value: Value| types.get(value.at()).copied();
     Some(match *instruction {
         Instruction::Field { of, .. } | Instruction::Literal { of, .. } => of,
+        Instruction::FieldEquals { .. } => Type::Bool,
         Instruction::Index => Type::U64,
         Instruction::Unary { op, of } => op.gives(known(of)?),
         Instruction::Binary { op, left, .. } if op.is_comparison() => known(left).map(|_| Type::Bool)?,

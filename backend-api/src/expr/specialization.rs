@@ -30,15 +30,17 @@ use crate::kernel::{Builtin, Function, Op, Reg};
 #[non_exhaustive]
 pub struct Specialization {
     /// [Operations](super::Program::ops) of the program, normalised so that requests with equal kernels are
-    /// equal. A literal that is a kernel parameter has the bits 0. An operation that the task does not need
-    /// is replaced by a read of the element's index.
+    /// equal. A literal that is a kernel parameter has the bits 0, and the place and
+    /// the value of a `FieldEquals` are empty. An operation that the task does not need is replaced by a
+    /// read of the element's index.
     pub ops: Vec<Op>,
     /// Type of each value.
     pub types: Vec<Type>,
     /// True for each operation that the task needs.
     pub needed: Vec<bool>,
     /// For each operation, the index of the kernel parameter that replaces it, if it is a literal with a
-    /// parameter.
+    /// parameter. A `FieldEquals` has two parameters: bytes 0..8 and 8..16 of its value, repeated if the
+    /// value is shorter.
     pub literals: Vec<Option<usize>>,
     /// Operation of the kernels on the program's values, such as a sum.
     pub task: Task,
@@ -106,6 +108,18 @@ impl Specialization {
         let mut values = Vec::new();
         let mut literals = vec![None; needed.len()];
         let mut ops = program.ops().to_vec();
+        for at in 0..needed.len() {
+            if let Op::FieldEquals { offset, bytes, .. } = &mut ops[at]
+                && needed[at]
+            {
+                let word = |start| {
+                    u64::from_ne_bytes(std::array::from_fn(|byte| bytes[(start + byte) % bytes.len()]))
+                };
+                literals[at] = Some(values.len());
+                values.extend([word(0), word(8)]);
+                (*offset, *bytes) = (0, [].into());
+            }
+        }
         for at in 0..needed.len() {
             if !needed[at] {
                 // Replace operations that are not needed, so that they do not change the key.

@@ -1,5 +1,7 @@
 //! The parts of kernels: registers, declarations and operations.
 
+use std::sync::Arc;
+
 use super::Function;
 use crate::expr::{Binary, Type, Unary, Value};
 
@@ -421,6 +423,10 @@ pub enum Op {
     /// A load of a declared field of an element. In a view with [`Access::Write`], `at` counts from the start
     /// of the item's tile.
     Load { to: Reg, view: u16, at: Reg, offset: u32, of: Memory },
+    /// True if `bytes`, which are 1 to [`Search::VALUE_MAX_BYTES`](crate::Search::VALUE_MAX_BYTES), equal the
+    /// bytes of an element from `offset` on. Only the bodies of [programs](crate::expr::Program) compare
+    /// fields, and each at most once.
+    FieldEquals { to: Reg, view: u16, at: Reg, offset: u32, bytes: Arc<[u8]> },
     /// A store to a declared field of an element: of the item's tile in a view with [`Access::Write`], of
     /// any element in a view with [`Access::Append`].
     Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
@@ -482,6 +488,7 @@ macro_rules! each_read {
             | Op::Cast { of: at, .. }
             | Op::Bits { of: at, .. }
             | Op::Load { at, .. }
+            | Op::FieldEquals { at, .. }
             | Op::Lookup { at, .. }
             | Op::Get { at, .. }
             | Op::PrivateLoad { at, .. }
@@ -540,6 +547,7 @@ macro_rules! written {
             | Op::Cast { to, .. }
             | Op::Bits { to, .. }
             | Op::Load { to, .. }
+            | Op::FieldEquals { to, .. }
             | Op::Lookup { to, .. }
             | Op::Get { to, .. }
             | Op::PrivateAlloc { to, .. }

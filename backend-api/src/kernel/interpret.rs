@@ -617,6 +617,13 @@ impl<'s, V: Views> State<'s, V> {
                 Some(element) => arithmetic::loaded(of, self.read(view, element, offset, of)?),
                 None => 0,
             },
+            Op::FieldEquals { view, at, offset, ref bytes, .. } => {
+                let mut field = vec![0; bytes.len()];
+                if let Some(element) = self.element(item, site, view, get(at)) {
+                    self.views.read(view.into(), element, offset, &mut field)?;
+                }
+                u64::from(field == **bytes)
+            }
             Op::Store { view, at, offset, of, value } => {
                 if let Some(element) = self.element(item, site, view, get(at)) {
                     self.write(view, element, offset, of, arithmetic::stored(of, get(value)))?;

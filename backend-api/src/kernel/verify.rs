@@ -1,7 +1,7 @@
 //! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
 
 use super::{Access, Body, Function, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Search};
 
 impl Body {
     /// Verifies the body: every launch of a verified body is well-defined.
@@ -15,7 +15,7 @@ impl Body {
     /// - a `Break` or `Continue` without a target;
     /// - a read of a register that some path has not written before;
     /// - a `Barrier` or `Subgroup` that some items of a group may skip;
-    /// - a `Call`, which only [programs](crate::expr::Program) have.
+    /// - a `Call` or a `FieldEquals`, which only [programs](crate::expr::Program) have.
     ///
     /// ```
     /// use backend_api::kernel::{Body, Op, Reg, Type};
@@ -328,6 +328,16 @@ impl Check<'_> {
                 }
                 self.want(at, Type::U64)?;
                 self.want(to, of.value())
+            }
+            Op::FieldEquals { to, view, at, ref bytes, .. } => {
+                if !self.has_calls || !(1..=Search::VALUE_MAX_BYTES).contains(&bytes.len()) {
+                    return Err(self.error(
+                        "it is not in a program of expressions, or its value is empty or too long".into(),
+                    ));
+                }
+                self.declared(&body.views, view, "view")?;
+                self.want(at, Type::U64)?;
+                self.want(to, Type::Bool)
             }
             Op::Store { view, at, offset, of, value } => {
                 let access = self.field(view, offset, of)?;

@@ -10,9 +10,9 @@ use std::task::Waker;
 
 use backend_api::kernel::{Interpreter, Views};
 use backend_api::{
-    BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
-    Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle, Request,
-    Result, Ticket, Transfer, View, racy,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
+    ErrorKind, Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle,
+    Request, Result, Ticket, Transfer, View, racy,
 };
 use parking_lot::Mutex;
 use vmarray_conformance::reference;
@@ -95,11 +95,8 @@ impl Memory {
             Request::Copies(transfers, _) => transfers.iter().for_each(|transfer| self.copy(transfer)),
             Request::Fill(fill) => reference::fill(self.bytes_mut(fill.to, fill.bytes), fill.pattern),
             Request::Search(search) => {
-                let (field, stride) = (size(search.field_offset), size(search.elements.stride));
-                let elements = self.elements(&search.elements);
-                let found = reference::search(elements, stride, field, search.value, search.limit);
-                let words = [&[found.total, found.indices.len() as u64], &found.indices[..]].concat();
-                self.write_words(search.answer, &words);
+                let run = |compute: &Compute<'_>| Ok(self.run(&Request::Compute(compute)));
+                search.as_compute(run).ok()??;
             }
             Request::Gather(gather) => {
                 // Copy the indices before the check, because the program may change them afterwards.

@@ -105,6 +105,9 @@ pub(super) fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
         Instruction::Call { function, arguments } => {
             Instruction::Call { function, arguments: arguments.into_iter().map(place).collect() }
         }
-        other @ (Instruction::Field { .. } | Instruction::Literal { .. } | Instruction::Index) => other,
+        other @ (Instruction::Field { .. }
+        | Instruction::FieldEquals { .. }
+        | Instruction::Literal { .. }
+        | Instruction::Index) => other,
     }
 }

@@ -1,0 +1,42 @@
+//! The lowering of a search to an expression, which a device evaluates like any other.
+
+use super::{Action, Compute, Geometry, Instruction, Program, Value};
+use crate::{Error, ErrorKind, Result, Search};
+
+impl Search<'_> {
+    /// Calls `run` with this search as a [`Compute`] request whose answer is the search's answer.
+    ///
+    /// A device that computes answers a checked search by this request, and needs no code of its own for
+    /// searches. The value is in the program, but kernels take it as a parameter.
+    ///
+    /// ```
+    /// use backend_api::{BufferHandle, Elements, HostBuffer, HostMemory, Search, expr::Instruction};
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, Search::answer_bytes(9) as usize, HostMemory::Pageable)?;
+    /// let (memory, answer) = (BufferHandle::unique(), host.at(0));
+    /// let elements = Elements { start: memory.at(0), count: 5, stride: 4 };
+    /// let search = Search { elements, field_offset: 2, value: &[8, 0], limit: 9, count_all: true, answer };
+    /// search.as_compute(|compute| {
+    ///     let equals = Instruction::FieldEquals { source: 0, offset: 2, bytes: [8, 0].into() };
+    ///     assert_eq!(compute.program.instructions(), [equals]);
+    ///     Ok(assert_eq!(compute.answer_bytes(), Search::answer_bytes(5)))
+    /// })?;
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) if the field begins beyond 4 GiB of its element; errors of
+    /// `run`.
+    pub fn as_compute<R>(&self, run: impl FnOnce(&Compute<'_>) -> Result<R>) -> Result<R> {
+        let offset = u32::try_from(self.field_offset).map_err(|_| {
+            Error::new(ErrorKind::Unsupported, "search")
+                .with_detail("fields are supported only in the first 4 GiB of an element")
+        })?;
+        let program =
+            Program::new(vec![Instruction::FieldEquals { source: 0, offset, bytes: self.value.into() }])?;
+        let Self { limit, count_all, answer, .. } = *self;
+        let action = Action::Find { predicate: Value(0), limit, count_all, answer };
+        let sources = &[self.elements];
+        run(&Compute { program: &program, sources, geometry: Geometry::plain(0), action })
+    }
+}
