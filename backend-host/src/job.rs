@@ -1,6 +1,6 @@
 //! Queued requests: they are checked, refer to memory directly instead of by id, and keep the memory alive.
 
-use backend_api::{DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
+use backend_api::{Compute, DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
 use vmarray_support::backends::Direction;
 
 use crate::handle_table::Place;
@@ -10,7 +10,6 @@ use crate::kernel::copy::{Copies, Move};
 use crate::kernel::fill::FillJob;
 use crate::kernel::indexed::Indexed;
 use crate::kernel::launch::{LaunchJob, Placed};
-use crate::kernel::search::SearchJob;
 use crate::peers::Known;
 use crate::queue::Job;
 use crate::storage::Storage;
@@ -26,11 +25,9 @@ pub(crate) enum Work<M> {
     Copies(Copies<M>),
     /// `fill`.
     Fill(FillJob<M>),
-    /// `search`.
-    Search(SearchJob<M>),
     /// `gather` and `scatter`.
     Indexed(Indexed<M>),
-    /// `compute`.
+    /// `compute` and `search`.
     Compute(ComputeJob<M>),
     /// `launch`.
     Launch(LaunchJob<M>),
@@ -72,7 +69,9 @@ impl<M: Storage> Work<M> {
                 Self::Fill(FillJob { to: device(fill.to)?, bytes: fill.bytes, pattern: fill.pattern.into() })
             }
             Request::Search(search) => {
-                Self::Search(SearchJob::new(search, device(search.elements.start)?, host(search.answer)?))
+                let (from, answer) = (device(search.elements.start)?, host(search.answer)?);
+                let job = |compute: &Compute<'_>| Ok(ComputeJob::new(compute, vec![from], Some(answer)));
+                Self::Compute(search.as_compute(job)?)
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => Self::Indexed(Indexed {
@@ -106,7 +105,6 @@ impl<M: Storage> Work<M> {
         match self {
             Self::Copies(copies) => copies.bytes(),
             Self::Fill(fill) => fill.bytes,
-            Self::Search(search) => search.bytes(),
             Self::Indexed(indexed) => indexed.bytes(),
             Self::Compute(compute) => compute.bytes(),
             Self::Launch(launch) => launch.bytes(),
@@ -122,7 +120,6 @@ impl<M: Storage> Work<M> {
                 Move::Internal { from, to, .. } => device(from) || device(to),
             }),
             Self::Fill(fill) => device(&fill.to),
-            Self::Search(search) => device(&search.from) || host(&search.answer),
             Self::Indexed(indexed) => {
                 indexed.places.iter().any(device) || host(&indexed.indices) || host(&indexed.values)
             }
@@ -142,7 +139,6 @@ impl<M: Storage> Job for Work<M> {
         match self {
             Self::Copies(copies) => copies.run(crew),
             Self::Fill(fill) => fill.run(crew),
-            Self::Search(search) => search.run(crew),
             Self::Indexed(indexed) => indexed.run(crew),
             Self::Compute(compute) => compute.run(crew),
             Self::Launch(launch) => launch.run(crew),

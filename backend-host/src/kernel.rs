@@ -7,7 +7,7 @@ pub(crate) mod indexed;
 pub(crate) mod launch;
 mod marked;
 mod matcher;
-pub(crate) mod search;
+mod search;
 mod waves;
 
 use backend_api::{Error, Result};

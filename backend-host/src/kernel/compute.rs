@@ -8,6 +8,7 @@ mod machine;
 mod reduce;
 
 use backend_api::expr::{Action, OwnedCompute, Partial, Value};
+use backend_api::kernel::Op;
 use backend_api::{Compute, Result, racy};
 use parking_lot::Mutex;
 
@@ -16,6 +17,8 @@ use self::interval::Interval;
 use self::machine::{Machine, Plan};
 use self::reduce::{Counts, Extremes, Sum};
 use super::each_part;
+use super::matcher::Matcher;
+use super::search::FieldSearch;
 use super::waves::{Found, Part, SEARCH_PART_BYTES, Waves};
 use crate::handle_table::Place;
 use crate::host_memory::Piece;
@@ -77,7 +80,11 @@ impl<M: Storage> ComputeJob<M> {
                     let fused = interval.and_then(|interval| {
                         Some((Numbers::new(compute, &self.sources, interval.value)?, interval))
                     });
+                    let search = self.search(compute, predicate, count_all);
                     let look = |part: &Part<'_>, found: &mut Found| {
+                        if let Some(search) = &search {
+                            return search.part(part, found);
+                        }
                         if let Some((numbers, interval)) = &fused {
                             // SAFETY: the elements were checked to be inside the memory, and a part contains
                             // only such elements; the same holds below.
@@ -145,6 +152,18 @@ impl<M: Storage> ComputeJob<M> {
             };
             plan.outcome(result)
         })
+    }
+
+    /// A search for a value in a field, if the predicate consists of it.
+    fn search(&self, compute: &Compute<'_>, predicate: Value, count_all: bool) -> Option<FieldSearch<'_, M>> {
+        let Op::FieldEquals { view, offset, ref bytes, .. } = compute.program.ops()[predicate.at()] else {
+            return None;
+        };
+        let source = usize::from(view);
+        // The cast is exact, because `count` strides were checked to be inside existing memory.
+        let stride = compute.sources[source].stride as usize;
+        let matcher = Matcher::new(stride, offset as usize, bytes);
+        Some(FieldSearch { from: &self.sources[source], count_all, matcher })
     }
 
     /// A value that registers process in place, with all elements selected.

@@ -8,7 +8,7 @@ use super::waves::list_matches;
 
 /// A field of elements, and the value to compare with.
 #[derive(Debug)]
-pub(crate) struct Matcher {
+pub(super) struct Matcher {
     stride: usize,
     field_offset: usize,
     value: Box<[u8]>,

@@ -1,77 +1,33 @@
-//! Search: all elements whose bytes at an offset equal a value.
+//! The fast path of a computation that only finds the elements with a value in a field.
+//!
+//! `compute` copies fields to columns before it evaluates them. This module compares short fields in vector
+//! registers without columns, and reads of long elements only the fields.
 
-use backend_api::{Result, Search};
+use backend_api::Result;
 
 use super::matcher::Matcher;
-use super::waves::{Found, Part, Waves};
+use super::waves::{Found, Part};
 use crate::handle_table::Place;
-use crate::host_memory::Piece;
 use crate::memory::Passage;
 use crate::racy_word::{Wide, Word};
 use crate::storage::Storage;
-use crate::worker::Crew;
 
 const OPERATION: &str = "search";
 /// Approximate length of a search between two checks of whether it is still needed.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A checked search.
+/// A search of checked elements.
 #[derive(Debug)]
-pub(crate) struct SearchJob<M> {
+pub(super) struct FieldSearch<'a, M> {
     /// Location of element 0.
-    pub from: Place<M>,
-    /// Location of the result in host memory.
-    pub answer: Place<Piece>,
-    count: u64,
-    limit: u64,
-    count_all: bool,
-    matcher: Matcher,
+    pub from: &'a Place<M>,
+    pub count_all: bool,
+    pub matcher: Matcher,
 }
 
-impl<M: Storage> SearchJob<M> {
-    /// Creates a search from a request and the places of its elements and its answer.
-    pub fn new(search: &Search<'_>, from: Place<M>, answer: Place<Piece>) -> Self {
-        Self {
-            from,
-            answer,
-            count: search.elements.count,
-            limit: search.limit.min(search.elements.count),
-            count_all: search.count_all,
-            // The casts are exact: field and value were checked to be inside the stride, and `count` strides
-            // inside existing memory.
-            matcher: Matcher::new(
-                search.elements.stride as usize,
-                search.field_offset as usize,
-                search.value,
-            ),
-        }
-    }
-
-    /// Number of bytes that the search reads.
-    pub fn bytes(&self) -> u64 {
-        // The search was checked, so this product does not overflow.
-        self.count * self.matcher.stride() as u64
-    }
-
-    /// Maximum length of the result in bytes.
-    pub fn answer_bytes(&self) -> u64 {
-        Search::answer_bytes(self.limit)
-    }
-
-    /// Runs the search.
-    pub fn run(&self, crew: Crew<'_>) -> Result<()> {
-        let waves = Waves {
-            count: self.count,
-            stride: self.matcher.stride() as u64,
-            limit: self.limit,
-            count_all: self.count_all,
-        };
-        // SAFETY: the result was checked to have room for `limit` indices.
-        unsafe { waves.run_into(crew, &self.answer, &|part, found| self.part(part, found)) }
-    }
-
+impl<M: Storage> FieldSearch<'_, M> {
     /// Searches a part on this thread, until the part is no longer needed.
-    fn part(&self, part: &Part<'_>, found: &mut Found) -> Result<()> {
+    pub fn part(&self, part: &Part<'_>, found: &mut Found) -> Result<()> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut block = Passage::default();
         let mut next = part.first;

@@ -122,7 +122,6 @@ impl Chance {
                     self.litter_device(base, *bytes);
                 }
             }
-            Work::Search(search) => self.litter_host(&search.answer, search.answer_bytes()),
             Work::Indexed(indexed) => {
                 // Ignore an error: an index out of bounds may end the work early.
                 let _ = indexed.run_first(self.below(indexed.count + 1));

@@ -416,10 +416,6 @@ fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> Simula
             description.device_bytes = work.bytes();
             description.download_bytes = Report::BYTES;
         }
-        Work::Search(search) => {
-            description.device_bytes = work.bytes();
-            description.download_bytes = search.answer_bytes();
-        }
         Work::Indexed(indexed) if indexed.is_gather() => {
             description.upload_bytes = indexed.count * 8;
             description.download_bytes = indexed.bytes();

@@ -224,7 +224,7 @@ fn evaluate_here(
                     return Err(Late { at, report });
                 }
             }
-            // A program has no other operations than `Load`, `Literal` and `Builtin`.
+            // A program has no other operations than `Load`, `FieldEquals`, `Literal` and `Builtin`.
             _ => {}
         }
     }

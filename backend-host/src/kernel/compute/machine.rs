@@ -145,6 +145,18 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
                 Op::Load { view, offset, of, .. } => {
                     self.load_field(at, usize::from(view), offset as usize, of.value(), first, lanes)?;
                 }
+                Op::FieldEquals { view, offset, ref bytes, .. } => {
+                    let (source, mut field) = (usize::from(view), Passage(vec![0; bytes.len()]));
+                    for (place, number) in self.columns[at].of_mut::<u8>(lanes).iter_mut().zip(first..) {
+                        let (to, from) = (&mut field.0, self.plan.at(source, number) + u64::from(offset));
+                        // SAFETY: the elements were checked to be inside the memory, and the field inside
+                        // its element.
+                        unsafe {
+                            self.plan.sources[source].memory.read(OPERATION, from, to.as_mut_ptr(), to.len())
+                        }?;
+                        *place = u8::from(**to == **bytes);
+                    }
+                }
                 Op::Builtin { .. } => {
                     let geometry = self.plan.compute.geometry;
                     if geometry.first.checked_add(first + lanes as u64).is_none() {
