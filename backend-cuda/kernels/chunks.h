@@ -16,12 +16,11 @@ struct Hit {
 };
 
 struct Chunks {
-    u64 base;       // address of the first element's field
     u64 count;      // elements
-    u64 stride;     // bytes from field to field
-    u64 head;       // elements before the first whole 16 bytes; 0 if that does not matter
+    u64 head;       // elements before the first whole 16 bytes, fewer than 16; 0 if that does not matter
     u64 per_chunk;  // elements
     u64 chunks;
+    u64 tile;       // elements that a block counts at a time
 };
 
 INLINE u64 chunk_start(const Chunks &a, u64 chunk) { return chunk ? a.head + chunk * a.per_chunk : 0; }

@@ -1,5 +1,13 @@
-// Search by a program: number of matches, and indices of the first ones in ascending order. Launched like the kernels
-// of a search, with search_scan between the two.
+// Search by a program: number of matches, and indices of the first ones in ascending order.
+//
+// Three launches in one stream, without the host in between:
+//   compute_count: counts the matches of each chunk of elements; blocks take chunks in ascending order,
+//   search_scan in search.cu: one block; lists the chunks with matches and the places of these in the answer; writes
+//     its header,
+//   compute_list: reads the chunks with matches again, and writes their indices.
+//
+// Chunk c has the elements [head + c * per_chunk, head + (c + 1) * per_chunk), chunk 0 also the ones before `head`.
+// These are a tile of their own, so that all other tiles begin with whole 16 bytes.
 
 #include "chunks.h"
 #include "splice.h"
@@ -8,16 +16,18 @@ KERNEL compute_count(Space space, Chunks a, u64 stop_at, State *state, u32 *coun
     for_each_chunk(a.chunks, stop_at, state, counts, [&](u64 chunk) -> u32 {
         u64 start = chunk_start(a, chunk), end = chunk_end(a, chunk);
         u32 matches = 0;
-        for (u64 at = start + thread(); at < end; at += TILE) {
-            u32 mask;
-            SPLICE_FIND("256", mask, at, left_from(at, end));
-            matches += __builtin_popcount(mask);
+        u64 stop = start < a.head ? least(a.head, end) : end;
+        for (u64 at = start + thread();; at = stop + thread(), stop = end) {
+            for (; at < stop; at += a.tile)
+                SPLICE_COUNT(matches, at, left_from(at, stop));
+            if (stop == end)
+                return matches;
         }
-        return matches;
     });
 }
 
-// As search_list_* in search.cu.
+// A block processes its chunks tile by tile. Most tiles of a chunk have no match, and cost one barrier. Matches are
+// first ordered in shared memory, because writes of single numbers are the slowest traffic of a bus.
 KERNEL compute_list(Space space, Chunks a, const State *state, const Hit *hits, u64 *indices) {
     __shared__ u32 sums[THREADS];
     __shared__ u16 matching[TILE];
@@ -28,10 +38,11 @@ KERNEL compute_list(Space space, Chunks a, const State *state, const Hit *hits, 
         if (offset >= listed)
             return;
         u64 end = chunk_end(a, chunk);
-        for (u64 tile = chunk_start(a, chunk); tile < end && offset < listed; tile += TILE) {
+        for (u64 tile = chunk_start(a, chunk), next; tile < end && offset < listed; tile = next) {
+            next = tile < a.head ? a.head : tile + TILE;
             u64 mine = tile + t * EACH;
             u32 mask;
-            SPLICE_FIND("1", mask, mine, left_from(mine, end));
+            SPLICE_FIND(mask, mine, left_from(mine, least(next, end)));
             if (!any(mask))
                 continue;
             u32 sum = __builtin_popcount(mask);

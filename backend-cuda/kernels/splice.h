@@ -22,8 +22,11 @@ struct Space {
 INLINE u32 left_from(u64 at, u64 end) { return at < end ? (u32)least(end - at, 1u << 30) : 0; }
 
 // Bit set of the matching elements.
-#define SPLICE_FIND(STEP, mask, first, left)                                                                          \
-    asm volatile("//splice find " STEP " %0 %1 %2 ;" : "=r"(mask) : "l"(first), "r"(left))
+#define SPLICE_FIND(mask, first, left)                                                                               \
+    asm volatile("//splice find 1 %0 %1 %2 ;" : "=r"(mask) : "l"(first), "r"(left))
+// Adds the number of matching elements. The code decides how many elements it evaluates: `tile` of Chunks for a block.
+#define SPLICE_COUNT(matches, first, left)                                                                           \
+    asm volatile("//splice count 256 %0 %1 %2 ;" : "+r"(matches) : "l"(first), "r"(left))
 // Adds integers as `low + (high << 32)`, and their count.
 #define SPLICE_SUM(low, high, count, first, left)                                                                    \
     asm volatile("//splice sum 256 %0 %1 %2 %3 %4 ;" : "+l"(low), "+l"(high), "+r"(count) : "l"(first), "r"(left))

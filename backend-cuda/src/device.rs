@@ -244,8 +244,14 @@ impl CudaDevice {
                 kernel::fill::run(work, names.device_address(fill.to), fill.bytes, fill.pattern)
             }
             Request::Search(search) => {
-                let start = names.device_address(search.elements.start);
-                kernel::search::run(work, search, start, names.host_address(search.answer))
+                let (start, answer) =
+                    (names.device_address(search.elements.start), names.host_address(search.answer));
+                let run =
+                    |compute: &Compute<'_>| Ok(kernel::compute::run(work, compute, &[start], Some(answer)));
+                search.as_compute(run).unwrap_or_else(|error| {
+                    foreign_error = Some(error);
+                    Err(Code::NOT_SUPPORTED)
+                })
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {

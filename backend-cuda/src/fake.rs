@@ -3,7 +3,7 @@
 //! Device memory is host memory. Copies, and kernels of the program, run at submission; the backend's own
 //! kernels do nothing. The test decides when events are reached.
 
-mod emulator;
+pub(crate) mod emulator;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;

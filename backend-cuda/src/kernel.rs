@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
 use crate::core::Submission;
-use crate::driver::objects::{Module, Stream, THREADS};
+use crate::driver::objects::{Module, Stream};
 use crate::driver::{Code, Function, Outcome};
 use crate::memory::DeviceMemory;
 
@@ -56,15 +56,10 @@ pub(crate) struct Indexed {
     _module: Module,
 }
 
-/// Kernels that search; the arrays are for words of 1, 2, 4, 8 and (if packed) 16 bytes.
+/// The kernel that scans the counts of a search.
 #[derive(Debug)]
-pub(crate) struct Searching {
-    pub(crate) packed: [Function; 5],
-    pub(crate) spread: [Function; 4],
-    pub(crate) list: [Function; 4],
-    pub(crate) scan: Function,
-    /// The number of blocks of a counting kernel that the GPU runs at once.
-    pub(crate) blocks: u32,
+struct Searching {
+    scan: Function,
     _module: Module,
 }
 
@@ -107,19 +102,12 @@ impl Kernels {
         })
     }
 
-    pub(crate) fn searching(&self, context: &Arc<Context>, multiprocessors: u32) -> Outcome<&Searching> {
-        once(&self.search, || {
+    pub(crate) fn scan(&self, context: &Arc<Context>) -> Outcome<Function> {
+        let load = || {
             let module = Module::load(context, SEARCH)?;
-            let packed = module.family("search_count_packed")?;
-            Ok(Searching {
-                packed,
-                spread: module.family("search_count_spread")?,
-                list: module.family("search_list")?,
-                scan: module.function("search_scan")?,
-                blocks: multiprocessors.saturating_mul(module.occupancy(packed[2], THREADS)),
-                _module: module,
-            })
-        })
+            Ok(Searching { scan: module.function("search_scan")?, _module: module })
+        };
+        once(&self.search, load).map(|search| search.scan)
     }
 }
 
@@ -248,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_texts_are_complete_and_hold_every_kernel() {
-        for (text, kernels) in [(COPY, 3), (GATHER, 10), (SEARCH, 14)] {
+        for (text, kernels) in [(COPY, 3), (GATHER, 10), (SEARCH, 1)] {
             assert!(text.ends_with("}\n\n\0") || text.ends_with("}\n\0"), "the text is cut off");
             assert_eq!(text.matches(".visible .entry ").count(), kernels);
             assert!(text.contains(".target sm_50"));

@@ -43,7 +43,7 @@ struct Instruction {
 
 /// A kernel.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     pub param_bytes: usize,
     local_bytes: usize,
     shared_bytes: usize,
@@ -58,7 +58,7 @@ pub(super) struct Kernel {
 const TURNED: u64 = 0x7075_7265;
 
 /// Reads and writes device memory for the emulator.
-pub(super) trait Memory {
+pub(crate) trait Memory {
     fn read(&self, address: u64, bytes: &mut [u8]);
     fn write(&self, address: u64, bytes: &[u8]);
 }

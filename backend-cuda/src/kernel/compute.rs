@@ -10,7 +10,7 @@ use std::sync::Arc;
 use backend_api::expr::{Action, Partial, ProgramCache, Task};
 use backend_api::{Compute, Search};
 
-use self::shape::{LITERALS_MAX, Shape};
+use self::shape::{LITERALS_MAX, Shape, head};
 use super::search::{Aim, Answer, Chunks, Places};
 use super::{argument, ptx as text, scratch};
 use crate::context::Context;
@@ -99,14 +99,15 @@ fn source(shape: &Shape) -> (&'static str, &'static [&'static str]) {
 }
 
 /// Divides elements into chunks for [`Action::Find`].
-fn chunks(count: u64, bytes_each: u64, blocks: u64, aim: Aim) -> Chunks {
+fn chunks((head, count): (u64, u64), bytes_each: u64, blocks: u64, aim: Aim, tile: u64) -> Chunks {
     /// The number of chunks that each block should get.
     const CHUNKS_PER_BLOCK: u64 = 16;
     let even = count.div_ceil(blocks.max(1) * CHUNKS_PER_BLOCK);
-    let most = (aim.chunk_bytes_max() / bytes_each.max(1)).max(TILE);
+    let most = (aim.chunk_bytes_max() / bytes_each.max(1)).max(tile);
     let least = count.div_ceil(scratch::CHUNKS_MAX);
-    let per_chunk = even.clamp(TILE, most).max(least).next_multiple_of(TILE);
-    Chunks { base: 0, count, stride: 0, head: 0, per_chunk, chunks: count.div_ceil(per_chunk) }
+    let per_chunk = even.clamp(tile, most).max(least).next_multiple_of(tile);
+    let chunks = if count == 0 { 0 } else { count.saturating_sub(head).div_ceil(per_chunk).max(1) };
+    Chunks { count, head, per_chunk, chunks, tile }
 }
 
 /// Executes a checked computation on sources at these addresses.
@@ -117,7 +118,15 @@ pub(crate) fn run(
     answer: Option<HostAddress>,
 ) -> Outcome {
     let core = work.core;
-    let (shape, parameters) = Shape::new(compute, starts);
+    let (shape, mut parameters) = Shape::new(compute, starts);
+    let tile = shape.tile();
+    if let (Some(comparison), Some((_, _, _, bytes))) = (shape.comparison, compute.program.field_equals())
+        && comparison.is_long
+    {
+        let value = work.scratch()? + scratch::VALUE;
+        work.send(bytes, value)?;
+        parameters[comparison.parameters] = value;
+    }
     let computing = core.kernels.programs.get(work.context(), shape)?;
     let functions = &computing.functions;
     let mut space = Space {
@@ -145,7 +154,8 @@ pub(crate) fn run(
     match compute.action {
         Action::Find { limit, count_all, .. } => {
             let limit = limit.min(space.count);
-            find(work, &computing, &space, compute, (limit, count_all), answer.address)?;
+            let head = head(compute, starts);
+            find(work, &computing, &space, compute, (limit, count_all), (head, tile), answer.address)?;
         }
         Action::Histogram { bins, .. } => {
             let totals = work.scratch()? + scratch::BINS;
@@ -173,22 +183,24 @@ pub(crate) fn run(
     unsafe { answer.fetch(work, answer_bytes) }
 }
 
-/// Counts, scans and lists as a search does.
+/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if
+/// none matches.
 fn find(
     work: &mut Submission<'_>,
     computing: &Computing,
     space: &Space,
     compute: &Compute<'_>,
     (limit, count_all): (u64, bool),
+    (head, tile): (u64, u64),
     answer: u64,
 ) -> Outcome {
     let core = work.core;
-    let scan = core.kernels.searching(work.context(), core.card.multiprocessors)?.scan;
+    let scan = core.kernels.scan(work.context())?;
     let places = Places::new(work)?;
     let stop_at = if count_all { u64::MAX } else { limit };
     let bytes_each = compute.sources.iter().map(|source| source.stride.min(64)).sum();
     let most = u64::from(core.card.multiprocessors.saturating_mul(computing.blocks));
-    let chunks = chunks(space.count, bytes_each, most, Aim::new(limit, count_all));
+    let chunks = chunks((head, space.count), bytes_each, most, Aim::new(limit, count_all), tile);
     let blocks = chunks.chunks.min(most);
     let indices = answer + Search::HEADER_BYTES;
     let (space, chunks_at, state) = (argument(space), argument(&chunks), argument(&places.state));

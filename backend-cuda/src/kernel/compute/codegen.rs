@@ -7,6 +7,7 @@
 //! loads of all elements come first, so that many are in flight; then each element is computed. The suffix
 //! `.rn` prevents the assembler from fusing operations.
 
+mod equality;
 mod vectors;
 
 use std::fmt::Write;
@@ -134,6 +135,11 @@ impl<'a> Code<'a> {
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
         let (first, left) = (first.to_owned(), left.to_owned());
+        if let ("count", Some(comparison), [matches]) = (kind, self.shape.comparison, outputs)
+            && let Some(bytes) = comparison.packed
+        {
+            return self.count_packed(comparison, bytes, (first, left), matches);
+        }
         self.rows = self.rows_of(kind);
         let (first, left) = self.neighbours(first, left);
         self.literals();
@@ -144,13 +150,19 @@ impl<'a> Code<'a> {
         self.addresses(&first);
         match self.rows {
             Some(rows) => self.load_rows(rows, &left),
-            None => self.loads(),
+            None => self.loads(&first),
         }
         for k in 0..EACH {
             self.compute(&first, k);
         }
         match (kind, &self.shape.task, outputs) {
             ("find", Task::Find { predicate }, [mask]) => self.find(*predicate, mask),
+            ("count", Task::Find { predicate }, [matches]) => {
+                let mask = self.temporary("b32");
+                self.find(*predicate, &mask);
+                emit!(self, "popc.b32 {mask}, {mask}");
+                emit!(self, "add.u32 {matches}, {matches}, {mask}");
+            }
             ("sum", Task::Sum { value, filter }, [low, high, count]) => {
                 self.sum(*value, *filter, low, high, count);
             }
@@ -231,7 +243,8 @@ impl<'a> Code<'a> {
     }
 
     /// Loads the fields of all elements.
-    fn loads(&mut self) {
+    fn loads(&mut self, first: &str) {
+        self.load_compared(first);
         for k in 0..EACH {
             for (at, source, offset, of) in self.fields() {
                 let name = format!("v{at}_{k}");
@@ -289,6 +302,7 @@ impl<'a> Code<'a> {
             }
             match op {
                 Op::Call { function, arguments, .. } => self.call(function, arguments, &to, of, k),
+                Op::FieldEquals { .. } => self.field_equals(&to, k),
                 _ => self.index(&to, first, k),
             }
         }

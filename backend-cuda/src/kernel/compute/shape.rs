@@ -4,9 +4,13 @@
 use std::ops::Deref;
 
 use backend_api::Compute;
-use backend_api::expr::Specialization;
+use backend_api::expr::{Action, Specialization, Task};
+use backend_api::kernel::Op;
 
-/// The number of literals that are parameters: programs that differ only in these share their code.
+use crate::driver::objects::THREADS;
+
+/// The number of literals that are parameters: programs that differ only in these share their code. Four of
+/// them are for a comparison of a field.
 pub(super) const LITERALS_MAX: usize = 32;
 
 /// The longest load of a thread.
@@ -20,8 +24,8 @@ pub(super) struct Layout {
     pub align: u64,
     /// True if no thread writes to the source during the request.
     pub read_only: bool,
-    /// True if the first element is aligned to [`VECTOR_BYTES`], and elements are short, so that a thread
-    /// loads several at once.
+    /// True if the elements after the [head](head) are aligned to [`VECTOR_BYTES`], and elements are short,
+    /// so that a thread loads several at once.
     pub in_vectors: bool,
 }
 
@@ -30,6 +34,7 @@ pub(super) struct Layout {
 pub(super) struct Shape {
     program: Specialization,
     pub layouts: Vec<Layout>,
+    pub comparison: Option<Comparison>,
 }
 
 impl Deref for Shape {
@@ -40,11 +45,53 @@ impl Deref for Shape {
     }
 }
 
+/// The number of elements before the first one at a multiple of [`VECTOR_BYTES`]; 0 if there is none, or if
+/// the kernel of the task has no code for such elements.
+pub(super) fn head(compute: &Compute<'_>, starts: &[u64]) -> u64 {
+    match (compute.action, compute.sources, starts) {
+        (Action::Find { .. }, [source, ..], [start, ..])
+            if source.stride.is_power_of_two()
+                && source.stride <= VECTOR_BYTES
+                && start.is_multiple_of(source.stride) =>
+        {
+            (start.next_multiple_of(VECTOR_BYTES) - start) / source.stride
+        }
+        _ => 0,
+    }
+}
+
+/// The comparison of a field with a value. The place of the field, its length and the value are parameters,
+/// so that all searches for fields of one alignment share their code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Comparison {
+    /// The index of the operation.
+    pub at: usize,
+    /// The length of the words that are compared, in bytes.
+    pub word: u64,
+    /// True if the field is longer than one word.
+    pub is_long: bool,
+    /// The length of the field, if it is the whole element, the search looks for nothing else, and the
+    /// elements are loaded in vectors.
+    pub packed: Option<u64>,
+    /// True if no thread writes to the source during the request.
+    pub read_only: bool,
+    /// The index of the first of four parameters after the literals: the address of the value, the address of
+    /// the first element's field, the stride, and the length of the field.
+    pub parameters: usize,
+}
+
 impl Shape {
+    /// The number of elements that a block counts at a time: 8, or 64 bytes, for each thread.
+    pub fn tile(&self) -> u64 {
+        let packed = self.comparison.and_then(|comparison| comparison.packed);
+        u64::from(THREADS) * packed.map_or(8, |bytes| 4 * VECTOR_BYTES / bytes)
+    }
+
     /// Returns the shape of a request (the key of its compiled kernel) and the request's literals. `starts`
     /// are the addresses of the sources.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
-        let (program, literals) = Specialization::new(compute, LITERALS_MAX);
+        let (program, mut literals) = Specialization::new(compute, LITERALS_MAX - 4);
+        let head = head(compute, starts);
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
             // A source that overlaps a written source begins at the same address.
@@ -54,9 +101,36 @@ impl Shape {
                 stride: source.stride,
                 align: 1 << (start | source.stride | 8).trailing_zeros(),
                 read_only: !(0..compute.sources.len()).any(written),
-                in_vectors: source.stride <= 4 && start.is_multiple_of(VECTOR_BYTES),
+                in_vectors: source.stride <= VECTOR_BYTES
+                    && (start + head * source.stride).is_multiple_of(VECTOR_BYTES),
             }
         };
-        (Self { program, layouts: starts.iter().enumerate().map(layout).collect() }, literals)
+        let mut layouts: Vec<Layout> = starts.iter().enumerate().map(layout).collect();
+        let comparison = compute.program.field_equals().filter(|(at, ..)| program.needed[*at]);
+        let comparison = comparison.map(|(at, source, offset, value)| {
+            let (layout, bytes, field) =
+                (layouts[source], value.len() as u64, starts[source] + u64::from(offset));
+            let is_find = matches!(program.task, Task::Find { .. });
+            let is_alone = matches!(program.task, Task::Find { predicate } if predicate.at() == at);
+            let is_packed =
+                is_alone && layout.in_vectors && layout.stride == bytes && bytes.is_power_of_two();
+            let word = (1 << (field | layout.stride | 8).trailing_zeros()).min(1 << bytes.ilog2());
+            let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
+            if is_find && !program.ops.iter().any(reads) {
+                // The code does not depend on the layout.
+                layouts[source] = Layout { stride: 0, align: 1, read_only: true, in_vectors: false };
+            }
+            let parameters = literals.len();
+            literals.extend([0, field, layout.stride, bytes]);
+            Comparison {
+                at,
+                word,
+                is_long: bytes > word,
+                packed: is_packed.then_some(bytes),
+                read_only: layout.read_only,
+                parameters,
+            }
+        });
+        (Self { program, layouts, comparison }, literals)
     }
 }

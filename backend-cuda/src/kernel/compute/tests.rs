@@ -2,9 +2,11 @@
 
 use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
 use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
+use backend_api::wrap::SplitMix64;
 use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
 use super::*;
+use crate::fake::emulator;
 
 /// Empty host memory: its address is not part of a text.
 fn host() -> &'static HostAllocation {
@@ -158,6 +160,134 @@ fn literals_are_parameters() {
     assert_eq!(one, other, "programs that differ in literals share their code");
 }
 
+/// A search for a value in elements at address `start`.
+fn search<R>(
+    (start, stride, count): (u64, u64, u64),
+    field_offset: u64,
+    value: &[u8],
+    run: impl FnOnce(&Compute<'_>, &[u64]) -> R,
+) -> R {
+    let memory = BufferHandle::unique();
+    let elements = Elements { start: memory.at(0), count, stride };
+    let answer = host().at(0);
+    let search = Search { elements, field_offset, value, limit: 3, count_all: true, answer };
+    search.as_compute(|compute| Ok(run(compute, &[start]))).unwrap()
+}
+
+fn search_text(elements: (u64, u64, u64), field_offset: u64, value: &[u8]) -> String {
+    search(elements, field_offset, value, |compute, starts| {
+        let (shape, _) = Shape::new(compute, starts);
+        let (text, names) = source(&shape);
+        codegen::splice(text, &shape, names)
+    })
+}
+
+#[test]
+fn searches_for_different_values_share_their_code() {
+    for length in [1, 2, 4, 8, 16, 44, 4096] {
+        let [one, other] = [7, 8].map(|byte| search_text((64, 4096, 10), 0, &vec![byte; length]));
+        assert_eq!(one, other);
+        assert_eq!(one, search_text((8, 8000, 10), 16, &vec![7; length]), "the place is a parameter");
+        let vectors = search_text((64, length as u64, 10), 0, &vec![7; length]);
+        let expected = if length <= 16 { 4 } else { 0 };
+        assert_eq!(vectors.matches("ld.global.nc.v4.b32 {t").count().min(4), expected);
+    }
+}
+
+/// Memory of the emulator: an address is an index.
+struct Bytes(std::cell::RefCell<Vec<u8>>);
+
+impl emulator::Memory for Bytes {
+    fn read(&self, address: u64, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.0.borrow()[address as usize..][..bytes.len()]);
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) {
+        self.0.borrow_mut()[address as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Returns the number of matches that one block finds in a tile, by the emulator.
+fn count_in_tile(bytes: &[u8], elements: (u64, u64, u64), field_offset: u64, value: &[u8]) -> u64 {
+    const KERNEL: &str = "\n.visible .entry count(\n.param .b8 count_p[352]\n)\n{
+.reg .b32 thread;\n.reg .b32 left;\n.reg .b32 matches;\n.reg .b32 whole;\n.reg .pred some;
+.reg .b64 first;\n.reg .b64 out;\n.reg .b64 far;
+mov.u32 thread, %tid.x;\ncvt.u64.u32 first, thread;\nld.param.u32 whole, [count_p+336];
+sub.u32 left, whole, thread;\nsetp.lt.u32 some, thread, whole;\nselp.b32 left, left, 0, some;
+mov.u32 matches, 0;\n//splice count 256 matches first left ;
+ld.param.u64 out, [count_p+344];\nmul.wide.u32 far, thread, 4;\nadd.u64 out, out, far;
+st.global.u32 [out], matches;\n}\n";
+    search(elements, field_offset, value, |compute, starts| {
+        let (shape, mut literals) = Shape::new(compute, starts);
+        assert!(elements.2 <= shape.tile());
+        let mut memory = bytes.to_vec();
+        memory.resize(bytes.len().next_multiple_of(16) + 16, 0);
+        let comparison = shape.comparison.unwrap();
+        if comparison.is_long {
+            literals[comparison.parameters] = memory.len() as u64;
+            memory.extend_from_slice(value);
+        }
+        let out = memory.len().next_multiple_of(16);
+        memory.resize(out + 4 * THREADS as usize, 0);
+        let mut params = vec![0_u64; 44];
+        params[0] = elements.0;
+        params[8..][..literals.len()].copy_from_slice(&literals);
+        (params[42], params[43]) = (elements.2, out as u64);
+        let text = codegen::splice(KERNEL, &shape, &["count"]).replace("count_param_0", "count_p");
+        // The emulator knows no scopes.
+        let scopes = ["\t{", "\t}"];
+        let text: String =
+            text.lines().filter(|line| !scopes.contains(line)).map(|line| format!("{line}\n")).collect();
+        let kernel = emulator::Kernel::parse(&text, "count").unwrap();
+        let memory = Bytes(memory.into());
+        let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
+        kernel.run(&memory, 1, THREADS, &params);
+        let memory = memory.0.into_inner();
+        let counts = memory[out..].as_chunks().0.iter().map(|count| u32::from_le_bytes(*count));
+        counts.map(u64::from).sum()
+    })
+}
+
+#[test]
+fn the_generated_code_counts_as_a_naive_search_does() {
+    let mut random = SplitMix64::new(7);
+    let bytes: Vec<u8> = (0..1 << 20).map(|_| random.below(4) as u8 * 85).collect();
+    for (start, stride, offset, length) in [
+        (64, 1, 0, 1),
+        (32, 2, 0, 2),
+        (16, 4, 0, 4),
+        (16, 8, 0, 8),
+        (48, 16, 0, 16),
+        (3, 1, 0, 1),
+        (8, 8, 4, 4),
+        (8, 24, 8, 16),
+        (1, 3, 0, 3),
+        (4, 44, 0, 44),
+        (6, 44, 11, 23),
+        (2, 4096, 0, 4096),
+    ] {
+        let most = (1 << 20) / stride as u64 - 16;
+        for count in [0, 1, 17, 200, 256, 1024, 1500, 2048, 4096, 8192, 16_383, 16_384] {
+            let (tile, head) = search((start, stride, 1), offset, &vec![0; length], |compute, starts| {
+                (Shape::new(compute, starts).0.tile(), head(compute, starts))
+            });
+            // A kernel counts the elements before the first whole vector alone.
+            let count = if head == 0 { tile.min(most).min(count) } else { head.min(count) };
+            let mut bytes = bytes.clone();
+            let field = |number: u64| (start + number * stride + offset) as usize;
+            let value = bytes[field(0)..][..length].to_vec();
+            // Some elements match, and some differ only in their last byte.
+            for number in (0..count).filter(|number| number % 7 < 3) {
+                bytes[field(number)..][..length].copy_from_slice(&value);
+                bytes[field(number) + length - 1] ^= u8::from(number % 7 == 1);
+            }
+            let naive = (0..count).filter(|number| bytes[field(*number)..][..length] == value).count() as u64;
+            let found = count_in_tile(&bytes, (start, stride, count), offset, &value);
+            assert_eq!(found, naive, "{start} {stride} {offset} {length} {count}");
+        }
+    }
+}
+
 #[test]
 fn fields_are_read_in_pieces_that_are_aligned() {
     let program = Program::new(vec![Instruction::Field { source: 0, offset: 2, of: Type::U32 }]).unwrap();
@@ -261,10 +391,12 @@ fn chunks_cover_all_elements_and_never_exceed_their_memory() {
     for count in [0_u64, 1, 2047, 2048, 2049, 1 << 20, (1 << 31) + 7, 1 << 37] {
         for bytes in [1, 4, 44, 512] {
             for aim in [Aim::Count, Aim::List, Aim::Stop] {
-                let chunks = chunks(count, bytes, 1056, aim);
-                assert!(chunks.chunks <= scratch::CHUNKS_MAX && chunks.per_chunk < 1 << 31);
-                assert!(chunks.chunks * chunks.per_chunk >= count);
-                assert!(chunks.chunks == 0 || (chunks.chunks - 1) * chunks.per_chunk < count);
+                for (head, tile) in [(0, 2048), (15, 16384)] {
+                    let chunks = chunks((head, count), bytes, 1056, aim, tile);
+                    assert!(chunks.chunks <= scratch::CHUNKS_MAX && chunks.per_chunk < 1 << 31);
+                    assert!(head + chunks.chunks * chunks.per_chunk >= count);
+                    assert!(chunks.chunks <= 1 || head + (chunks.chunks - 1) * chunks.per_chunk < count);
+                }
             }
         }
     }
@@ -275,5 +407,15 @@ fn chunks_cover_all_elements_and_never_exceed_their_memory() {
 fn the_assembler_takes_every_text() {
     for text in texts() {
         crate::kernel::assemble("sm_90", &text);
+    }
+}
+
+#[test]
+#[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
+fn the_assembler_takes_every_search() {
+    for (stride, length) in [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (44, 4), (44, 44), (4096, 4096)] {
+        for start in [0, 4, 3] {
+            crate::kernel::assemble("sm_90", &search_text((start, stride, 9), 0, &vec![1; length]));
+        }
     }
 }

@@ -23,9 +23,9 @@ use crate::kernel::text::{emit, is_wide, register};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
     /// Number of elements in a row.
-    len: u64,
+    pub(super) len: u64,
     /// Distance of two rows.
-    step: u64,
+    pub(super) step: u64,
 }
 
 impl Rows {
@@ -48,7 +48,7 @@ impl Code<'_> {
                 parts.extend(stores.iter().map(part));
                 4
             }
-            ("find" | "sum" | "sum_floats" | "histogram", _) => 2,
+            ("count" | "find" | "sum" | "sum_floats" | "histogram", _) => 2,
             _ => return None,
         };
         let fits = |&(source, offset, of): &(usize, u32, Type)| {
@@ -56,7 +56,7 @@ impl Code<'_> {
             layout.in_vectors && offset == 0 && layout.stride == u64::from(of.bytes()) && !is_wide(of)
         };
         let widths = || parts.iter().map(|(_, _, of)| u64::from(of.bytes()));
-        if !parts.iter().all(fits) || widths().min()? > enough {
+        if shape.comparison.is_some() || !parts.iter().all(fits) || widths().min()? > enough {
             return None;
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
