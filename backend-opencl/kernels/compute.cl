@@ -7,7 +7,43 @@
 // segment's first element.
 
 #ifdef TASK_FIND
-KERNEL void compute_count(SOURCES, ulong count, uint per_chunk, uint chunks, uint stop_at,
+// Launches, all in one queue:
+//   search_begin: zeroes the counts, if the search may stop early,
+//   compute_count: for each segment: counts the matches of each chunk,
+//   search_scan: one group: computes the places of each chunk's matches in the answer; writes the answer's header,
+//   compute_list: for each segment: reads the chunks with matches again, and writes their indices.
+// No 64-bit atomics: a chunk has fewer than 2^32 elements, and one group computes 64-bit sums.
+//
+// Chunk c of a segment has the elements [head + c * per_chunk, head + (c + 1) * per_chunk), chunk 0 also the ones
+// before `head`.
+static inline ulong chunk_start(uint head, uint per_chunk, uint chunk) {
+    return chunk ? head + (ulong)chunk * per_chunk : 0;
+}
+static inline ulong chunk_end(ulong count, uint head, uint per_chunk, uint chunk) {
+    return min(count, head + ((ulong)chunk + 1) * per_chunk);
+}
+
+#ifdef PACKED
+// Number of values of PACKED bytes in 16 bytes that equal the value, which is repeated to fill 16 bytes.
+static inline uint equal_in(uint4 v, uint4 value) {
+#if PACKED <= 2
+    uint4 below = PACKED == 1 ? 0x7f7f7f7fu : 0x7fff7fffu, x = v ^ value;
+    uint4 z = ~(((x & below) + below) | x | below);
+    return popcount(z.x | z.y >> 1 | z.z >> 2 | z.w >> 3);
+#else
+    int4 e = v == value;
+#if PACKED == 4
+    return (uint)-(e.x + e.y + e.z + e.w);
+#elif PACKED == 8
+    return (uint)((e.x & e.y & 1) + (e.z & e.w & 1));
+#else
+    return (uint)(e.x & e.y & e.z & e.w & 1);
+#endif
+#endif
+}
+#endif
+
+KERNEL void compute_count(SOURCES, ulong count, uint head, uint per_chunk, uint chunks, uint stop_at,
                           __global volatile uint *state, uint segment, __global uint *counts, uint chunks_before) {
     __local uint found, shared;
     uint t = get_local_id(0);
@@ -16,21 +52,38 @@ KERNEL void compute_count(SOURCES, ulong count, uint per_chunk, uint chunks, uin
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint chunk = next_chunk(chunks, ~0u, stop_at, state, segment, &shared); chunk < chunks;
          chunk = next_chunk(chunks, chunk, stop_at, state, segment, &shared)) {
-        ulong start = (ulong)chunk * per_chunk, end = min(count, start + per_chunk);
+        ulong start = chunk_start(head, per_chunk, chunk), end = chunk_end(count, head, per_chunk, chunk);
         uint matches = 0;
+        VALUE value;
+#ifdef PACKED
+        // Elements that consist of the field: 16 bytes at a time, and one by one before and after them.
+        ulong body = min(end, head + (ulong)chunk * per_chunk);
+        for (ulong i = start + t; i < body; i += GROUP)
+            matches += evaluate(SOURCE_LIST, i, &value);
+        uint vectors = (uint)((end - body) / (16 / PACKED)), vector = t;
+        __global const uint4 *from = (__global const uint4 *)(PACKED_SOURCE + body * PACKED);
+        uint4 wanted = PACKED_VALUE;
+        for (; vector + 3 * GROUP < vectors; vector += 4 * GROUP) {
+            uint4 v0 = from[vector], v1 = from[vector + GROUP];
+            uint4 v2 = from[vector + 2 * GROUP], v3 = from[vector + 3 * GROUP];
+            matches += equal_in(v0, wanted) + equal_in(v1, wanted) + equal_in(v2, wanted) + equal_in(v3, wanted);
+        }
+        for (; vector < vectors; vector += GROUP)
+            matches += equal_in(from[vector], wanted);
+        start = body + (ulong)vectors * (16 / PACKED);
+#endif
         for (ulong i = start + t; i < end; i += GROUP) {
-            VALUE value;
             matches += evaluate(SOURCE_LIST, i, &value);
         }
         note(matches, chunks_before + chunk, stop_at, state, counts, &found);
     }
 }
 
-KERNEL void compute_list(SOURCES, ulong count, uint per_chunk, uint chunks, __global const uint *counts,
+KERNEL void compute_list(SOURCES, ulong count, uint head, uint per_chunk, uint chunks, __global const uint *counts,
                          __global const ulong *offsets, uint chunks_before, ulong lowest, ulong highest, ulong before,
                          __global ulong *list, ulong list_start) {
     VALUE value;
-    LIST_MATCHES((ulong)chunk * per_chunk, min(count, ((ulong)chunk + 1) * per_chunk),
+    LIST_MATCHES(chunk_start(head, per_chunk, chunk), chunk_end(count, head, per_chunk, chunk),
                  evaluate(SOURCE_LIST, i, &value))
 }
 #endif

@@ -24,7 +24,6 @@ use crate::kernel::compute::compute;
 use crate::kernel::fill;
 use crate::kernel::indexed::indexed;
 use crate::kernel::launch::{Placed, launch};
-use crate::kernel::search::search;
 use crate::memory::{Budget, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics};
@@ -262,11 +261,12 @@ impl OpenClDevice {
                 fill::fill(&mut submission, &buffer, request.to.offset(), request.bytes, request.pattern)?;
             }
             Request::Search(request) => {
-                let (buffer, answer) = (buffer(request.elements.start)?, host(request.answer)?);
+                let (buffers, answer) = ([buffer(request.elements.start)?], host(request.answer)?);
                 drop(memory);
                 let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
                 answer.will_be_written(&queue, value, request.answer.offset(), answer_bytes);
-                search(&mut submission, &buffer, request, &answer)?;
+                let answer = (&*answer, request.answer.offset());
+                request.as_compute(|request| compute(&mut submission, request, &buffers, Some(answer)))?;
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {

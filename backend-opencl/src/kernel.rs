@@ -7,7 +7,6 @@ pub(crate) mod fill;
 pub(crate) mod indexed;
 pub(crate) mod launch;
 mod listing;
-pub(crate) mod search;
 #[forbid(unsafe_code)]
 mod text;
 

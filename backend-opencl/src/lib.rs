@@ -10,8 +10,8 @@
 //!
 //! **Memory in pieces.** Drivers limit one allocation, often to a quarter of the GPU. Longer memory
 //! consists of several buffers, each of a power of two bytes. Copies are split at their ends. A kernel
-//! accesses up to eight pieces at once, and finds a byte's piece by a shift. A searched field that spans
-//! two pieces is assembled first.
+//! accesses up to eight pieces at once, and finds a byte's piece by a shift. An element of a search or a
+//! computation that spans two pieces is assembled first.
 //!
 //! **Memory accounting.** OpenCL does not report the free memory (AMD's driver does), and drivers spill or
 //! overcommit instead of refusing. So the device counts its allocations, and

@@ -9,7 +9,7 @@ use backend_api::expr::{Action, Geometry, Partial, ProgramCache};
 use backend_api::kernel::{Function, Report};
 use backend_api::{Compute, Error, ErrorKind, Result};
 
-use self::codegen::Shape;
+use self::codegen::{Comparison, Shape};
 use super::launch::has_clock;
 use super::listing::{Limit, Listing};
 use crate::core::Core;
@@ -20,9 +20,10 @@ use crate::memory::{Buffer, OwnMemory};
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "compute";
-/// Elements of a chunk of a search that may stop early, and of a full search.
-const CHUNK_EARLY: u64 = 16 << 10;
-const CHUNK: u64 = 64 << 10;
+/// The length of a chunk of a search that may stop early: small, so that it does stop early.
+const CHUNK_BYTES_EARLY: u64 = 64 << 10;
+/// The length of a chunk of a full search.
+const CHUNK_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(512 << 10);
 /// The number of groups that count for a histogram: each has all bins of its own.
 const HISTOGRAM_GROUPS: usize = 256;
 /// Log2 of the most elements that a group processes in one launch. Its counts of bins have 32 bits, and
@@ -108,6 +109,9 @@ struct Work<'a> {
     segments: Vec<Segment>,
     program: Arc<Program>,
     literals: Vec<u64>,
+    comparison: Option<Comparison>,
+    /// The value that a field is compared with, if the kernels read it from memory.
+    value: Option<&'a Memory>,
     straddlers: Option<&'a Memory>,
     limits: Option<&'a Limits>,
 }
@@ -123,6 +127,15 @@ impl Work<'_> {
             arguments.extend([Argument::Buffer(memory), Argument::U64(*offset)]);
         }
         arguments.extend(self.literals.iter().map(|literal| Argument::U64(*literal)));
+        if let (Some(_), Some((_, source, offset, bytes))) =
+            (self.comparison, self.compute.program.field_equals())
+        {
+            let stride = self.compute.sources[source].stride;
+            let field =
+                [Argument::U64(offset.into()), Argument::U64(stride), Argument::U32(bytes.len() as u32)];
+            arguments.extend(field);
+        }
+        arguments.extend(self.value.map(Argument::Buffer));
         arguments.extend(self.limits.into_iter().flat_map(Limits::arguments));
         let geometry = self.compute.geometry;
         arguments.extend([
@@ -258,6 +271,15 @@ pub(crate) fn compute(
     }
     let (shape, literals) = Shape::new(request, has_clock(core));
     let limits = Limits::new(submission, &shape, request.geometry)?;
+    let comparison = shape.comparison;
+    let value = match request.program.field_equals() {
+        Some((_, _, _, bytes)) if comparison.is_some_and(|comparison| comparison.is_long) => {
+            let memory = submission.scratch(Scratch::Parameters, bytes.len() as u64)?;
+            submission.upload(bytes.to_vec(), &memory)?;
+            Some(memory)
+        }
+        _ => None,
+    };
     let program = core.programs.get(core, shape)?;
     let places: Vec<_> = request
         .sources
@@ -288,6 +310,8 @@ pub(crate) fn compute(
         segments,
         program,
         literals,
+        comparison,
+        value: value.as_ref().map(|scratch| &***scratch),
         straddlers: straddlers.as_ref().map(|scratch| &***scratch),
         limits: limits.as_ref(),
     };
@@ -374,32 +398,52 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
     Ok(())
 }
 
-/// Counts, scans and lists as a search does.
+/// Counts, scans and lists.
 fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u64)) -> Result<()> {
     let core = submission.core;
     let Action::Find { limit, count_all, .. } = work.compute.action else { return Ok(()) };
     let limit = Limit::new(limit, work.compute.count(), count_all);
-    let per_chunk = if limit.early { CHUNK_EARLY } else { CHUNK };
+    let packed = work.comparison.and_then(|comparison| Some((comparison.source, comparison.packed?)));
+    let chunk_bytes = if limit.early {
+        CHUNK_BYTES_EARLY
+    } else {
+        let even = work.compute.bytes() / (core.kernels.groups as u64 * 8);
+        even.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
+    };
+    let bytes_each = (work.compute.bytes() / work.compute.count()).max(1);
+    // Each item of a group gets an element, or a vector of elements.
+    let multiple = core.kernels.group as u64 * packed.map_or(1, |(_, bytes)| 16 / bytes);
+    let per_chunk = (chunk_bytes / bytes_each).max(1).next_multiple_of(multiple);
     let mut chunks = 0_u32;
-    // Each segment, the number of its chunks, and the number of chunks before it.
-    let cut: Vec<(&Segment, u32, u32)> = (work.segments.iter())
+    // Each segment, the elements before its first whole vector, the number of its chunks, and the number of
+    // chunks before it.
+    let cut: Vec<(&Segment, u64, u32, u32)> = (work.segments.iter())
         .map(|segment| {
-            let (here, before) = (segment.count.div_ceil(per_chunk) as u32, chunks);
+            let head = packed.map_or(0, |(source, bytes)| {
+                let (_, at) = segment.places[source];
+                (at.next_multiple_of(16) - at) / bytes
+            });
+            // Chunk 0 also contains the head, and exists even if no elements follow the head.
+            let body = segment.count.saturating_sub(head);
+            let (here, before) = (body.div_ceil(per_chunk).max(1) as u32, chunks);
             chunks = chunks.saturating_add(here);
-            (segment, here, before)
+            (segment, head, here, before)
         })
         .collect();
     let listing = Listing::new(submission, limit, chunks, cut.len())?;
-    for (number, &(segment, here, before)) in cut.iter().enumerate() {
-        let mut more = vec![Argument::U32(per_chunk as u32), Argument::U32(here)];
+    let shape_of = |head: u64, here| {
+        vec![Argument::U32(head as u32), Argument::U32(per_chunk as u32), Argument::U32(here)]
+    };
+    for (number, &(segment, head, here, before)) in cut.iter().enumerate() {
+        let mut more = shape_of(head, here);
         more.extend(listing.to_count(number, before));
         let groups = core.kernels.groups_up_to(here.into());
         // SAFETY: the segment's chunks have their places in `counts`, its number in `state`.
         unsafe { work.launch(submission, "compute_count", groups, segment, &more)? };
     }
     listing.answer(submission, answer, |submission, listing, range| {
-        cut.iter().try_for_each(|&(segment, here, before)| {
-            let mut more = vec![Argument::U32(per_chunk as u32), Argument::U32(here)];
+        cut.iter().try_for_each(|&(segment, head, here, before)| {
+            let mut more = shape_of(head, here);
             more.extend(listing.to_list(before, segment.before, range));
             let groups = core.kernels.groups_up_to(here.into());
             // SAFETY: counts and offsets have a place for each chunk; the kernel writes at most as many

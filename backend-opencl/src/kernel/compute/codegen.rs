@@ -7,7 +7,7 @@ use backend_api::expr::{Specialization, Store, Task, Type};
 use backend_api::kernel::{Function, Op, Reg};
 
 use crate::kernel::launch::codegen::{called, function};
-use crate::kernel::text::{from_bits, index, name, value_of};
+use crate::kernel::text::{from_bits, index, name, unsigned_name, value_of};
 
 /// Maximal number of literals as parameters, so that programs with other literals share their kernels.
 pub(super) const LITERALS_MAX: usize = 16;
@@ -17,10 +17,27 @@ pub(super) const LITERALS_MAX: usize = 16;
 pub(super) struct Shape {
     program: Specialization,
     literals_used: usize,
+    pub comparison: Option<Comparison>,
     /// Stride, and common divisor of the addresses of all elements: at most 8.
     layouts: Vec<(u64, u64)>,
     /// For each distinct function, true if its loops read a clock.
     is_limited: Vec<bool>,
+}
+
+/// The comparison of a field with a value. The place of the field, its length and the value are parameters,
+/// so that all searches for fields of one alignment share their code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Comparison {
+    /// The index of the operation.
+    at: usize,
+    pub source: usize,
+    /// The length of the words that are compared, in bytes.
+    word: u64,
+    /// True if the field is longer than one word.
+    pub is_long: bool,
+    /// The length of the field, if it is the whole element, and the search looks for nothing else: kernels
+    /// load several elements as a vector.
+    pub packed: Option<u64>,
 }
 
 impl Shape {
@@ -35,8 +52,26 @@ impl Shape {
         let layout = |source: &backend_api::Elements<'_>| {
             (source.stride, 1 << (source.start.offset() | source.stride | 8).trailing_zeros())
         };
-        let layouts = compute.sources.iter().map(layout).collect();
-        let mut shape = Self { program, literals_used: literals.len(), layouts, is_limited: Vec::new() };
+        let mut layouts: Vec<_> = compute.sources.iter().map(layout).collect();
+        let comparison = compute.program.field_equals().filter(|(at, ..)| program.needed[*at]);
+        let comparison = comparison.map(|(at, source, offset, value)| {
+            let (elements, bytes) = (&compute.sources[source], value.len() as u64);
+            let is_find = matches!(program.task, Task::Find { .. });
+            let is_alone = matches!(program.task, Task::Find { predicate } if predicate.at() == at);
+            let start = elements.start.offset();
+            let fits = matches!(bytes, 1 | 2 | 4 | 8 | 16) && elements.stride == bytes;
+            let is_packed = is_alone && fits && start.is_multiple_of(bytes);
+            let aligned = 1 << (start | u64::from(offset) | elements.stride | 8).trailing_zeros();
+            let word = u64::min(aligned, 1 << bytes.ilog2());
+            let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
+            if is_find && !program.ops.iter().any(reads) {
+                // The code does not depend on the layout.
+                layouts[source] = (0, 1);
+            }
+            Comparison { at, source, word, is_long: bytes > word, packed: is_packed.then_some(bytes) }
+        });
+        let mut shape =
+            Self { program, literals_used: literals.len(), comparison, layouts, is_limited: Vec::new() };
         let is_limited = |function: &&Function| has_clock && function.time_limit().is_some();
         shape.is_limited = shape.program.functions().iter().map(is_limited).collect();
         (shape, literals)
@@ -78,6 +113,14 @@ impl Shape {
             let _ = write!(parameters, "ulong l{literal}, ");
             let _ = write!(list, "l{literal}, ");
         }
+        if let Some(comparison) = self.comparison {
+            parameters.push_str("ulong field_offset, ulong field_stride, uint field_bytes, ");
+            list.push_str("field_offset, field_stride, field_bytes, ");
+            if comparison.is_long {
+                parameters.push_str("ConstBytes value_bytes, ");
+                list.push_str("value_bytes, ");
+            }
+        }
         for (at, (number, _)) in self.limited().into_iter().enumerate() {
             if at == 0 {
                 parameters.push_str("__global volatile uint *late, __global const volatile uint *ticks, ");
@@ -89,6 +132,14 @@ impl Shape {
         line(format!("#define SOURCES {parameters}ulong first, ulong channel"));
         line(format!("#define SOURCE_LIST {list}first, channel"));
         line(format!("#define BINS_MAX {}", Compute::BINS_MAX));
+        if let Some(Comparison { at, source, word, packed, .. }) = self.comparison {
+            line(field_equals(word));
+            let [low, high] = [0, 1].map(|part| self.program.literals[at].unwrap_or(0) + part);
+            if let Some(bytes) = packed {
+                line(format!("#define PACKED {bytes}\n#define PACKED_SOURCE (s{source} + o{source})"));
+                line(format!("#define PACKED_VALUE as_uint4((ulong2)(l{low}, l{high}))"));
+            }
+        }
         let (task, filter) = (&self.program.task, self.program.task.filter());
         let value = task.value().map(|value| self.program.of(value));
         line(format!("#define VALUE {}", value.map_or("uint", name)));
@@ -151,6 +202,12 @@ impl Shape {
         let v = |value: Reg| format!("v{}", value.0);
         match *op {
             Op::Load { view, offset, of, .. } => self.load(usize::from(view), offset, of.value()),
+            Op::FieldEquals { view, .. } => {
+                let value = self.comparison.filter(|comparison| comparison.is_long);
+                let (value, first) = (value.map_or("0", |_| "value_bytes"), literals[at].unwrap_or(0));
+                let place = format!("s{view} + o{view} + field_offset + i * field_stride");
+                format!("field_equals({place}, l{first}, {value}, field_bytes)")
+            }
             Op::Literal { bits, .. } => {
                 let bits = literals[at].map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
                 from_bits(types[at], &bits)
@@ -196,6 +253,22 @@ impl Shape {
         let bytes = of.bytes();
         format!("    vstore{bytes}(as_uchar{bytes}(v{value}), 0, {place});")
     }
+}
+
+/// A function that compares a field word by word. Of most fields it reads only the first word.
+fn field_equals(word: u64) -> String {
+    let of = unsigned_name(word as u32);
+    format!(
+        "static inline bool field_equals(ConstBytes at, ulong first, ConstBytes value, uint bytes) {{
+    if (*(__global const {of} *)at != ({of})first) return false;
+    uint j = {word};
+    for (; j + {word} <= bytes; j += {word})
+        if (*(__global const {of} *)(at + j) != *(__global const {of} *)(value + j)) return false;
+    for (; j < bytes; j++)
+        if (at[j] != value[j]) return false;
+    return true;
+}}"
+    )
 }
 
 /// As [`Type::key`], from the bits of floats alone, because some devices flush subnormal operands to zero.
