@@ -1,8 +1,8 @@
 """NumPy's rules for rare inputs: byte orders, casts of assigned values, requested dtypes, infinities."""
 
-import os
 import multiprocessing
 import operator
+import os
 import pickle
 import warnings
 
