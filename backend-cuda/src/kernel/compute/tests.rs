@@ -266,7 +266,7 @@ fn the_generated_code_counts_as_a_naive_search_does() {
         (6, 44, 11, 23),
         (2, 4096, 0, 4096),
     ] {
-        let most = (1 << 20) / stride as u64 - 16;
+        let most = (1 << 20) / stride - 16;
         for count in [0, 1, 17, 200, 256, 1024, 1500, 2048, 4096, 8192, 16_383, 16_384] {
             let (tile, head) = search((start, stride, 1), offset, &vec![0; length], |compute, starts| {
                 (Shape::new(compute, starts).0.tile(), head(compute, starts))
