@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Elements, Ticket};
+use backend_api::{Device, Elements, Queue, Ticket};
 
 use super::change::{Change, Operand, OperandStore};
 use super::in_ram::WorkQueue;
@@ -133,9 +133,7 @@ impl Writing {
             }
             begun = true;
             let run = Run { columns: &columns, geometry: run.geometry };
-            let report = report.as_ref().map(|(report, _)| report);
-            let work = WorkQueue::new(queue, Some(lane.counters()), report.map(PinnedPiece::memory));
-            let mut last = change.submit(work, run, report.map(|report| report.at(0)))?;
+            let mut last = submit(lane, change, queue, run, report.as_ref())?;
             for staged in staged.iter().filter(|staged| staged.comes_back()) {
                 tickets.push(last);
                 let bytes = run.count() as u64 * staged.stride;
@@ -183,11 +181,8 @@ impl Writing {
         let staged = others.iter().map(|(column, other)| (*column, other.stride()));
         let (columns, report) = (columns_like(like, 0, staged), report(lane, change, 0)?);
         let run = Run { columns: &columns, geometry: like.geometry };
-        let ticket = lane.submit(RunAccess::Read, &mut |queue| {
-            let report = report.as_ref().map(|(report, _)| report);
-            let work = WorkQueue::new(queue, Some(lane.counters()), report.map(PinnedPiece::memory));
-            change.submit(work, run, report.map(|report| report.at(0)))
-        })?;
+        let ticket =
+            lane.submit(RunAccess::Read, &mut |queue| submit(lane, change, queue, run, report.as_ref()))?;
         lane.wait(ticket)?;
         report.into_iter().for_each(|(report, _)| lane.keep(report));
         Ok(())
@@ -253,6 +248,19 @@ fn columns_like<'a>(
 fn report(lane: &impl Lane, change: &dyn Change, count: usize) -> Result<Option<(PinnedPiece, usize)>> {
     let bytes = change.report_bytes(count);
     (bytes > 0).then(|| Ok((lane.buffer(bytes)?, bytes))).transpose()
+}
+
+/// Submits a change of a run, with the memory for its report.
+fn submit(
+    lane: &impl Lane,
+    change: &dyn Change,
+    queue: &Queue<dyn Device>,
+    run: Run<'_>,
+    report: Option<&(PinnedPiece, usize)>,
+) -> backend_api::Result<Ticket> {
+    let report = report.map(|(report, _)| report);
+    let work = WorkQueue::new(queue, Some(lane.counters()), report.map(PinnedPiece::memory));
+    change.submit(work, run, report.map(|report| report.at(0)))
 }
 
 /// The columns of a run, and its staged columns.
