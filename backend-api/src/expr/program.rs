@@ -268,7 +268,7 @@ pub enum Instruction {
         of: Type,
     },
     /// True if bytes of the element equal a value. A program has at most one such comparison. As a
-    /// [`Search`](crate::Search), it compares bytes, also those of floats and of fields with any alignment.
+    /// [`Search`](crate::Search), it compares the bytes of any type, with any alignment.
     FieldEquals {
         /// Index of the source.
         source: u8,
