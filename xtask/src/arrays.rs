@@ -5,9 +5,6 @@
 
 use std::path::PathBuf;
 
-/// The fewest values whose least and greatest enclose the median with 95 % confidence.
-const ROUNDS_MIN: u64 = 6;
-
 /// Checks arrays under load, on host RAM, a file, simulated devices and all other devices of the machine.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
@@ -60,16 +57,16 @@ pub struct KillsArgs {
 /// below 1.03.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
-    /// An xtask of the earlier commit, built by `cargo build --release -p xtask --features array`.
+    /// An xtask of the earlier commit, built by `cargo build --profile quick -p xtask --features array`.
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
     /// Runs only workloads whose names begin with this text. Can be given several times.
     #[arg(long, value_name = "NAME")]
     pub filter: Vec<String>,
-    /// The number of rounds; each runs OLD, NEW, NEW, OLD.
-    #[arg(long, value_name = "N", default_value_t = ROUNDS_MIN, value_parser = clap::value_parser!(u64).range(ROUNDS_MIN..))]
-    pub rounds: u64,
+    /// The seconds of a row. Each row has three to twelve rounds of OLD, NEW, NEW, OLD.
+    #[arg(long, value_name = "S", default_value_t = 4.0)]
+    pub seconds: f64,
     /// Further options of `bench`. Default: `--quick`.
     #[arg(last = true)]
     pub options: Vec<String>,
@@ -83,9 +80,15 @@ pub struct GateArgs {
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
-    /// Number of rounds; each runs OLD, NEW, NEW, OLD. Three rounds suffice for a 95 % confidence interval.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(3..))]
-    pub rounds: u64,
+    /// The seconds of a row. Each row has three to twelve rounds of OLD, NEW, NEW, OLD.
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    pub seconds: f64,
+    /// Two Pythons with the package of the previous commit and of this one: measures rows of the package too.
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
+    pub python: Vec<PathBuf>,
+    /// Devices to use, as for `bench`.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
     /// A file to which the command writes the result, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -79,9 +79,9 @@ pub struct Args {
     /// Threads that use the array. Default: one per core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Measures the array alone, without limits and other programs: for `cargo xtask gate`.
-    #[arg(long, conflicts_with = "peer")]
-    alone: bool,
+    /// Measures only the array, each time that a driver asks for it: for `cargo xtask gate` and `compare`.
+    #[arg(long, conflicts_with_all = ["peer", "json", "record", "report"])]
+    in_turns: bool,
     /// Builds the arrays with checksums of pages.
     #[arg(long)]
     checksums: bool,
@@ -105,7 +105,7 @@ pub struct Args {
 
 /// Runs `cargo xtask bench`.
 pub fn run(args: Args) -> Result<()> {
-    if !args.workloads && !args.tuning && args.only.is_empty() {
+    if !args.workloads && !args.tuning && !args.in_turns && args.only.is_empty() {
         if has_sources() {
             let mut arguments = args.arguments.clone();
             if args.quick {
@@ -116,7 +116,7 @@ pub fn run(args: Args) -> Result<()> {
             println!("No sources here: the microbenchmarks are left out.");
         }
     }
-    if args.micro { Ok(()) } else { workloads(args) }
+    if args.micro { Ok(()) } else { run_workloads(args) }
 }
 
 /// Runs `cargo xtask report`.
@@ -141,18 +141,28 @@ fn report_of(_: &std::path::Path, _: &crate::arrays::ReportArgs) -> Result<()> {
     crate::arrays::again("array", &[])
 }
 
+/// Returns the names of the families of workloads that have a row whose name begins with one of `only`, or of
+/// all families if that is empty.
+#[cfg(feature = "array")]
+pub fn families(only: &[String]) -> Vec<&'static str> {
+    let is_wanted = |name: &&str| {
+        only.is_empty() || only.iter().any(|only| name.starts_with(only) || only.starts_with(name))
+    };
+    workloads::FAMILIES.iter().map(|family| family.name).filter(is_wanted).collect()
+}
+
 /// Returns true if cargo and the sources exist.
 fn has_sources() -> bool {
     crate::tools::find("cargo").is_some() && crate::project::root().join("Cargo.toml").is_file()
 }
 
 #[cfg(feature = "array")]
-fn workloads(args: Args) -> Result<()> {
+fn run_workloads(args: Args) -> Result<()> {
     session::run(args)
 }
 
 #[cfg(not(feature = "array"))]
-fn workloads(args: Args) -> Result<()> {
+fn run_workloads(args: Args) -> Result<()> {
     // The microbenchmarks have run already.
     crate::arrays::again("array", if args.workloads { &[] } else { &["--workloads"] })
 }

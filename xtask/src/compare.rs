@@ -1,92 +1,43 @@
-//! `cargo xtask compare`: two builds of the benchmarks, run in turns on one machine.
-//!
-//! Each round runs OLD, NEW, NEW, OLD, so that slow drifts (clock speed, temperature, other tenants)
-//! affect both alike. A round yields two ratios of NEW to OLD, and one of OLD to OLD, which shows the
-//! machine's noise.
+//! `cargo xtask compare`: two builds of the benchmarks, run in turns on one machine (see [`turns`]).
 
 use crate::arrays::CompareArgs;
-use crate::bench::results::{Measurements, Row};
-use anyhow::{Context, Result, bail};
+use crate::bench;
+use crate::turns::{self, Ratios};
+use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The upper bound of an interval.
 const BOUND: f64 = 1.03;
-/// The results of one run: the time of a unit of work, by workload.
-type Times = BTreeMap<String, f64>;
-
-/// The ratios between the times of two builds for one workload.
-#[derive(Default)]
-pub struct Ratios {
-    /// Ratios of NEW's time to OLD's time, two for each round.
-    pub new_to_old: Vec<f64>,
-    /// Ratios of the second time of OLD to the first one, one for each round.
-    pub old_to_old: Vec<f64>,
-}
 
 /// Runs `cargo xtask compare`.
 pub fn run(args: CompareArgs) -> Result<()> {
     let quick = ["--quick".to_string()];
     let options = if args.options.is_empty() { &quick[..] } else { &args.options };
-    let rows = in_turns(&args.old, &args.new, args.rounds, &args.filter, options)?;
+    let mut rows = BTreeMap::new();
+    for family in bench::families(&args.filter) {
+        let of_family = |name: &&String| name.starts_with(family) || family.starts_with(name.as_str());
+        let only: Vec<&str> = args.filter.iter().filter(of_family).map(String::as_str).collect();
+        let is_whole = only.is_empty() || only.iter().any(|name| family.starts_with(name));
+        let only = if is_whole { vec![family] } else { only };
+        let command = |which| in_turns(if which == 0 { &args.old } else { &args.new }, &only, options);
+        rows.extend(turns::rows(&command, args.seconds)?);
+    }
+    if rows.is_empty() {
+        bail!("the programs have no workload in common");
+    }
     let (lines, marked) = report(&rows);
     print!("{lines}");
     println!("{marked} of {} workloads are not proven to take less than {BOUND} of the time", rows.len());
     Ok(())
 }
 
-/// Returns the ratios of the workloads that both programs have, from `rounds` rounds of OLD, NEW, NEW, OLD.
-pub fn in_turns(
-    old: &Path,
-    new: &Path,
-    rounds: u64,
-    filter: &[String],
-    options: &[String],
-) -> Result<BTreeMap<String, Ratios>> {
-    let mut rows: BTreeMap<String, Ratios> = BTreeMap::new();
-    for round in 1..=rounds {
-        eprintln!("round {round} of {rounds}");
-        let [a, b, c, d] = [old, new, new, old].map(|program| measure(program, filter, options));
-        let (a, b, c, d) = (a?, b?, c?, d?);
-        for (name, first) in &a {
-            if let (Some(second), Some(third), Some(last)) = (b.get(name), c.get(name), d.get(name)) {
-                let row = rows.entry(name.clone()).or_default();
-                row.new_to_old.extend([second / first, third / last]);
-                row.old_to_old.push(last / first);
-            }
-        }
-    }
-    if rows.is_empty() {
-        bail!("the programs have no workload in common");
-    }
-    Ok(rows)
-}
-
-/// Runs one program once.
-fn measure(program: &Path, filter: &[String], options: &[String]) -> Result<Times> {
-    let json = std::env::temp_dir().join(format!("vmarray-compare-{}.json", std::process::id()));
-    let status = Command::new(program)
-        .args(["bench", "--workloads", "--json"])
-        .arg(&json)
-        .args(filter.iter().flat_map(|name| ["--only", name]))
-        .args(options)
-        .stdout(Stdio::null())
-        .status()
-        .with_context(|| format!("{} cannot be started", program.display()))?;
-    if !status.success() {
-        bail!("`{} bench` ended with {status}", program.display());
-    }
-    let measured = Measurements::read(&json)?;
-    std::fs::remove_file(&json)?;
-    Ok(times(&measured.rows))
-}
-
-/// Returns our times; rates are inverted.
-fn times(rows: &[Row]) -> Times {
-    let time =
-        |row: &Row| Some((row.name.clone(), 1.0 / row.unit.speed_ratio(row.base()?.summary.median, 1.0)));
-    rows.iter().filter_map(time).collect()
+/// The command of a build that measures, in turns with another one, the rows whose names begin with `only`.
+pub fn in_turns(program: &Path, only: &[&str], options: &[String]) -> Command {
+    let mut command = Command::new(program);
+    command.args(["bench", "--in-turns"]).args(only.iter().flat_map(|name| ["--only", name])).args(options);
+    command
 }
 
 /// Returns a line for each row, and the number of marked ones.
@@ -130,8 +81,6 @@ pub fn interval(values: &[f64]) -> (f64, f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::measure::Unit;
-    use crate::bench::results::row_of;
 
     #[test]
     fn intervals_match_the_sign_test() {
@@ -154,15 +103,5 @@ mod tests {
             "a   1.000 [1.000, 1.000]   OLD/OLD 1.000 [1.000, 1.000]\n\
              bb  1.040 [1.040, 1.040]   OLD/OLD 1.000 [1.000, 1.000]   <- not below 1.03\n"
         );
-    }
-
-    #[test]
-    fn rates_become_times() {
-        let rows = [
-            row_of("a", Unit::Nanoseconds, Some(4.0), &[]),
-            row_of("b/c", Unit::GigabytesPerSecond, Some(4.0), &[("vec", 2.0)]),
-            row_of("d", Unit::Nanoseconds, None, &[("vec", 1.0)]),
-        ];
-        assert_eq!(times(&rows), BTreeMap::from([("a".to_string(), 4.0), ("b/c".to_string(), 0.25)]));
     }
 }

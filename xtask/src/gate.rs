@@ -1,11 +1,12 @@
 //! `cargo xtask gate`: fails if a change made a row of a fixed list of measurements slower.
 //!
-//! Two builds of the benchmarks run in turns, as in `compare`, on some forty rows. The rows cover hits,
-//! misses, scans, bulk copies, lists, tasks, expressions, kernels, sorts, joins, files and the first calls
-//! of a process.
+//! Two builds of the benchmarks run in turns (see [`turns`]) on some forty rows. The rows cover hits, misses,
+//! scans, bulk copies, lists, tasks, expressions, kernels, sorts, joins, files, the first calls of a process,
+//! and the Python package.
 //!
 //! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
-//! - A row whose old build differs from itself by more than [`NOISE_MOST`] is listed and not judged.
+//! - A row is listed and not judged if the 95 % interval of the old build against itself reaches further
+//!   than [`NOISE_MOST`] from 1.
 //!   If fewer than half of the rows are judged, the command fails.
 //! - A group fails if the upper end of the interval of the geometric mean of its judged rows is below
 //!   [`GROUP_LEAST`].
@@ -13,10 +14,13 @@
 //! The report ends with the rows of the list that this machine does not have.
 
 use crate::arrays::GateArgs;
-use crate::compare::{Ratios, in_turns, interval};
+use crate::compare::{in_turns, interval};
+use crate::turns::{self, Ratios};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Instant;
 
 /// The least speed of a row, new to old.
 const ROW_LEAST: f64 = 0.97;
@@ -25,8 +29,11 @@ const GROUP_LEAST: f64 = 0.98;
 /// The widest distance from 1 of the old build against itself.
 const NOISE_MOST: f64 = 0.05;
 
-/// Beginnings of the names of the rows that a fresh process runs first.
-const FIRST_CALLS: &[&str] = &["rows/first-"];
+/// Names of the rows that run first in a fresh process.
+const FIRST_CALLS: &[&str] =
+    &["rows/first-gather", "rows/first-scatter", "rows/first-read", "rows/first-transform"];
+/// The program that measures rows of the Python package.
+const PYTHON: &str = include_str!("../../vmarray/python/benches/gate.py");
 /// Beginnings of the names of all other rows.
 const ROWS: &[&str] = &[
     "cached/get/4B/t1",
@@ -74,7 +81,7 @@ const ROWS: &[&str] = &[
 struct Judged {
     /// The speed of the new build as a multiple of the old one's: lower end, median, upper end.
     speed: [f64; 3],
-    /// The greatest distance from 1 of the old build against itself.
+    /// The distance from 1 that the 95 % interval of the old build against itself reaches.
     noise: f64,
     is_judged: bool,
     has_failed: bool,
@@ -83,7 +90,8 @@ struct Judged {
 impl Judged {
     fn of(ratios: &Ratios) -> Self {
         let speed = speeds(&ratios.new_to_old);
-        let noise = ratios.old_to_old.iter().map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max);
+        let (low, _, high) = interval(&ratios.old_to_old);
+        let noise = (1.0 - low).max(high - 1.0);
         let is_judged = noise <= NOISE_MOST;
         Self { speed, noise, is_judged, has_failed: is_judged && speed[2] < ROW_LEAST }
     }
@@ -159,16 +167,14 @@ fn means(rows: &[&[f64]]) -> Vec<f64> {
 
 /// Runs `cargo xtask gate`.
 pub fn run(args: &GateArgs) -> Result<()> {
-    let options = ["--quick", "--alone"].map(String::from);
-    let of = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_string()).collect() };
-    let mut ratios = in_turns(&args.old, &args.new, args.rounds, &of(FIRST_CALLS), &options)?;
-    ratios.extend(in_turns(&args.old, &args.new, args.rounds, &of(ROWS), &options)?);
-    let record = Record::of(&ratios);
+    let start = Instant::now();
+    let record = Record::of(&measure(args)?);
     print!("{}", record.text());
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(&record)? + "\n";
         std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    println!("{} rows in {:.0} s", record.rows.len(), start.elapsed().as_secs_f64());
     let judged = record.rows.values().filter(|row| row.is_judged).count();
     if 2 * judged < record.rows.len() {
         bail!(
@@ -181,6 +187,30 @@ pub fn run(args: &GateArgs) -> Result<()> {
         bail!("slower than before: {}", failures.join(", "));
     }
     Ok(())
+}
+
+/// Measures all rows of the list, and the rows of the Python package if it is given.
+fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
+    let (programs, seconds) = ([&args.old, &args.new], args.seconds);
+    let devices = args.devices.iter().flat_map(|devices| ["--devices".into(), devices.clone()]);
+    let options: Vec<String> = std::iter::once("--quick".into()).chain(devices).collect();
+    let mut ratios = BTreeMap::new();
+    for name in FIRST_CALLS {
+        ratios.extend(turns::first_calls(&|which| in_turns(programs[which], &[name], &options), seconds)?);
+    }
+    // The rows of one family share arrays, so that one process measures them all.
+    for rows in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
+        ratios.extend(turns::rows(&|which| in_turns(programs[which], rows, &options), seconds)?);
+    }
+    if let [old, new] = &args.python[..] {
+        let python = |which: usize| {
+            let mut command = Command::new([old, new][which]);
+            command.args(["-c", PYTHON]).args(&args.devices);
+            command
+        };
+        ratios.extend(turns::rows(&python, seconds)?);
+    }
+    Ok(ratios)
 }
 
 #[cfg(test)]
@@ -204,7 +234,7 @@ mod tests {
         assert!(!record.rows["join/uniform"].is_judged && !record.groups.contains_key("join"));
         assert!((record.groups["find"][1] - 1.0 / 1.02_f64.sqrt()).abs() < 1e-9);
         assert!(record.missing.contains(&"bulk/read/44B".to_string()));
-        assert!(record.text().contains("\nnot on this machine: rows/first-, cached/get/4B/t1"));
+        assert!(record.text().contains("\nnot on this machine: rows/first-gather, "));
     }
 
     #[test]

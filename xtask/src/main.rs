@@ -38,6 +38,8 @@ mod test_gpu;
 mod test_host;
 mod tidy;
 mod tools;
+#[cfg(feature = "array")]
+mod turns;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

@@ -19,7 +19,7 @@ pub struct Plain {
 impl Plain {
     pub fn new(setup: &Setup) -> Self {
         let (bytes, effort) = (setup.plain_bytes, setup.brief);
-        Self { bytes, effort, is_omitted: setup.is_alone, words: Vec::new(), known: HashMap::new() }
+        Self { bytes, effort, is_omitted: setup.is_in_turns, words: Vec::new(), known: HashMap::new() }
     }
 
     /// Measures copies into buffers of a few MiB, as bulk reads do.

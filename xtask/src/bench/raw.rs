@@ -113,7 +113,8 @@ impl Raw {
     /// Allocates memory for the measurements on each device.
     pub fn new(setup: &Setup) -> Result<Self> {
         let bytes = if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
-        Ok(Self { is_omitted: setup.is_alone, ..Self::of(&setup.devices, setup.brief, bytes)? })
+        let devices = if setup.is_in_turns { &[][..] } else { &setup.devices };
+        Ok(Self { is_omitted: setup.is_in_turns, ..Self::of(devices, setup.brief, bytes)? })
     }
 
     /// Allocates these numbers of bytes of each device, and of the host for each.

@@ -72,9 +72,9 @@ pub struct Row {
     /// Number and length of the repetitions.
     #[serde(skip)]
     pub effort: Effort,
-    /// True if the run measured only the array.
+    /// True if only the array is measured, each time that a driver asks for it (see `turns`).
     #[serde(skip)]
-    pub is_alone: bool,
+    pub is_in_turns: bool,
     /// The results of the contenders. The array is the first if it was measured.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
@@ -85,7 +85,7 @@ pub struct Row {
 impl Row {
     /// Creates a row without entries.
     pub fn new(name: String, unit: Unit, effort: Effort) -> Self {
-        Self { name, unit, effort, is_alone: false, entries: Vec::new(), counts: Vec::new() }
+        Self { name, unit, effort, is_in_turns: false, entries: Vec::new(), counts: Vec::new() }
     }
 
     /// The name of the workload's family: the part of `name` before the first `/`.

@@ -2,6 +2,7 @@
 
 use super::measure::{Sample, Series, Summary, repeat};
 pub use super::record::{Entry, Measurements, Role, Row};
+use crate::turns;
 use anyhow::Result;
 use vmarray::{Element, VirtualArray};
 
@@ -11,7 +12,13 @@ pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Samp
 impl Row {
     /// True if a contender is left out.
     fn omits(&self, role: Role) -> bool {
-        self.is_alone && role != Role::Ours
+        self.is_in_turns && role != Role::Ours
+    }
+
+    /// Measures the array each time that the driver asks for it.
+    fn serve(&self, mut run: impl FnMut() -> Result<Sample>) -> Result<()> {
+        let time = |result| 1.0 / self.unit.speed_ratio(result, 1.0);
+        turns::serve(&self.name, || Ok(time(self.unit.of(&run()?))))
     }
 
     /// Measures a contender, and adds its result to the row.
@@ -24,6 +31,9 @@ impl Row {
         if self.omits(role) {
             return Ok(Series::default());
         }
+        if self.is_in_turns {
+            return self.serve(run).map(|()| Series::default());
+        }
         let series = repeat(&self.effort, run)?;
         if let Some(summary) = series.summary(self.unit) {
             self.add(name, role, summary);
@@ -34,10 +44,13 @@ impl Row {
     /// Measures contenders alternately, so that changes of the machine's speed affect all of them. Each
     /// contender runs once as a warm-up, and then as often as the effort requires.
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
+        if self.is_in_turns {
+            let ours = contenders.iter_mut().find(|(_, role, _)| *role == Role::Ours);
+            return ours.map_or(Ok(()), |(_, _, run)| self.serve(run));
+        }
         let mut all: Vec<Series> = contenders.iter().map(|_| Series::default()).collect();
         for turn in 0..=self.effort.runs {
-            let measured = contenders.iter_mut().zip(&mut all).filter(|((_, role, _), _)| !self.omits(*role));
-            for ((_, _, run), series) in measured {
+            for ((_, _, run), series) in contenders.iter_mut().zip(&mut all) {
                 let sample = run()?;
                 if turn > 0 {
                     series.samples.push(sample);
@@ -121,19 +134,13 @@ mod tests {
     use crate::bench::measure::Unit;
 
     #[test]
-    fn rows_of_ours_alone_run_no_other_contender() {
+    fn rows_in_turns_run_no_other_contender() {
         let mut row = row_of("find/u32", Unit::Nanoseconds, None, &[]);
-        row.is_alone = true;
-        let sample = || Ok(Sample { wall: 1.0, cpu: 0.0, amount: 1.0, threads: 1 });
-        row.effort.runs = 2;
+        row.is_in_turns = true;
         row.other("vec", || panic!("runs")).unwrap();
         row.limit("bus", Ok(Summary::NONE)).unwrap();
-        row.measure_in_turn(&mut [
-            ("ours", Role::Ours, &mut || sample()),
-            ("vec", Role::Alternative, &mut || panic!("runs")),
-        ])
-        .unwrap();
-        assert_eq!(row.entries.iter().map(|entry| &*entry.name).collect::<Vec<_>>(), ["ours"]);
+        row.measure_in_turn(&mut [("vec", Role::Alternative, &mut || panic!("runs"))]).unwrap();
+        assert!(row.entries.is_empty());
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub struct Setup {
     pub threads: usize,
     /// True if all sizes are small, and all repetitions short.
     pub quick: bool,
-    /// True if only the arrays are measured, without limits and other programs.
-    pub is_alone: bool,
+    /// True if only the arrays are measured, each time that a driver asks for it (see `turns`).
+    pub is_in_turns: bool,
     /// True if pages of the arrays have checksums.
     pub checksums: bool,
     /// The number and length of repetitions.
@@ -79,7 +79,7 @@ impl Setup {
             devices,
             threads,
             quick,
-            is_alone: false,
+            is_in_turns: false,
             checksums: false,
             effort,
             brief,

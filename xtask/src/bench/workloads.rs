@@ -149,7 +149,7 @@ impl Bench {
             return Ok(());
         }
         let mut row = Row::new(name, unit, self.setup.effort);
-        row.is_alone = self.setup.is_alone;
+        row.is_in_turns = self.setup.is_in_turns;
         fill(self, &mut row)?;
         if !row.entries.is_empty() {
             println!("{}", line(&row));

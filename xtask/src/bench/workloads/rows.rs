@@ -3,7 +3,7 @@
 
 use super::Bench;
 use crate::bench::elements::Payload;
-use crate::bench::measure::{Unit, calls, repeat};
+use crate::bench::measure::{Unit, calls};
 use crate::bench::raw::{Limit, Way};
 use crate::bench::results::Role;
 use anyhow::Result;
@@ -116,6 +116,9 @@ impl Payload for Keyed {
 
 const KEY: Field<Keyed, u64> = vmarray::field!(Keyed, key);
 
+/// The number of later calls that follow a first one.
+const LATER: usize = 5;
+
 type Call<'a> = &'a dyn Fn(&VirtualArray<Keyed>) -> Result<()>;
 
 /// The first call of a kind on an array that is new but for its contents, next to the median of later
@@ -142,20 +145,16 @@ fn first(bench: &mut Bench) -> Result<()> {
     for (name, call) in kinds {
         bench.row(format!("rows/first-{name}"), Unit::Microseconds, |_, row| {
             row.effort = setup.brief;
-            let later = std::cell::RefCell::new(Vec::new());
-            let first = repeat(&setup.brief, || {
+            let mut later = Vec::new();
+            row.measure("ours", Role::Ours, || {
                 let array = setup.filled::<Keyed>(bytes, None, bytes / 100)?;
                 let sample = calls(1, 1.0, || call(&array))?;
-                for _ in 0..5 {
-                    later.borrow_mut().push(calls(1, 1.0, || call(&array))?);
+                for _ in 0..if setup.is_in_turns { 0 } else { LATER } {
+                    later.push(calls(1, 1.0, || call(&array))?);
                 }
                 Ok(sample)
             })?;
-            let mut later = later.into_inner().into_iter().cycle();
-            row.measure("ours", Role::Ours, {
-                let mut first = first.samples.into_iter().cycle();
-                move || Ok(first.next().expect("the row has measured values"))
-            })?;
+            let mut later = later.into_iter().cycle();
             row.other("later", move || Ok(later.next().expect("the row has measured values")))
         })?;
     }
