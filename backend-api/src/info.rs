@@ -56,6 +56,25 @@ impl fmt::Display for DeviceKind {
     }
 }
 
+/// Language of a kernel's source text; see [`Code`](crate::kernel::Code). A device states its language
+/// in [`DeviceInfo::code_language`].
+///
+/// ```
+/// use backend_api::{CodeLanguage, Device};
+/// let device = backend_host::HostDevice::new(1 << 20)?;
+/// assert!(!device.info().takes(CodeLanguage::Ptx));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum CodeLanguage {
+    /// Assembly language of NVIDIA's virtual GPU.
+    Ptx,
+    /// OpenCL C.
+    OpenClC,
+}
+
 /// Facts about a device that do not change during its life.
 ///
 /// ```
@@ -94,6 +113,12 @@ pub struct DeviceInfo {
     pub numa_node: Option<u32>,
     /// The driver's version as the driver reports it, or empty.
     pub driver: String,
+    /// Language of the kernel texts that the device accepts; none if it accepts no texts.
+    pub code_language: Option<CodeLanguage>,
+    /// Length of the pieces of an allocation above
+    /// [`largest_allocation_bytes`](Self::largest_allocation_bytes), if a kernel's text can access only one
+    /// of them by a view; none if the memory of such an allocation is contiguous.
+    pub memory_piece_bytes: Option<u64>,
 }
 
 impl DeviceInfo {
@@ -112,6 +137,8 @@ impl DeviceInfo {
             copy_engines: 1,
             numa_node: None,
             driver: String::new(),
+            code_language: None,
+            memory_piece_bytes: None,
         }
     }
 
@@ -121,6 +148,19 @@ impl DeviceInfo {
         self.total_bytes = bytes;
         self.largest_allocation_bytes = bytes;
         self
+    }
+
+    /// Returns true if the device accepts kernel texts in this language.
+    ///
+    /// ```
+    /// use backend_api::{CodeLanguage, DeviceInfo, DeviceKind};
+    /// let mut info = DeviceInfo::new("mine", "card", DeviceKind::DiscreteGpu, "mine:0");
+    /// info.code_language = Some(CodeLanguage::Ptx);
+    /// assert!(info.takes(CodeLanguage::Ptx) && !info.takes(CodeLanguage::OpenClC));
+    /// ```
+    #[must_use]
+    pub fn takes(&self, language: CodeLanguage) -> bool {
+        self.code_language == Some(language)
     }
 }
 

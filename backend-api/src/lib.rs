@@ -152,7 +152,7 @@ pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use hardware::uuid_text;
 pub use health::CardHealth;
 pub use id::{BufferId, HostId, QueueId, Ticket};
-pub use info::{DeviceInfo, DeviceKind, MemoryStatus, Reach};
+pub use info::{CodeLanguage, DeviceInfo, DeviceKind, MemoryStatus, Reach};
 pub use kernel::{Launch, View};
 #[doc(hidden)]
 pub use numa::numa_node;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use backend_api::{
-    Absence, AbsenceKind, CardHealth, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node,
+    Absence, AbsenceKind, CardHealth, CodeLanguage, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node,
 };
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use vmarray_support::backends::identity;
@@ -178,6 +178,7 @@ impl Card {
         info.copy_engines = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT).max(1);
         info.numa_node = pci.as_deref().and_then(numa_node);
         info.driver = driver.version_text();
+        info.code_language = Some(CodeLanguage::Ptx);
         Ok(Self {
             index: ordinal.unsigned_abs(),
             info,

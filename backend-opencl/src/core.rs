@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use vmarray_support::warn;
 
 use crate::completion::Track;
-use crate::discovery::{Discovered, Handles, Traits};
+use crate::discovery::{Discovered, Handles, Traits, piece_bytes};
 use crate::driver::objects::{CommandQueue, Context, Memory, Status};
 use crate::driver::{Sys, sys};
 use crate::error::{self, Severity};
@@ -67,6 +67,7 @@ impl Core {
         let mut info = found.info().clone();
         if let Some(bytes) = options.largest_allocation_bytes {
             info.largest_allocation_bytes = info.largest_allocation_bytes.min(bytes.max(4096));
+            info.memory_piece_bytes = Some(piece_bytes(info.largest_allocation_bytes));
         }
         let refused = |status| error::driver(OPERATION, ErrorKind::Driver, status).on(&info);
         let handles = found.handles;

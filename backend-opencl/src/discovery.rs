@@ -5,7 +5,7 @@ mod vendors;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, numa_node};
+use backend_api::{Absence, AbsenceKind, CodeLanguage, DeviceInfo, DeviceKind, numa_node};
 use opencl3::device::{
     CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
     CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
@@ -336,6 +336,8 @@ fn describe(
     info.aliases = aliases;
     info.vendor = device.text(CL_DEVICE_VENDOR).unwrap_or_default();
     info.largest_allocation_bytes = largest;
+    info.memory_piece_bytes = Some(piece_bytes(largest));
+    info.code_language = Some(CodeLanguage::OpenClC);
     info.driver = device.text(CL_DRIVER_VERSION).unwrap_or_default();
     info.numa_node = pci.as_deref().and_then(numa_node);
     if nvidia && let Some(engines) = device.query::<u32>(CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV) {
@@ -364,6 +366,12 @@ fn describe(
             reports_free_memory: amd,
         },
     })
+}
+
+/// Returns the length of the pieces of memory above the largest allocation: a power of two, so that kernels
+/// find a byte's piece by a shift.
+pub(crate) fn piece_bytes(largest_allocation_bytes: u64) -> u64 {
+    1 << largest_allocation_bytes.ilog2()
 }
 
 /// Returns the free bytes that AMD's driver reports; other drivers report none.

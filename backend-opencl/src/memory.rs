@@ -11,7 +11,7 @@ use vmarray_support::backends::{Account, Share, check_extend, check_extensible};
 use vmarray_support::warn;
 
 use crate::core::Core;
-use crate::discovery::free_bytes;
+use crate::discovery::{free_bytes, piece_bytes};
 use crate::driver::objects::{Memory, Status};
 use crate::error;
 use crate::queue::Queue;
@@ -128,8 +128,7 @@ const PIECE_BYTES_MIN: u64 = 64 << 10;
 impl Buffer {
     pub fn new(core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Self> {
         let largest = core.info.largest_allocation_bytes;
-        // The length of a piece is a power of two, so that kernels find a byte's piece by a shift.
-        let shift = if bytes <= largest { ONE_PIECE } else { largest.ilog2() };
+        let shift = if bytes <= largest { ONE_PIECE } else { piece_bytes(largest).ilog2() };
         let empty = Self {
             bytes: 0,
             shift,
@@ -151,7 +150,7 @@ impl Buffer {
                 .with_advice("set a maximum length, or allocate memory of a fixed length")
                 .on(&core.info));
         }
-        let largest = 1 << core.info.largest_allocation_bytes.ilog2();
+        let largest = piece_bytes(core.info.largest_allocation_bytes);
         let wanted = most.div_ceil(EXTENSIBLE_PIECES).checked_next_power_of_two().unwrap_or(largest);
         let shift = wanted.max(PIECE_BYTES_MIN).min(largest).ilog2();
         let empty =

@@ -4,6 +4,7 @@ mod circles;
 mod language;
 mod prose;
 mod structure;
+mod vendors;
 
 use crate::Cli;
 use crate::project;
@@ -143,6 +144,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     for (name, text) in &texts {
         count += 1;
         let mut found = text_faults(name, text);
+        found.extend(vendors::faults(name, text));
         if name.ends_with(".rs") {
             lines += text.lines().count();
         }
@@ -240,9 +242,14 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
     faults
 }
 
+/// Returns true for files of tests and of models for tests.
+fn is_test(path: &str) -> bool {
+    path.contains("tests") || path.contains("model")
+}
+
 /// The lines of a file of the library before its tests; none of a file of tests.
 fn lines_without_tests<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    let is_test = path.contains("tests") || path.contains("model");
+    let is_test = is_test(path);
     (1..).zip(text.lines()).take_while(move |(_, line)| !is_test && !line.starts_with("#[cfg(test)]"))
 }
 

@@ -353,8 +353,8 @@ impl ErrorKind {
             }
             Self::DeviceFilter { filter } => (
                 format!("invalid device filter {filter:?}: an entry is empty or not UTF-8"),
-                "separate entries by single commas: `cuda`, `opencl`, `host`, `cuda:0`, `gpu`, `integrated`, `cpu`, `all`, \
-                 or part of a name"
+                "separate entries by single commas: a backend (`host`) or one of its devices (`host:0`), `gpu`, \
+                 `integrated`, `cpu`, `all`, or part of a name"
                     .into(),
             ),
             Self::NoChannels { devices } => (

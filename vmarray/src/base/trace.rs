@@ -62,17 +62,6 @@ pub(crate) fn not_brought_home(error: &crate::Error) {
     );
 }
 
-/// A device's profile could not be read from its file, or cannot be stored for the next process.
-pub(crate) fn profile_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
-    not_kept("the profile", device, error);
-}
-
-/// A device's built kernels could not be read from their file, or cannot be stored for the next process.
-#[cfg(feature = "opencl")]
-pub(crate) fn kernels_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
-    not_kept("built kernels", device, error);
-}
-
 /// Statistics could not be published for other processes.
 pub(crate) fn not_published(error: &std::io::Error) {
     #[cfg(feature = "tracing")]
@@ -81,9 +70,12 @@ pub(crate) fn not_published(error: &std::io::Error) {
     eprintln!("vmarray: statistics cannot be published: {error}");
 }
 
+/// A device's profile or its built kernels could not be read from a file, or cannot be stored for the next
+/// process.
+///
 /// A refusal of the system (no home, a full disk) is harmless. A refusal of this library is not: another
 /// user can write to files that the program would trust.
-fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {
+pub(crate) fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {
     let is_ours = error.raw_os_error().is_none();
     #[cfg(feature = "tracing")]
     if is_ours {

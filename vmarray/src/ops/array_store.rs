@@ -22,7 +22,7 @@ use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AskedRun, Change, ChannelShare, Collecting, DeviceOutcome, Examination, Lane as _, Operand, OperandStore,
     PeerCopy, Question, ResultStore, ShareWork, StagedRows, Striping, are_groups_within_pages, distinct,
-    read_all, takes_opencl, unsettled, within_channel,
+    read_all, unsettled, within_channel,
 };
 use crate::ops::gather;
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
@@ -356,10 +356,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 of_each = (of_each + stride).next_power_of_two();
             }
             bytes = bytes.max((own.end - own.start) * of_each);
-            let largest = channel.device().info().largest_allocation_bytes;
-            let is_piecemeal = takes_opencl(channel.device()) && bytes > largest;
-            let piece = largest.checked_ilog2().filter(|_| is_piecemeal);
-            let at_once = piece.map_or(u64::MAX, |piece| ((1 << piece) / of_each).max(1));
+            let info = channel.device().info();
+            let piece = info.memory_piece_bytes.filter(|_| bytes > info.largest_allocation_bytes);
+            let at_once = piece.map_or(u64::MAX, |piece| (piece / of_each).max(1));
             let until = |of: &Range<u64>| at_once - of.start % at_once;
             while own.end - own.start > until(&own).min(until(&companion)) {
                 let len = until(&own).min(until(&companion));

@@ -28,9 +28,7 @@ mod staged;
 mod write;
 
 pub use change::{Change, Examination, Operand, OperandStore, ResultStore};
-pub(crate) use channels::{
-    are_groups_within_pages, distinct, read_all, takes_opencl, unsettled, within_channel,
-};
+pub(crate) use channels::{are_groups_within_pages, distinct, read_all, unsettled, within_channel};
 pub(crate) use copy::{SHORT_BYTES, copies_within, copy_elements};
 pub(crate) use fetch::put_from;
 pub use in_ram::WorkQueue;

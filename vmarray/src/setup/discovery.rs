@@ -321,7 +321,7 @@ impl Candidate {
         if let AnyDevice::OpenCl(device) = &*device
             && let Some(error) = device.kernel_cache_error().filter(|_| is_new)
         {
-            crate::base::trace::kernels_not_kept(device.info(), error);
+            crate::base::trace::not_kept("built kernels", device.info(), error);
         }
         let _ = is_new;
         Ok(device)

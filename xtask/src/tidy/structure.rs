@@ -4,6 +4,7 @@
 //! Each number may fall and never rise; [`Budget::tightened`] lowers them to the present numbers.
 
 use super::circles::{self, Modules};
+use super::is_test;
 use crate::project;
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -143,11 +144,6 @@ impl Budget {
         }
         lowered
     }
-}
-
-/// Returns true for files of tests and of models for tests.
-fn is_test(name: &str) -> bool {
-    name.contains("tests") || name.contains("model")
 }
 
 /// The folder of a crate that counts a file: one of the top level for the array, else all sources.

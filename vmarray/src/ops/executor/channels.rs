@@ -60,8 +60,3 @@ pub(crate) fn read_all<R>(all: &[(&Pager, Range<u64>)], work: &mut dyn FnMut() -
         Some(((first, pages), others)) => first.read_settled(pages, || read_all(others, work)),
     }
 }
-
-/// Returns true if a device receives its kernels in OpenCL C.
-pub(crate) fn takes_opencl(device: &Arc<dyn Device>) -> bool {
-    device.info().backend == "opencl"
-}

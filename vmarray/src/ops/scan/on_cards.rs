@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use backend_api::Device;
 use backend_api::kernel::Kernel;
+use backend_api::{CodeLanguage, Device};
 use parking_lot::Mutex;
 
 use super::number::PrefixSummed;
 use super::plan::PrefixScan;
 use super::tree::{Carried, Node};
 use crate::base::error::Result;
-use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping, takes_opencl};
+use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 use crate::ops::sort::{TileState, TileStates, is_unsupported, of_each, refusal, scan_kernel, scan_tile};
 
 /// Flags of the kernel: exclusive sums; only the sums of tiles; tiles receive their carry.
@@ -36,7 +36,8 @@ fn scan_shares<T: PrefixSummed>(
 ) -> DeviceOutcome {
     let (device, bytes) = (shares[0].lane.device(), size_of::<T>() as u64);
     let (tile, page_len) = (scan_tile(device, bytes), striping.page_len as u64);
-    let is_alike = |share: &ChannelShare<'_>| takes_opencl(share.lane.device()) == takes_opencl(device);
+    let takes_c = |device: &Arc<dyn Device>| device.info().takes(CodeLanguage::OpenClC);
+    let is_alike = |share: &ChannelShare<'_>| takes_c(share.lane.device()) == takes_c(device);
     let is_one = matches!((shares, striping.channels), ([_], 1));
     let are_cut_alike = || {
         shares.windows(2).all(|pair| pair[0].channel != pair[1].channel || pair[1].first.is_multiple_of(tile))
@@ -52,7 +53,7 @@ fn scan_shares<T: PrefixSummed>(
         begin_write();
     };
     if is_one {
-        let done = all(0).and_then(|share| match takes_opencl(device) || !T::IS_EXACT || scan.row > 0 {
+        let done = all(0).and_then(|share| match takes_c(device) || !T::IS_EXACT || scan.row > 0 {
             true => share.launch(exclusive, &mut begin_write),
             false => share.states.sum_up(scan.is_exclusive, &mut begin_write),
         });

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use backend_api::kernel::{self, Access, Code, Report};
 use backend_api::wrap::{Fault, Operation, SplitMix64, random_cases};
 use backend_api::{
-    Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer, HostMemory,
-    QueueHandle, Request, Result, Ticket, Transfer,
+    CodeLanguage, Device, DeviceInfo, DeviceKind, DeviceSpan, ErrorKind as DeviceErrorKind, HostBuffer,
+    HostMemory, QueueHandle, Request, Result, Ticket, Transfer,
 };
 use vmarray_conformance::wrap::Faulty;
 
@@ -174,7 +174,7 @@ unsafe impl Device for CardModel {
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let Request::Launch(launch) = request else { return self.inner.submit(queue, request) };
         let Some(entry) =
-            launch.kernel.code().map(Code::entry).filter(|_| self.inner.info().backend != "opencl")
+            launch.kernel.code().map(Code::entry).filter(|_| !self.info.takes(CodeLanguage::OpenClC))
         else {
             return self.inner.submit(queue, request);
         };

@@ -7,18 +7,17 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Kernel, Report};
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Request, Ticket, Transfer, View,
+    CodeLanguage, Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Request, Ticket,
+    Transfer, View,
 };
 
 use super::on_device::refusal;
-use super::onesweep::{
-    LOOK_BACK_BLOCK, LOOK_BACK_OPENCL_MAX, LOOK_BACK_TILE, is_unsupported, look_back_kernels,
-};
+use super::onesweep::{LOOK_BACK_BLOCK, LOOK_BACK_C_MAX, LOOK_BACK_TILE, is_unsupported, look_back_kernels};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
-use crate::ops::executor::{ChannelShare, DeviceOutcome, Operand, ResultStore, RunAccess, takes_opencl};
+use crate::ops::executor::{ChannelShare, DeviceOutcome, Operand, ResultStore, RunAccess};
 
 /// Bytes of state: before the first tile, and of each tile.
 const STATE_BYTES: (u64, u64) = (64, 32);
@@ -69,7 +68,7 @@ pub(crate) fn look_back(
 
 fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
     let of = share.keys;
-    let is_too_long = of.count >= LOOK_BACK_OPENCL_MAX && takes_opencl(share.lane.device());
+    let is_too_long = of.count >= LOOK_BACK_C_MAX && share.lane.device().info().takes(CodeLanguage::OpenClC);
     let kernels = look_back_kernels(of.stride).filter(|_| !is_too_long);
     let Some(kernels) = kernels else { return Err(refusal().into()) };
     let states = TileStates::new(share, of.count.div_ceil(LOOK_BACK_TILE))?;

@@ -2,12 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use backend_api::Device;
+use backend_api::{CodeLanguage, Device};
 
 use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Kernel, Memory, Op, Reg, Type, ViewDecl};
-
-use crate::ops::executor::takes_opencl;
 
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
@@ -40,7 +38,7 @@ pub(super) struct MoveKernel {
 pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
-        let texts = [Some(keys_text(key)), Some(opencl_text(key, None))];
+        let texts = [Some(keys_text(key)), Some(c_text(key, None))];
         kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok()
     };
     static ALL: OfLengths<Kernel> = OfLengths::new();
@@ -54,9 +52,9 @@ pub(super) fn move_kernel(
     value_bytes: Option<u64>,
 ) -> Option<&'static MoveKernel> {
     static PTX: OfLengths<MoveKernel> = OfLengths::new();
-    static OPENCL: OfLengths<MoveKernel> = OfLengths::new();
-    if takes_opencl(device) {
-        OPENCL.get(key_bytes, value_bytes, MoveKernel::in_opencl)
+    static C: OfLengths<MoveKernel> = OfLengths::new();
+    if device.info().takes(CodeLanguage::OpenClC) {
+        C.get(key_bytes, value_bytes, MoveKernel::in_c)
     } else {
         PTX.get(key_bytes, value_bytes, MoveKernel::in_ptx)
     }
@@ -81,7 +79,7 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
     static ALL: OfLengths<MergeKernels> = OfLengths::new();
     ALL.get(key_bytes, value_bytes, |key, value| {
         let (runs, numbers) = ([view(Access::Read, key), view(Access::Read, key)], Type::U64);
-        let texts = [Some(merges_text(key)), Some(opencl_text(key, value))];
+        let texts = [Some(merges_text(key)), Some(c_text(key, value))];
         let block = (MERGING_BLOCK as u32, 0);
         let views = [&runs[..], &[view(Access::Append, numbers)]].concat();
         let find = kernel("find_splits_of", texts, block, views, 10).ok()?;
@@ -104,7 +102,7 @@ pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
     static ALL: OfLengths<Kernel> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
         let views = vec![view(Access::Read, of), view(Access::Append, of)];
-        let texts = [Some(merges_text(of)), Some(opencl_text(of, None))];
+        let texts = [Some(merges_text(of)), Some(c_text(of, None))];
         kernel("gather_share_of", texts, (MERGING_BLOCK as u32, 0), views, 6).ok()
     })
 }
@@ -124,7 +122,7 @@ pub(super) struct LookBackKernels {
 pub(super) const LOOK_BACK_BLOCK: u64 = 256;
 pub(super) const LOOK_BACK_TILE: u64 = 16 * LOOK_BACK_BLOCK;
 /// The kernels in OpenCL C support fewer elements than this.
-pub(super) const LOOK_BACK_OPENCL_MAX: u64 = 1 << 30;
+pub(super) const LOOK_BACK_C_MAX: u64 = 1 << 30;
 
 /// Returns the kernels for elements of 1, 2, 4 or 8 bytes.
 pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
@@ -137,11 +135,11 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
             _ => include_str!("onesweep/look_back_8.ptx"),
         };
         // OpenCL C has no kernel for sums, because a sum does not fit into a state's word.
-        let in_opencl = |name| (name != "sum_up_of").then(|| opencl_text(of, None));
+        let in_c = |name| (name != "sum_up_of").then(|| c_text(of, None));
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);
             let views = views.iter().map(|(access, of)| view(*access, *of)).chain([states]).collect();
-            kernel(name, [Some(text), in_opencl(name)], (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
+            kernel(name, [Some(text), in_c(name)], (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
         };
         Some(LookBackKernels {
             sum_up: made("sum_up_of", &[(Access::Atomic, of)])?,
@@ -171,9 +169,9 @@ pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Kernel>
         };
         let (element, wide) = match is_float {
             true => (number, "double\n#define IS_FLOAT"),
-            false => (opencl_name(of), "ulong"),
+            false => (c_name(of), "ulong"),
         };
-        let blocks = opencl_scan_tile(bytes) / SCAN_BLOCK;
+        let blocks = c_scan_tile(bytes) / SCAN_BLOCK;
         let defined =
             [("ELEMENT", element), ("NUMBER", number), ("WIDE", wide), ("BLOCKS", &blocks.to_string())];
         let defined = defined.map(|(name, is)| format!("#define {name} {is}\n")).concat();
@@ -189,11 +187,11 @@ const SCAN_BLOCK: u64 = 1024;
 
 /// Returns the number of elements in a tile of these sums.
 pub(crate) fn scan_tile(device: &Arc<dyn Device>, bytes: u64) -> u64 {
-    if takes_opencl(device) { opencl_scan_tile(bytes) } else { LOOK_BACK_TILE }
+    if device.info().takes(CodeLanguage::OpenClC) { c_scan_tile(bytes) } else { LOOK_BACK_TILE }
 }
 
 /// The number of elements in a tile that fits into 32 KiB of local memory.
-fn opencl_scan_tile(bytes: u64) -> u64 {
+fn c_scan_tile(bytes: u64) -> u64 {
     if bytes == 8 { 2 * SCAN_BLOCK } else { 4 * SCAN_BLOCK }
 }
 
@@ -239,22 +237,22 @@ fn key_type(bytes: u64) -> Option<Type> {
 }
 
 /// Number of items in a group in OpenCL C.
-const OPENCL_BLOCK: u32 = 256;
+const C_BLOCK: u32 = 256;
 /// Number of keys and values of at most 4 bytes that an item moves in OpenCL C.
-const OPENCL_EACH: u32 = 16;
+const C_EACH: u32 = 16;
 
 /// Returns the text of all kernels for a type of keys and values in OpenCL C.
-fn opencl_text(key: Type, value: Option<Type>) -> &'static str {
+fn c_text(key: Type, value: Option<Type>) -> &'static str {
     static ALL: OfLengths<String> = OfLengths::new();
     let bytes = |of: Type| u64::from(of.bytes());
-    let made = ALL.get(bytes(key), value.map(bytes), |key, value| Some(opencl_text_of(key, value)));
+    let made = ALL.get(bytes(key), value.map(bytes), |key, value| Some(c_text_of(key, value)));
     made.map_or("", String::as_str)
 }
 
-fn opencl_text_of(key: Type, value: Option<Type>) -> String {
-    let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", opencl_name(value)));
-    let (each, merged) = (opencl_each(key, value), MERGE_TILE / MERGING_BLOCK);
-    let key_is = format!("#define KEY {}\n#define EACH {each}\n#define MERGED {merged}\n", opencl_name(key));
+fn c_text_of(key: Type, value: Option<Type>) -> String {
+    let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", c_name(value)));
+    let (each, merged) = (c_each(key, value), MERGE_TILE / MERGING_BLOCK);
+    let key_is = format!("#define KEY {}\n#define EACH {each}\n#define MERGED {merged}\n", c_name(key));
     let texts = [
         include_str!("onesweep/onesweep.cl"),
         include_str!("onesweep/merge.cl"),
@@ -264,12 +262,12 @@ fn opencl_text_of(key: Type, value: Option<Type>) -> String {
 }
 
 /// Returns the name of an unsigned integer type in OpenCL C.
-fn opencl_name(of: Type) -> &'static str {
+fn c_name(of: Type) -> &'static str {
     ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize]
 }
 
-fn opencl_each(key: Type, value: Option<Type>) -> u32 {
-    OPENCL_EACH * 4 / key.bytes().max(value.map_or(0, Type::bytes)).max(4)
+fn c_each(key: Type, value: Option<Type>) -> u32 {
+    C_EACH * 4 / key.bytes().max(value.map_or(0, Type::bytes)).max(4)
 }
 
 fn keys_text(key: Type) -> &'static str {
@@ -312,9 +310,9 @@ impl MoveKernel {
         Self::new(key, value, [Some(text), None], (block, each, shared))
     }
 
-    fn in_opencl(key: Type, value: Option<Type>) -> Option<Self> {
-        let of_items = (OPENCL_BLOCK, opencl_each(key, value), 0);
-        Self::new(key, value, [None, Some(opencl_text(key, value))], of_items)
+    fn in_c(key: Type, value: Option<Type>) -> Option<Self> {
+        let of_items = (C_BLOCK, c_each(key, value), 0);
+        Self::new(key, value, [None, Some(c_text(key, value))], of_items)
     }
 
     fn new(

@@ -37,7 +37,7 @@ fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
     match PrivateDir::create(folder) {
         Ok(folder) => Some(Kept { info, folder }),
         Err(error) => {
-            crate::base::trace::profile_not_kept(info, &error);
+            crate::base::trace::not_kept("the profile", info, &error);
             None
         }
     }
@@ -47,7 +47,7 @@ impl Kept<'_> {
     /// Returns the stored profile with this key, or `None`.
     pub fn load(&self, key: &str) -> Option<Profile> {
         read(&self.folder, key).unwrap_or_else(|error| {
-            crate::base::trace::profile_not_kept(self.info, &error);
+            crate::base::trace::not_kept("the profile", self.info, &error);
             None
         })
     }
@@ -55,7 +55,7 @@ impl Kept<'_> {
     /// Stores a profile under a key.
     pub fn keep(&self, key: &str, profile: &Profile) {
         if let Err(error) = write(&self.folder, key, profile) {
-            crate::base::trace::profile_not_kept(self.info, &error);
+            crate::base::trace::not_kept("the profile", self.info, &error);
         }
     }
 
