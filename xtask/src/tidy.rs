@@ -4,6 +4,7 @@ mod circles;
 mod language;
 mod prose;
 mod structure;
+mod types;
 mod vendors;
 
 use crate::Cli;
@@ -168,6 +169,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     faults.extend(
         twice.map(|(name, files)| format!("several types have the name {name}: {}", files.join(", "))),
     );
+    faults.extend(types::faults(pairs(&texts)));
     let metadata = project::members()?;
     faults.extend(package_faults(&metadata, &documents));
     for (name, text) in texts.iter().filter(|(name, _)| FEATURE_TABLES.contains(&name.as_str())) {
