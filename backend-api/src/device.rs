@@ -13,19 +13,19 @@ use crate::{
 /// Progress of a queue: the state of its work up to a ticket.
 ///
 /// ```
-/// use backend_api::{Device, Progress, Queue};
+/// use backend_api::{Device, QueueProgress, Queue};
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// let queue = Queue::new(&device)?;
 /// let ticket = queue.submit(&[])?;
-/// while device.poll(ticket)? == Progress::Pending {
+/// while device.poll(ticket)? == QueueProgress::Pending {
 ///     // Time for other work.
 /// }
-/// assert_eq!(device.poll(ticket)?, Progress::Done);
+/// assert_eq!(device.poll(ticket)?, QueueProgress::Done);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Progress {
+pub enum QueueProgress {
     /// Some of the work is not done yet.
     Pending,
     /// All of the work is done.
@@ -214,7 +214,7 @@ pub trait Addresses: Send + Sync {
 ///
 /// ```
 /// use std::task::Waker;
-/// use backend_api::{Commit, Device, DeviceKind, ErrorKind, HostMemory, Progress, Request, Transfer};
+/// use backend_api::{Commit, Device, DeviceKind, ErrorKind, HostMemory, QueueProgress, Request, Transfer};
 /// let device = backend_host::HostDevice::new(1000)?;
 /// assert_eq!((device.info().kind, device.memory()?.free_bytes), (DeviceKind::HostMemory, 1000));
 /// let (copies, others) = (device.create_queue()?, device.create_queue()?);
@@ -231,7 +231,7 @@ pub trait Addresses: Send + Sync {
 /// let down = [Transfer::Download { from: buffer.at(0), to: own.at(6), bytes: 5 }];
 /// let down = device.submit(&others, &Request::Copies(&down, None))?;
 /// device.wait(down)?;
-/// assert_eq!(device.poll(up)?, Progress::Done);
+/// assert_eq!(device.poll(up)?, QueueProgress::Done);
 /// device.wake(up, Waker::noop().clone());
 /// device.release_host(own);
 /// assert_eq!(&words, b"there there");
@@ -242,7 +242,7 @@ pub trait Addresses: Send + Sync {
 /// device.release_host(host);
 /// device.release(buffer);
 /// device.release_queue(copies);
-/// assert_eq!((device.poll(up)?, device.memory()?.free_bytes), (Progress::Done, 1000));
+/// assert_eq!((device.poll(up)?, device.memory()?.free_bytes), (QueueProgress::Done, 1000));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
@@ -295,10 +295,10 @@ pub trait Addresses: Send + Sync {
 /// Kernels of the program:
 ///
 /// ```
-/// use backend_api::{Device, ErrorKind, HostMemory, Launch, Request, expr::Geometry, kernel::Kernel};
+/// use backend_api::{Device, ErrorKind, HostMemory, Launch, Request, expr::Geometry, kernel::VerifiedKernel};
 /// let device = backend_host::HostDevice::new(1000)?;
 /// let (queue, host) = (device.create_queue()?, device.allocate_host(32, HostMemory::Pageable)?);
-/// let nothing = Kernel::new(Default::default())?;
+/// let nothing = VerifiedKernel::new(Default::default())?;
 /// let launch = Launch::new(&nothing, 10, Geometry::plain(0), host.at(0));
 /// device.prepare(&[Request::Launch(&launch)])?;
 /// device.wait(device.submit(&queue, &Request::Launch(&launch))?)?;
@@ -635,7 +635,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// the queue was [released](Self::release_queue). [`Lost`](ErrorKind::Lost) for work that was pending
     /// when the device was lost, unless the work still ends. [`UnknownHandle`](ErrorKind::UnknownHandle) for
     /// a ticket that this device did not issue.
-    fn poll(&self, ticket: Ticket) -> Result<Progress>;
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress>;
 
     /// Blocks until the work up to a ticket is done.
     ///
@@ -655,11 +655,11 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// ```
     /// use std::{future::poll_fn, pin::pin, task::{Context, Poll, Waker}};
-    /// use backend_api::{Device, Progress, Request};
+    /// use backend_api::{Device, QueueProgress, Request};
     /// # let device = backend_host::HostDevice::new(1 << 20)?;
     /// # let ticket = device.submit(&device.create_queue()?, &Request::Copies(&[], None))?;
     /// let done = poll_fn(|context| match device.poll(ticket) {
-    ///     Ok(Progress::Pending) => {
+    ///     Ok(QueueProgress::Pending) => {
     ///         device.wake(ticket, context.waker().clone());
     ///         Poll::Pending
     ///     }

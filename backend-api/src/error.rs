@@ -121,15 +121,15 @@ pub struct DriverCode {
 }
 
 /// A call of a function in an expression that ran longer than its
-/// [time limit](crate::kernel::Function::with_time_limit).
+/// [time limit](crate::kernel::ScalarFunction::with_time_limit).
 ///
 /// ```
-/// use backend_api::kernel::{Body, Function, Op, Reg, Type};
+/// use backend_api::kernel::{Body, ScalarFunction, Op, Reg, Type};
 /// use std::time::Duration;
 /// let one = Op::Literal { to: Reg(0), bits: 1 };
 /// let body = Body { registers: vec![Type::U8], code: vec![one], ..Body::default() };
 /// let limit = Duration::from_secs(1);
-/// let function = Function::new(body, Vec::new())?.named("f").with_time_limit(Some(limit));
+/// let function = ScalarFunction::new(body, Vec::new())?.named("f").with_time_limit(Some(limit));
 /// let error = function.with_loops(vec![(3, "main.rs:7".into())]).over_time(3, 42);
 /// let late = error.over_time().unwrap();
 /// assert_eq!((&*late.function, &*late.place, late.limit, late.element), ("f", "main.rs:7", limit, 42));

@@ -28,8 +28,8 @@
 //! | `ToF16`, `ToBf16` | invalid | of `F32`: the bits, rounded to nearest even, to infinity if too large |
 //! | `CountOnes`, `LeadingZeros`, `TrailingZeros`, `ReverseBits` | the middle two return the width for 0 | invalid |
 //!
-//! A program can [call](Instruction::Call) [functions](crate::kernel::Function), which follow the table of
-//! [kernels](crate::kernel#arithmetic). A function's access outside of its arrays and tables reads 0 or
+//! A program can [call](Instruction::Call) [functions](crate::kernel::ScalarFunction), which follow the table
+//! of [kernels](crate::kernel#arithmetic). A function's access outside of its arrays and tables reads 0 or
 //! writes nothing, without a report.
 //!
 //! The operations in [`Unary::APPROXIMATE`] use the device's own instructions. They have the stated accuracy,
@@ -58,7 +58,7 @@ mod specialization;
 mod types;
 
 pub(crate) use check::check;
-pub use compute::{Action, Compute, Geometry, Partial, Store};
+pub use compute::{Action, Compute, FieldStore, Geometry, Partial};
 pub use number::{Integer, Number};
 pub use owned::OwnedCompute;
 pub use program::{Binary, Instruction, Program, Unary, Value, evaluate_all};

@@ -3,10 +3,10 @@
 //!
 //! A [`Body`] is structured code over typed [registers](Reg), which are mutable variables of an item. The
 //! code accesses [views](ViewDecl) (arrays of elements in device memory), local [arrays](ArrayDecl), and the
-//! launch's [tables](TableDecl) (arrays of constants) and parameters. A [`Kernel`] is a verified body: its
-//! types fit, and every path writes a register before it reads the register. An item can write to a view in
-//! three ways only: to its own elements, by atomics, or to an element that an atomic has assigned to it.
-//! Items of one launch therefore cannot race.
+//! launch's [tables](TableDecl) (arrays of constants) and parameters. A [`VerifiedKernel`] is a verified
+//! body: its types fit, and every path writes a register before it reads the register. An item can write to a
+//! view in three ways only: to its own elements, by atomics, or to an element that an atomic has assigned to
+//! it. Items of one launch therefore cannot race.
 //!
 //! # Arithmetic
 //!
@@ -64,13 +64,13 @@ pub use body::{
     Access, ArrayDecl, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, TableDecl,
     ViewDecl,
 };
-pub use define::{Kernel, Needs};
+pub use define::{Needs, VerifiedKernel};
 pub use foreign::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
-pub use function::{Function, HostFunction};
+pub use function::{HostFunction, ScalarFunction};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
-pub use launch::{KernelFacts, Launch, View};
+pub use launch::{KernelFacts, Launch, LaunchView};
 pub(crate) use launch::{check as check_launch, check_shape};
 pub use limit::{LoopClock, Overtime, TimeLimit};
 pub use report::Report;

@@ -145,7 +145,7 @@ mod work;
 pub mod wrap;
 
 pub use absence::{Absence, AbsenceKind, refused_library};
-pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, HostMemory, Progress};
+pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, HostMemory, QueueProgress};
 pub use error::{DriverCode, Error, ErrorKind, OverTime, Result, readable_bytes};
 pub use expr::Compute;
 pub use handle::{BufferHandle, HostAllocation, QueueHandle};
@@ -153,7 +153,7 @@ pub use hardware::uuid_text;
 pub use health::CardHealth;
 pub use id::{BufferId, HostId, QueueId, Ticket};
 pub use info::{CodeLanguage, DeviceInfo, DeviceKind, MemoryStatus, Reach};
-pub use kernel::{Launch, View};
+pub use kernel::{Launch, LaunchView};
 #[doc(hidden)]
 pub use numa::numa_node;
 pub use owned::{DeviceBuffer, HostBuffer, Queue};

@@ -16,7 +16,7 @@ use crate::{
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 /// use backend_api::{
-///     Commit, Compute, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress,
+///     Commit, Compute, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, QueueProgress,
 ///     Queue, Request, Scatter, Search, Transfer,
 /// };
 /// # use std::sync::Arc;
@@ -59,7 +59,7 @@ use crate::{
 /// // Calls of the device itself take the handle.
 /// device.wait(device.submit(queue.handle(), &Request::Copies(&[], None))?)?;
 /// drop(other);
-/// assert_eq!(device.poll(ticket)?, Progress::Done);
+/// assert_eq!(device.poll(ticket)?, QueueProgress::Done);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
@@ -98,11 +98,11 @@ impl<D: Device + ?Sized> Queue<D> {
     ///
     /// ```
     /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, Request, Route};
-    /// use backend_api::{expr::Geometry, kernel::Kernel};
+    /// use backend_api::{expr::Geometry, kernel::VerifiedKernel};
     /// # use std::sync::Arc;
     /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
     /// let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 32, HostMemory::Pageable)?);
-    /// let nothing = Kernel::new(Default::default())?;
+    /// let nothing = VerifiedKernel::new(Default::default())?;
     /// queue.submit(&Launch::new(&nothing, 10, Geometry::plain(0), host.at(0)))?;
     /// device.wait(queue.submit(Request::Copies(&[], Some(Route::Single)))?)?;
     /// # Ok::<_, backend_api::Error>(())

@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use crate::{BufferHandle, BufferId, HostAllocation, HostId, View};
+use crate::{BufferHandle, BufferId, HostAllocation, HostId, LaunchView};
 
 /// A place in device memory: a buffer and an offset. It borrows the owner of the memory.
 /// [`DeviceBuffer::at`](crate::DeviceBuffer::at) and [`BufferHandle::at`] return places.
@@ -344,14 +344,14 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Some devices refuse elements in [striped pages](View::Striped) as
+/// Some devices refuse elements in [striped pages](LaunchView::Striped) as
 /// [`Unsupported`](crate::ErrorKind::Unsupported). The pages can be in memory of other devices that this
 /// device [maps](crate::Reach::Maps). To find out if a device supports a kind of request, submit one without
 /// indices.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
     /// Elements to read. Each value is a whole element of `stride` bytes.
-    pub elements: View<'a>,
+    pub elements: LaunchView<'a>,
     /// Indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. The entry
     /// [`LEFT_OUT`] skips a value. The list must not change until the ticket is done.
     pub indices: HostSpan<'a>,
@@ -380,7 +380,7 @@ pub struct Gather<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a> {
     /// Elements to write, with the rules of [`Gather`]. Each value is a whole element of `stride` bytes.
-    pub elements: View<'a>,
+    pub elements: LaunchView<'a>,
     /// Indices, with the rules of [`Gather`]. If an index occurs twice, the element becomes either value or a
     /// mixture of both.
     pub indices: HostSpan<'a>,

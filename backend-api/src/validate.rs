@@ -2,7 +2,7 @@
 
 use crate::{
     BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Launch,
-    Result, Scatter, Search, Transfer, View,
+    LaunchView, Result, Scatter, Search, Transfer,
 };
 
 /// Checks of requests: each range must be inside of its memory.
@@ -54,7 +54,7 @@ use crate::{
 /// let action = Action::Histogram { value: Value(0), filter: None, bins: 9, answer };
 /// let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
 /// assert!(memory.check_compute(&compute).is_err(), "the answer has room for 8 numbers");
-/// let kernel = backend_api::kernel::Kernel::new(Default::default())?;
+/// let kernel = backend_api::kernel::VerifiedKernel::new(Default::default())?;
 /// let launch = |report| backend_api::Launch::new(&kernel, 1, Geometry::plain(0), host(report));
 /// assert!(memory.check_launch(&launch(32)).is_ok());
 /// assert!(memory.check_launch(&launch(40)).is_err(), "there is no room for the report");
@@ -218,7 +218,7 @@ pub trait Extents {
     fn check_indexed(
         &self,
         operation: &'static str,
-        elements: &View<'_>,
+        elements: &LaunchView<'_>,
         indices: HostSpan<'_>,
         count: u64,
         values: HostSpan<'_>,

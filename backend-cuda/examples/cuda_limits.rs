@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend_api::expr::{Action, Binary, Geometry, Instruction, Program, Store, Type, Value};
+use backend_api::expr::{Action, Binary, FieldStore, Geometry, Instruction, Program, Type, Value};
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Search, Transfer,
 };
@@ -324,7 +324,7 @@ impl Bench {
                 Instruction::Binary { op: Binary::Add, left: value, right: literal },
             ])?;
             let sources = [Elements { start: memory.at(0), count: bytes / stride, stride }];
-            let stores = [Store { value: sum, source: 0, offset: 0 }];
+            let stores = [FieldStore { value: sum, source: 0, offset: 0 }];
             for (name, action) in [
                 ("count", Action::Find { predicate: less, limit: 0, count_all: true, answer }),
                 ("find", Action::Find { predicate: less, limit: 1000, count_all: true, answer }),

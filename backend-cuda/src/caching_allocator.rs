@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::driver::{Outcome, check};
+use crate::context::CudaContext;
+use crate::driver::{DriverResult, check};
 
 /// The least length of a cached allocation; shorter ones are freed at once.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
@@ -20,7 +20,7 @@ const KEPT_FOR: Duration = Duration::from_secs(2);
 const LEFT_PART: u64 = 32;
 
 /// Contexts that cache, or have cached, memory.
-static KEEPERS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+static KEEPERS: Mutex<Vec<Weak<CudaContext>>> = Mutex::new(Vec::new());
 
 /// The cached memory of a context, for the devices that were opened with it.
 #[derive(Debug, Default)]
@@ -44,14 +44,14 @@ struct Piece {
 }
 
 /// Returns all caches of the same context.
-fn keepers_of(context: &Context) -> Vec<Arc<Context>> {
+fn keepers_of(context: &CudaContext) -> Vec<Arc<CudaContext>> {
     let keepers = KEEPERS.lock();
     keepers.iter().filter_map(Weak::upgrade).filter(|keeper| keeper.is_same_as(context)).collect()
 }
 
 impl CachingAllocator {
     /// Returns the cached bytes of a context, of all its devices.
-    pub(crate) fn bytes_of(context: &Context) -> u64 {
+    pub(crate) fn bytes_of(context: &CudaContext) -> u64 {
         let bytes = |kept: &Self| kept.state.lock().pieces.iter().map(|piece| piece.bytes).sum::<u64>();
         keepers_of(context).iter().map(|keeper| bytes(&keeper.kept)).sum()
     }
@@ -68,7 +68,7 @@ impl CachingAllocator {
     }
 
     /// Caches memory of a context that no work in flight uses, or frees it.
-    pub(crate) fn keep(context: &Arc<Context>, address: u64, bytes: u64) -> Outcome {
+    pub(crate) fn keep(context: &Arc<CudaContext>, address: u64, bytes: u64) -> DriverResult {
         // A context of the program may end as soon as the device is dropped, so cache nothing for it.
         let leaves_room = || context.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
         if bytes < KEPT_BYTES_MIN || !context.is_primary() || !leaves_room() {
@@ -100,7 +100,7 @@ impl CachingAllocator {
     }
 
     /// Frees expired memory. Returns the time until the next expiry, if any is left.
-    fn give_back_old(&self, context: &Context) -> Option<Duration> {
+    fn give_back_old(&self, context: &CudaContext) -> Option<Duration> {
         let mut state = self.state.lock();
         let is_young = |piece: &Piece| piece.since.elapsed() < KEPT_FOR;
         let old = state.pieces.iter().position(is_young).unwrap_or(state.pieces.len());
@@ -113,7 +113,7 @@ impl CachingAllocator {
     }
 
     /// Frees all cached memory of a context; returns whether it had any.
-    pub(crate) fn give_all_back_of(context: &Context) -> bool {
+    pub(crate) fn give_all_back_of(context: &CudaContext) -> bool {
         let mut had_any = false;
         for keeper in keepers_of(context) {
             had_any |= keeper.kept.give_all_back(&keeper);
@@ -122,7 +122,7 @@ impl CachingAllocator {
     }
 
     /// Frees all memory of this cache; returns whether it had any.
-    pub(crate) fn give_all_back(&self, context: &Context) -> bool {
+    pub(crate) fn give_all_back(&self, context: &CudaContext) -> bool {
         let all = std::mem::take(&mut self.state.lock().pieces);
         let had_any = !all.is_empty();
         give_back(context, all);
@@ -130,7 +130,7 @@ impl CachingAllocator {
     }
 }
 
-fn give_back(context: &Context, pieces: Vec<Piece>) {
+fn give_back(context: &CudaContext, pieces: Vec<Piece>) {
     for Piece { address, bytes, .. } in pieces {
         if let Err(code) = free(context, address) {
             tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
@@ -138,7 +138,7 @@ fn give_back(context: &Context, pieces: Vec<Piece>) {
     }
 }
 
-fn free(context: &Context, address: u64) -> Outcome {
+fn free(context: &CudaContext, address: u64) -> DriverResult {
     let _current = context.enter()?;
     // SAFETY: the address came from `mem_alloc`. Its former owner made sure that no work in flight uses
     // it. It is freed once: it was removed from the cache, or never was in it.
@@ -150,12 +150,12 @@ mod tests {
     use backend_api::{Commit, Device, DeviceBuffer, ErrorKind};
 
     use crate::fake::{device, driven};
-    use crate::options::Options;
+    use crate::options::CudaOptions;
 
     #[test]
     fn long_freed_pieces_count_as_free_and_serve_requests_of_their_length() {
         const BYTES: u64 = 80 << 20;
-        let device = device(&Options::new());
+        let device = device(&CudaOptions::new());
         let memory = |bytes| DeviceBuffer::new(&device, bytes, Commit::Lazy);
         let freed = || driven(|_| ()).freed.0 as u64;
         let (before, first) = (device.memory().unwrap().free_bytes, memory(BYTES).unwrap());

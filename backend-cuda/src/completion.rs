@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::driver::Outcome;
+use crate::context::CudaContext;
+use crate::driver::DriverResult;
 use crate::driver::objects::{Event, Stream};
 
 /// The events of one queue.
 #[derive(Debug)]
-pub(crate) struct Events {
-    context: Arc<Context>,
+pub(crate) struct QueueEvents {
+    context: Arc<CudaContext>,
     done: AtomicU64,
     state: Mutex<EventState>,
 }
@@ -31,14 +31,14 @@ const IDLE_EVENTS_MAX: usize = 1024;
 /// The number of pending submissions after which `record` polls for completed ones.
 const LOOK_AFTER: usize = 64;
 
-impl Events {
-    pub fn new(context: &Arc<Context>) -> Self {
+impl QueueEvents {
+    pub fn new(context: &Arc<CudaContext>) -> Self {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
     /// Records an event that signals `value` after all earlier work of the stream. The caller has made the
     /// context current.
-    pub fn record(&self, stream: &Stream, value: u64) -> Outcome {
+    pub fn record(&self, stream: &Stream, value: u64) -> DriverResult {
         let mut state = self.state.lock();
         if state.idle.is_empty()
             && !state.pending.is_empty()
@@ -60,7 +60,7 @@ impl Events {
     }
 
     /// Returns the newest completed value; exact for values up to `wanted`. The context need not be current.
-    pub fn reached(&self, wanted: u64) -> Outcome<u64> {
+    pub fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
             return Ok(done);
@@ -71,7 +71,7 @@ impl Events {
 
     /// Returns the newest completed value as [`reached`](Self::reached) does, but never waits for another
     /// thread that polls or submits. The value may then be outdated.
-    pub fn glimpse(&self, wanted: u64) -> Outcome<u64> {
+    pub fn glimpse(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
             return Ok(done);
@@ -83,7 +83,7 @@ impl Events {
 
     /// Makes `stream`, of another queue, wait for a value of this queue. The caller has made the context
     /// current.
-    pub fn order(&self, stream: &Stream, value: u64) -> Outcome {
+    pub fn order(&self, stream: &Stream, value: u64) -> DriverResult {
         let state = self.state.lock();
         let first = state.pending.partition_point(|(pending, _)| *pending < value);
         state.pending.get(first).map_or(Ok(()), |(_, event)| stream.wait_for(event))
@@ -94,7 +94,7 @@ impl Events {
     ///
     /// Events of one stream are reached in their order. So one query answers for all earlier ones, and a
     /// binary search finds the newest reached one.
-    fn advance(&self, state: &mut EventState, wanted: u64) -> Outcome<u64> {
+    fn advance(&self, state: &mut EventState, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         let Some(last) = state.pending.len().checked_sub(1) else { return Ok(done) };
         // The GPU has passed all events before `low`, but no events from `high` on.

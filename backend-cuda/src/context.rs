@@ -10,11 +10,11 @@ use cudarc::driver::sys;
 use parking_lot::Mutex;
 
 use crate::caching_allocator::CachingAllocator;
-use crate::driver::{Code, ContextHandle, Driver, Outcome, StreamHandle, check};
+use crate::driver::{ContextHandle, Driver, DriverResult, StatusCode, StreamHandle, check};
 
 /// A context: the GPU's primary one, which is retained while this lives, or a context of the program.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct CudaContext {
     pub(crate) driver: &'static Driver,
     handle: ContextHandle,
     ordinal: c_int,
@@ -36,9 +36,9 @@ thread_local! {
     static LEFT: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
 }
 
-impl Context {
+impl CudaContext {
     /// Retains the primary context of a GPU, which all code of the process shares.
-    pub(crate) fn primary(driver: &'static Driver, ordinal: c_int) -> Outcome<Self> {
+    pub(crate) fn primary(driver: &'static Driver, ordinal: c_int) -> DriverResult<Self> {
         let mut handle = ContextHandle::NULL;
         // SAFETY: writes one handle; the driver answers a wrong ordinal with an error.
         check(unsafe { (driver.table.primary_retain)(&raw mut handle, ordinal) })?;
@@ -64,7 +64,7 @@ impl Context {
     ///
     /// # Safety
     /// The context must be alive, and stay so until `self` is dropped.
-    pub(crate) unsafe fn adopted(driver: &'static Driver, handle: ContextHandle) -> Outcome<Self> {
+    pub(crate) unsafe fn adopted(driver: &'static Driver, handle: ContextHandle) -> DriverResult<Self> {
         let mut context = Self::of(driver, handle, 0, false);
         let mut ordinal = 0;
         {
@@ -78,7 +78,7 @@ impl Context {
 
     /// Returns the context that is current on this thread, and retains it. Returns it only if it is the
     /// primary context of its GPU.
-    pub(crate) fn current(driver: &'static Driver) -> Outcome<Option<Self>> {
+    pub(crate) fn current(driver: &'static Driver) -> DriverResult<Option<Self>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
         check(unsafe { (driver.table.context_get_current)(&raw mut found) })?;
@@ -127,7 +127,7 @@ impl Context {
     /// answers from a thread-local in a few nanoseconds. The guard restores the context of other code. A
     /// thread without a context keeps this one. A thread that only pages therefore makes no further change
     /// after its first call.
-    pub(crate) fn enter(&self) -> Outcome<Entered<'_>> {
+    pub(crate) fn enter(&self) -> DriverResult<Entered<'_>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
         check(unsafe { (self.driver.table.context_get_current)(&raw mut found) })?;
@@ -147,11 +147,11 @@ impl Context {
 
     /// Makes the context current again while a guard of [`enter`](Self::enter) lives. Code of the program
     /// may have left another one current.
-    pub(crate) fn enter_again(&self) -> Outcome {
+    pub(crate) fn enter_again(&self) -> DriverResult {
         self.set_current(self.handle)
     }
 
-    fn set_current(&self, handle: ContextHandle) -> Outcome {
+    fn set_current(&self, handle: ContextHandle) -> DriverResult {
         // SAFETY: the handle is this context's own, alive as long as `self`, or one that was current
         // before.
         check(unsafe { (self.driver.table.context_set_current)(handle) })
@@ -186,7 +186,7 @@ impl Context {
         is_reached
     }
 
-    fn open_to(&self, other: &Self) -> Outcome<bool> {
+    fn open_to(&self, other: &Self) -> DriverResult<bool> {
         let (table, mut can_access) = (&self.driver.table, 0);
         // SAFETY: writes one integer; the ordinals are valid.
         check(unsafe { (table.device_can_access_peer)(&raw mut can_access, self.ordinal, other.ordinal) })?;
@@ -196,13 +196,13 @@ impl Context {
         let _current = self.enter()?;
         // SAFETY: the handle is of a context that is alive.
         match check(unsafe { (table.context_enable_peer_access)(other.handle, 0) }) {
-            Err(code) if code != Code::PEER_ACCESS_ALREADY_ENABLED => Err(code),
+            Err(code) if code != StatusCode::PEER_ACCESS_ALREADY_ENABLED => Err(code),
             _ => Ok(true),
         }
     }
 
     /// Creates a stream that waits for no other. The context is current.
-    pub(crate) fn make_stream(&self) -> Outcome<StreamHandle> {
+    pub(crate) fn make_stream(&self) -> DriverResult<StreamHandle> {
         let mut stream = StreamHandle::NULL;
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: writes one handle.
@@ -211,13 +211,13 @@ impl Context {
     }
 
     /// Blocks until all work in the context is done. The context is current.
-    pub(crate) fn synchronize(&self) -> Outcome {
+    pub(crate) fn synchronize(&self) -> DriverResult {
         // SAFETY: takes no argument; a context is current.
         check(unsafe { (self.driver.table.context_synchronize)() })
     }
 
     /// Turns on wiping of memory before its release.
-    pub(crate) fn start_wiping(&self) -> Outcome {
+    pub(crate) fn start_wiping(&self) -> DriverResult {
         if self.wiper().is_some() {
             return Ok(());
         }
@@ -246,21 +246,21 @@ impl Context {
     }
 
     /// Runs a driver allocation. If memory is short, releases the cached memory and tries again.
-    pub(crate) fn find_memory(&self, mut find: impl FnMut() -> Outcome) -> Outcome {
+    pub(crate) fn find_memory(&self, mut find: impl FnMut() -> DriverResult) -> DriverResult {
         match find() {
-            Err(Code::OUT_OF_MEMORY) if CachingAllocator::give_all_back_of(self) => find(),
+            Err(StatusCode::OUT_OF_MEMORY) if CachingAllocator::give_all_back_of(self) => find(),
             outcome => outcome,
         }
     }
 
     /// Returns the free bytes, including cached ones, and all bytes.
-    pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
+    pub(crate) fn memory(&self) -> DriverResult<(u64, u64)> {
         let (free, total) = self.memory_of_driver()?;
         Ok((free + CachingAllocator::bytes_of(self), total))
     }
 
     /// Returns the bytes that the driver can allocate, and all bytes.
-    pub(crate) fn memory_of_driver(&self) -> Outcome<(u64, u64)> {
+    pub(crate) fn memory_of_driver(&self) -> DriverResult<(u64, u64)> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two integers.
@@ -269,7 +269,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl Drop for CudaContext {
     fn drop(&mut self) {
         self.kept.give_all_back(self);
         if let Some(stream) = self.wiper.take() {
@@ -290,10 +290,10 @@ impl Drop for Context {
     }
 }
 
-/// A guard: while it lives, a context is current on this thread; see [`Context::enter`].
+/// A guard: while it lives, a context is current on this thread; see [`CudaContext::enter`].
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
-    context: &'a Context,
+    context: &'a CudaContext,
     put_back: Option<ContextHandle>,
     /// The current context belongs to a thread.
     not_send: PhantomData<*const ()>,
@@ -302,7 +302,7 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.put_back {
-            let put_back: Result<(), Code> = self.context.set_current(before);
+            let put_back: Result<(), StatusCode> = self.context.set_current(before);
             if let Err(code) = put_back {
                 tracing::warn!(?code, "the context that was current before the call could not be restored");
             }

@@ -3,19 +3,19 @@
 use backend_api::{DeviceSpan, Route, Transfer};
 use vmarray_support::backends::copies::joined;
 
-use crate::core::Submission;
+use crate::core::CudaSubmission;
 use crate::driver::objects::Event;
-use crate::driver::{BatchAttributes, Code, Outcome, check};
+use crate::driver::{BatchAttributes, DriverResult, StatusCode, check};
 use crate::handle_table::HandleLookup;
 use crate::host_memory::HostAddress;
 use crate::kernel::{Copying, argument};
-use crate::route::{self, Direction, Load, Possible, RoutePreferences};
+use crate::route::{self, CallPieces, PieceDirection, Possible, RoutePreferences};
 use crate::staging::{Loan, STAGING_BYTES};
 
 /// One copy, with addresses. Device memory has one address for all engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
-    direction: Direction,
+    direction: PieceDirection,
     to: HostAddress,
     from: HostAddress,
     bytes: u64,
@@ -28,25 +28,25 @@ impl Piece {
     }
 }
 
-fn direction(transfer: &Transfer<'_>) -> Direction {
+fn direction(transfer: &Transfer<'_>) -> PieceDirection {
     match transfer {
-        Transfer::Upload { .. } => Direction::Upload,
-        Transfer::Download { .. } => Direction::Download,
-        Transfer::Internal { .. } => Direction::Internal,
+        Transfer::Upload { .. } => PieceDirection::Upload,
+        Transfer::Download { .. } => PieceDirection::Download,
+        Transfer::Internal { .. } => PieceDirection::Internal,
     }
 }
 
 /// Returns the number, size and direction of the pieces.
-fn survey(transfers: &[Transfer<'_>]) -> Load {
+fn survey(transfers: &[Transfer<'_>]) -> CallPieces {
     let (mut pieces, mut bytes) = (0, 0);
-    let mut ways: Option<Direction> = None;
+    let mut ways: Option<PieceDirection> = None;
     for transfer in joined(transfers) {
         pieces += 1;
         bytes += transfer.bytes();
         let way = direction(&transfer);
-        ways = Some(if ways.is_none_or(|ways| ways == way) { way } else { Direction::Mixed });
+        ways = Some(if ways.is_none_or(|ways| ways == way) { way } else { PieceDirection::Mixed });
     }
-    Load { pieces, bytes, direction: ways.unwrap_or(Direction::Upload) }
+    CallPieces { pieces, bytes, direction: ways.unwrap_or(PieceDirection::Upload) }
 }
 
 fn resolve(names: &HandleLookup<'_>, transfer: &Transfer<'_>) -> Piece {
@@ -64,11 +64,11 @@ fn resolve(names: &HandleLookup<'_>, transfer: &Transfer<'_>) -> Piece {
 
 /// Submits the checked copies of one call, by a given route if any.
 pub(crate) fn start(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     route: Option<Route>,
-) -> Outcome {
+) -> DriverResult {
     if names.any_foreign() {
         return start_between(work, names, transfers, route);
     }
@@ -92,11 +92,11 @@ pub(crate) fn start(
 
 /// Submits copies; some of them are from or to other GPUs.
 fn start_between(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     route: Option<Route>,
-) -> Outcome {
+) -> DriverResult {
     let own = work.context().handle();
     let contexts = |transfer: &Transfer<'_>| match *transfer {
         Transfer::Internal { from, to, .. } => {
@@ -125,11 +125,11 @@ fn start_between(
 /// Otherwise each copy is a driver call. Returns `false` if the copies are few or long, or if the kernel
 /// is unavailable.
 fn between_by_kernel(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     forced: Option<Route>,
-) -> Outcome<bool> {
+) -> DriverResult<bool> {
     let load = survey(transfers);
     let preferences = RoutePreferences { forced, routing: *work.core.routing.read() };
     if route::choose(load, Possible { batch: false, kernel: true }, &preferences) != Route::Kernel {
@@ -147,11 +147,11 @@ fn between_by_kernel(
 
 /// Submits copies between device memory and pinned memory, or within the GPU.
 fn start_mapped(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
     transfers: &[Transfer<'_>],
     forced: Option<Route>,
-) -> Outcome {
+) -> DriverResult {
     let load = survey(transfers);
     if load.pieces == 0 {
         return Ok(());
@@ -177,19 +177,19 @@ fn start_mapped(
     }
 }
 
-fn single(work: &Submission<'_>, piece: &Piece) -> Outcome {
+fn single(work: &CudaSubmission<'_>, piece: &Piece) -> DriverResult {
     let (stream, &Piece { direction, to, from, bytes }) = (work.stream(), piece);
     // SAFETY: both ranges were checked against memory that stays until the submission is done.
     unsafe {
         match direction {
-            Direction::Upload => stream.upload(to.host, from.host, bytes),
-            Direction::Download => stream.download(to.host, from.host, bytes),
-            Direction::Internal | Direction::Mixed => stream.copy(to.host, from.host, bytes),
+            PieceDirection::Upload => stream.upload(to.host, from.host, bytes),
+            PieceDirection::Download => stream.download(to.host, from.host, bytes),
+            PieceDirection::Internal | PieceDirection::Mixed => stream.copy(to.host, from.host, bytes),
         }
     }
 }
 
-fn by_batch(work: &Submission<'_>, count: usize, pieces: impl Iterator<Item = Piece>) -> Outcome {
+fn by_batch(work: &CudaSubmission<'_>, count: usize, pieces: impl Iterator<Item = Piece>) -> DriverResult {
     let table = &work.context().driver.table;
     let stream = work.stream().raw();
     let (mut to, mut from) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -236,7 +236,7 @@ fn by_batch(work: &Submission<'_>, count: usize, pieces: impl Iterator<Item = Pi
         });
     }
     // `choose` selects a batch only if the driver has one of the two.
-    Err(Code::NOT_SUPPORTED)
+    Err(StatusCode::NOT_SUPPORTED)
 }
 
 /// The parameters of one piece in the copy kernels.
@@ -296,11 +296,11 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
 /// Copies in launches of growing length, so that the GPU copies the parts of one while the processor
 /// writes the next.
 fn by_kernel(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     kernels: &Copying,
-    load: Load,
+    load: CallPieces,
     pieces: impl Iterator<Item = Piece>,
-) -> Outcome {
+) -> DriverResult {
     let blocks = u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let part_bytes = part_bytes(load.bytes);
     let mut parts = parts(part_bytes, pieces);
@@ -356,7 +356,7 @@ struct Lists {
 
 impl Lists {
     /// Returns memory for [`LIST`] entries that no work in flight uses.
-    fn next(&mut self, work: &mut Submission<'_>) -> Outcome<Loan> {
+    fn next(&mut self, work: &mut CudaSubmission<'_>) -> DriverResult<Loan> {
         let number = self.given % LISTS;
         if let Some(loan) = self.loans[number] {
             work.list_event(number)?.synchronize()?;
@@ -367,7 +367,7 @@ impl Lists {
     }
 
     /// Records that the last launch uses the memory returned last.
-    fn launched(&mut self, work: &mut Submission<'_>) -> Outcome {
+    fn launched(&mut self, work: &mut CudaSubmission<'_>) -> DriverResult {
         let number = self.given % LISTS;
         self.given += 1;
         if !self.is_reused {
@@ -378,9 +378,9 @@ impl Lists {
     }
 }
 
-impl Submission<'_> {
+impl CudaSubmission<'_> {
     /// Returns one of the queue's [`LISTS`] events.
-    fn list_event(&mut self, number: usize) -> Outcome<&Event> {
+    fn list_event(&mut self, number: usize) -> DriverResult<&Event> {
         while self.order.list_events.len() <= number {
             let event = Event::new(self.context())?;
             self.order.list_events.push(event);
@@ -407,19 +407,19 @@ mod tests {
         let down = Transfer::Download { from: buffer.at(9), to: host.at(9), bytes: 1 };
         let within = Transfer::Internal { from: buffer.at(20), to: buffer.at(40), bytes: 1 };
         let direction = |transfers: &[Transfer<'_>]| survey(transfers).direction;
-        assert_eq!(direction(&[up]), Direction::Upload);
-        assert_eq!(direction(&[down, down]), Direction::Download);
-        assert_eq!(direction(&[within]), Direction::Internal);
-        assert_eq!(direction(&[up, down]), Direction::Mixed);
-        assert_eq!(direction(&[within, down]), Direction::Mixed);
-        assert_eq!(direction(&[within, up]), Direction::Mixed);
+        assert_eq!(direction(&[up]), PieceDirection::Upload);
+        assert_eq!(direction(&[down, down]), PieceDirection::Download);
+        assert_eq!(direction(&[within]), PieceDirection::Internal);
+        assert_eq!(direction(&[up, down]), PieceDirection::Mixed);
+        assert_eq!(direction(&[within, down]), PieceDirection::Mixed);
+        assert_eq!(direction(&[within, up]), PieceDirection::Mixed);
     }
 
     #[test]
     fn parts_cover_the_pieces_and_keep_blocks_busy() {
         let host = |at| HostAddress { host: at, mapped: Some(at) };
         let piece = |i: u64| Piece {
-            direction: Direction::Download,
+            direction: PieceDirection::Download,
             from: host(i << 20),
             to: host(1 << 40 | i << 30),
             bytes: 65_536 + i,

@@ -9,13 +9,13 @@ use backend_api::{Error, QueueId, Result, Route, Routing, Ticket};
 use parking_lot::RwLock;
 use vmarray_support::{Queues, contended};
 
-use crate::context::{Context, Entered};
+use crate::context::{CudaContext, Entered};
 use crate::discovery::Card;
-use crate::driver::{Code, Outcome};
+use crate::driver::{DriverResult, StatusCode};
 use crate::error::lost;
-use crate::handle_table::Memory;
-use crate::kernel::Kernels;
-use crate::queue::{Order, Queue};
+use crate::handle_table::CudaMemory;
+use crate::kernel::ModuleKernels;
+use crate::queue::{CudaQueue, SubmissionOrder};
 use crate::staging::{Lent, Loan};
 use crate::wakers::CompletionThread;
 
@@ -35,31 +35,31 @@ const LOOKS: u32 = 32;
 const EXAMINE_ANSWERS: u32 = 256;
 
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct CudaCore {
     pub(crate) card: Card,
     pub(crate) headroom_bytes: u64,
     /// One route for all copies.
     pub(crate) route: Option<Route>,
     /// The measured routes for the GPU.
     pub(crate) routing: RwLock<Routing>,
-    pub(crate) context: Arc<Context>,
-    pub(crate) memory: Memory,
-    pub(crate) queues: Queues<Queue>,
-    pub(crate) kernels: Kernels,
+    pub(crate) context: Arc<CudaContext>,
+    pub(crate) memory: CudaMemory,
+    pub(crate) queues: Queues<CudaQueue>,
+    pub(crate) kernels: ModuleKernels,
     pub(crate) watch: Arc<CompletionThread>,
-    lost: OnceLock<Code>,
+    lost: OnceLock<StatusCode>,
 }
 
-impl Core {
-    pub(crate) fn new(card: Card, context: Context, headroom_bytes: u64, route: Option<Route>) -> Self {
+impl CudaCore {
+    pub(crate) fn new(card: Card, context: CudaContext, headroom_bytes: u64, route: Option<Route>) -> Self {
         let context = Arc::new(context);
-        let kernels = Kernels::new(card.compute_capability);
+        let kernels = ModuleKernels::new(card.compute_capability);
         Self {
             card,
             headroom_bytes,
             route,
             routing: RwLock::default(),
-            memory: Memory::default(),
+            memory: CudaMemory::default(),
             queues: Queues::default(),
             kernels,
             watch: Arc::default(),
@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// Returns an error of the device for a driver's code. After a fatal code the device is lost.
-    pub(crate) fn error(&self, operation: &'static str, code: Code) -> Error {
+    pub(crate) fn error(&self, operation: &'static str, code: StatusCode) -> Error {
         if code.is_fatal() {
             self.lose(code);
         }
@@ -83,7 +83,7 @@ impl Core {
 
     /// The error for a queue that has ended.
     pub(crate) fn unknown_queue(&self, operation: &'static str) -> Error {
-        self.here(Queues::<Queue>::unknown(operation))
+        self.here(Queues::<CudaQueue>::unknown(operation))
     }
 
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
@@ -91,7 +91,7 @@ impl Core {
         self.context.enter().map_err(|code| self.error(operation, code))
     }
 
-    pub(crate) fn lost(&self) -> Option<Code> {
+    pub(crate) fn lost(&self) -> Option<StatusCode> {
         self.lost.get().copied()
     }
 
@@ -101,7 +101,7 @@ impl Core {
 
     /// Marks the device as lost: all work ends, and waiting threads notice it at their next poll. The
     /// watcher runs the wakers, since the caller may hold locks.
-    pub(crate) fn lose(&self, code: Code) {
+    pub(crate) fn lose(&self, code: StatusCode) {
         if self.lost.set(code).is_err() {
             return;
         }
@@ -111,30 +111,30 @@ impl Core {
         }
     }
 
-    pub(crate) fn queue(&self, operation: &'static str, id: QueueId) -> Result<Arc<Queue>> {
+    pub(crate) fn queue(&self, operation: &'static str, id: QueueId) -> Result<Arc<CudaQueue>> {
         self.queues.get(operation, id).map_err(|error| self.here(error))
     }
 
     /// Returns the queue of an issued ticket; `None` if the ticket is done because its queue has ended.
-    pub(crate) fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue>>> {
-        self.queues.of(operation, ticket, Queue::newest).map_err(|error| self.here(error))
+    pub(crate) fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<CudaQueue>>> {
+        self.queues.of(operation, ticket, CudaQueue::newest).map_err(|error| self.here(error))
     }
 
     /// Asks the driver whether a queue without progress has failed.
-    pub(crate) fn examine(&self, queue: &Queue) {
+    pub(crate) fn examine(&self, queue: &CudaQueue) {
         let newest = queue.newest();
         match queue.query() {
             // A lack of resources proves nothing about the work, which continues.
-            Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
+            Err(StatusCode::NOT_READY | StatusCode::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
             // All work up to `newest`, and its events, were in the stream when the stream was found empty.
             Ok(()) if queue.is_reached_soon(newest) => {}
-            Ok(()) => self.lose(Code::UNKNOWN),
+            Ok(()) => self.lose(StatusCode::UNKNOWN),
         }
     }
 
     /// Counts a pending poll, and checks the driver's health from time to time.
-    pub(crate) fn was_pending(&self, queue: &Queue) {
+    pub(crate) fn was_pending(&self, queue: &CudaQueue) {
         thread_local! {
             static ANSWERS: Cell<u32> = const { Cell::new(0) };
         }
@@ -145,17 +145,17 @@ impl Core {
     }
 
     /// Returns true if the wait for a value is over.
-    fn is_settled(&self, queue: &Queue, value: u64) -> bool {
+    fn is_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.is_reached(value) || self.lost().is_some()
     }
 
     /// Like [`is_settled`](Self::is_settled), for callers that poll repeatedly.
-    fn seems_settled(&self, queue: &Queue, value: u64) -> bool {
+    fn seems_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.seems_reached(value) || self.lost().is_some()
     }
 
     /// Wakes `waker` once a value is done or the device is lost.
-    pub(crate) fn wake(self: &Arc<Self>, queue: &Arc<Queue>, value: u64, waker: Waker) {
+    pub(crate) fn wake(self: &Arc<Self>, queue: &Arc<CudaQueue>, value: u64, waker: Waker) {
         let mut is_waiting = true;
         queue.add_waiter(value, waker, || {
             is_waiting = !self.is_settled(queue, value);
@@ -176,7 +176,7 @@ impl Core {
     ///
     /// The caller polls itself, without the watcher or another waiter. So it may hold locks, and may be a
     /// waker that the watcher runs.
-    pub(crate) fn block(&self, queue: &Queue, value: u64) {
+    pub(crate) fn block(&self, queue: &CudaQueue, value: u64) {
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
@@ -215,7 +215,7 @@ impl Core {
         self: &Arc<Self>,
         operation: &'static str,
         id: QueueId,
-        work: impl FnOnce(&mut Submission<'_>) -> Outcome,
+        work: impl FnOnce(&mut CudaSubmission<'_>) -> DriverResult,
     ) -> Result<Ticket> {
         let queue = self.queue(operation, id)?;
         let _current = self.enter(operation)?;
@@ -227,7 +227,7 @@ impl Core {
         // Rust drops this value before it releases the lock and restores the context, even if code of the
         // program panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
-        let mut submission = Submission { core: self, queue: &queue, order: &mut order, value };
+        let mut submission = CudaSubmission { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
         submitted.map_err(|code| self.error(operation, code))?;
         std::mem::forget(unfinished);
@@ -238,8 +238,8 @@ impl Core {
 
 /// An unfinished submission: its drop waits until none of the work is in flight.
 struct Unfinished<'a> {
-    core: &'a Arc<Core>,
-    queue: &'a Arc<Queue>,
+    core: &'a Arc<CudaCore>,
+    queue: &'a Arc<CudaQueue>,
     value: u64,
 }
 
@@ -256,21 +256,21 @@ impl Drop for Unfinished<'_> {
 
 /// A submission in progress. The context is current.
 #[derive(Debug)]
-pub(crate) struct Submission<'a> {
-    pub(crate) core: &'a Arc<Core>,
-    pub(crate) queue: &'a Arc<Queue>,
-    pub(crate) order: &'a mut Order,
+pub(crate) struct CudaSubmission<'a> {
+    pub(crate) core: &'a Arc<CudaCore>,
+    pub(crate) queue: &'a Arc<CudaQueue>,
+    pub(crate) order: &'a mut SubmissionOrder,
     value: u64,
 }
 
-impl Submission<'_> {
-    pub(crate) fn context(&self) -> &Arc<Context> {
+impl CudaSubmission<'_> {
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.core.context
     }
 
     /// Lends pinned memory until the submission is done; at most
     /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
-    pub(crate) fn lend(&mut self, bytes: usize) -> Outcome<Loan> {
+    pub(crate) fn lend(&mut self, bytes: usize) -> DriverResult<Loan> {
         loop {
             let reached = self.queue.reached(u64::MAX)?;
             let lent = self.queue.staging.lock().lend(
@@ -299,7 +299,7 @@ impl Submission<'_> {
     }
 
     /// Lends pinned memory with two zeroes, which an indexed kernel overwrites to make the ticket fail.
-    pub(crate) fn report(&mut self, operation: &'static str, first: u64) -> Outcome<u64> {
+    pub(crate) fn report(&mut self, operation: &'static str, first: u64) -> DriverResult<u64> {
         let loan = self.lend(16)?;
         // SAFETY: the loan has 16 bytes, and no work in flight uses them.
         unsafe { loan.host.write_bytes(0, 16) };

@@ -10,26 +10,26 @@ use std::task::Waker;
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     AddressSpace, Addresses, BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind,
-    Extents, Gather, HostAllocation, HostMemory, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Reach,
-    Request, Result, Route, Routing, Scatter, Ticket, View,
+    Extents, Gather, HostAllocation, HostMemory, Launch, LaunchView, MemoryStatus, QueueHandle, QueueId,
+    QueueProgress, Reach, Request, Result, Route, Routing, Scatter, Ticket,
 };
 use vmarray_support::backends::ram::SystemMemory;
-use vmarray_support::backends::{Direction, PIN_ADVICE, check_extend, check_extensible};
+use vmarray_support::backends::{IndexedDirection, PIN_ADVICE, check_extend, check_extensible};
 
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::core::Core;
+use crate::context::CudaContext;
+use crate::core::CudaCore;
 use crate::discovery::Card;
 use crate::driver::objects::Stream;
-use crate::driver::{Code, ContextHandle, Driver, driver};
+use crate::driver::{ContextHandle, Driver, StatusCode, driver};
 use crate::handle_table::HandleLookup;
 use crate::host_memory::HostRange;
 use crate::kernel::indexed;
-use crate::kernel::launch::{Planned, Shape};
+use crate::kernel::launch::{KernelKey, Planned};
 use crate::memory::DeviceMemory;
-use crate::options::Options;
-use crate::queue::Queue;
+use crate::options::CudaOptions;
+use crate::queue::CudaQueue;
 use crate::{copy, kernel, peers};
 
 const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pageable, in particular memory \
@@ -47,7 +47,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
-/// use backend_cuda::{CudaDevice, Options, devices};
+/// use backend_cuda::{CudaDevice, CudaOptions, devices};
 /// # fn main() -> backend_api::Result<()> {
 /// for card in devices() {
 ///     let device = Arc::new(CudaDevice::open(card.index)?);
@@ -63,9 +63,9 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// In a context of the program:
 ///
 /// ```
-/// use backend_cuda::{CudaDevice, Options, devices};
+/// use backend_cuda::{CudaDevice, CudaOptions, devices};
 /// for card in devices() {
-///     let (one, options) = (CudaDevice::open(card.index)?, Options::new().with_headroom_bytes(1 << 30));
+///     let (one, options) = (CudaDevice::open(card.index)?, CudaOptions::new().with_headroom_bytes(1 << 30));
 ///     let other = CudaDevice::open_with(card.index, &options)?;
 ///     assert_eq!(one.context(), other.context(), "both work in the card's primary context");
 ///     // SAFETY: the context is one of this process, and is held longer than the device.
@@ -73,7 +73,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 ///     assert_eq!(adopted.card().index, card.index);
 /// }
 /// // This code has no current context, and perhaps no driver.
-/// assert!(CudaDevice::from_current(&Options::new()).is_err());
+/// assert!(CudaDevice::from_current(&CudaOptions::new()).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
@@ -84,11 +84,11 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// # #[cfg(feature = "cust")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use backend_api::{Device, Fill, Request};
-/// use backend_cuda::{CudaDevice, Options};
+/// use backend_cuda::{CudaDevice, CudaOptions};
 /// use cust::memory::{CopyDestination, DeviceBuffer};
 /// // Fails without a GPU or a driver.
 /// if let Ok(context) = cust::quick_init() {
-///     let device = CudaDevice::from_cust(&context, &Options::new())?;
+///     let device = CudaDevice::from_cust(&context, &CudaOptions::new())?;
 ///     let queue = device.create_queue()?;
 ///     let memory = device.import_cust(DeviceBuffer::from_slice(&[1_u32, 2, 3])?)?;
 ///     let mut theirs = DeviceBuffer::from_slice(&[4_u32; 3])?;
@@ -111,7 +111,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// # fn main() {}
 /// ```
 pub struct CudaDevice {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<CudaCore>,
     /// Held by the thread that extends memory.
     extending: Mutex<()>,
 }
@@ -123,21 +123,21 @@ impl CudaDevice {
     /// # Errors
     /// [`Driver`](ErrorKind::Driver) if there is no driver or no such GPU; else the driver's error.
     pub fn open(index: u32) -> Result<Self> {
-        Self::open_with(index, &Options::new())
+        Self::open_with(index, &CudaOptions::new())
     }
 
     /// Opens a GPU in its primary context, with options.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
-    pub fn open_with(index: u32, options: &Options) -> Result<Self> {
+    pub fn open_with(index: u32, options: &CudaOptions) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, "open").with_detail(format!("GPU {index} does not exist"))
         })?;
         let card = Card::describe(driver, ordinal).map_err(|code| refused(code, "open"))?;
         let context =
-            Context::primary(driver, ordinal).map_err(|code| refused(code, "open").on(&card.info))?;
+            CudaContext::primary(driver, ordinal).map_err(|code| refused(code, "open").on(&card.info))?;
         Ok(Self::new(card, context, options))
     }
 
@@ -148,10 +148,10 @@ impl CudaDevice {
     /// The errors of [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no context
     /// is current, or if the current one is not a primary context; a context that the program created can be
     /// [adopted](Self::adopt).
-    pub fn from_current(options: &Options) -> Result<Self> {
+    pub fn from_current(options: &CudaOptions) -> Result<Self> {
         const OPERATION: &str = "from_current";
         Self::in_context(OPERATION, options, |driver| {
-            let context = Context::current(driver).map_err(|code| refused(code, OPERATION))?;
+            let context = CudaContext::current(driver).map_err(|code| refused(code, OPERATION))?;
             context.ok_or_else(|| {
                 Error::new(ErrorKind::InvalidArgument, OPERATION)
                     .with_detail("no primary context of a GPU is current on this thread")
@@ -168,18 +168,18 @@ impl CudaDevice {
     /// `context` must be a `CUcontext` of this process's driver. If the program destroys the context before
     /// the device is dropped, the device is lost. The program must then not access pinned memory of the
     /// device any more.
-    pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
+    pub unsafe fn adopt(context: *mut c_void, options: &CudaOptions) -> Result<Self> {
         Self::in_context("adopt", options, |driver| {
             // SAFETY: the caller guarantees the context.
-            let adopted = unsafe { Context::adopted(driver, ContextHandle(context)) };
+            let adopted = unsafe { CudaContext::adopted(driver, ContextHandle(context)) };
             adopted.map_err(|code| refused(code, "adopt"))
         })
     }
 
     fn in_context(
         operation: &'static str,
-        options: &Options,
-        context: impl FnOnce(&'static Driver) -> Result<Context>,
+        options: &CudaOptions,
+        context: impl FnOnce(&'static Driver) -> Result<CudaContext>,
     ) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error(operation))?;
         let context = context(driver)?;
@@ -187,11 +187,11 @@ impl CudaDevice {
         Ok(Self::new(card, context, options))
     }
 
-    pub(crate) fn new(card: Card, context: Context, options: &Options) -> Self {
-        let headroom = options
-            .headroom_bytes
-            .unwrap_or_else(|| Options::default_headroom_bytes(card.info.total_bytes, card.drives_display));
-        let core = Arc::new(Core::new(card, context, headroom, options.route));
+    pub(crate) fn new(card: Card, context: CudaContext, options: &CudaOptions) -> Self {
+        let headroom = options.headroom_bytes.unwrap_or_else(|| {
+            CudaOptions::default_headroom_bytes(card.info.total_bytes, card.drives_display)
+        });
+        let core = Arc::new(CudaCore::new(card, context, headroom, options.route));
         peers::add(&core);
         Self { core, extending: Mutex::default() }
     }
@@ -250,13 +250,13 @@ impl CudaDevice {
                     |compute: &Compute<'_>| Ok(kernel::compute::run(work, compute, &[start], Some(answer)));
                 search.as_compute(run).unwrap_or_else(|error| {
                     foreign_error = Some(error);
-                    Err(Code::NOT_SUPPORTED)
+                    Err(StatusCode::NOT_SUPPORTED)
                 })
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
-                let request = indexed::Request {
-                    direction: Direction::of(request),
+                let request = indexed::IndexedRequest {
+                    direction: IndexedDirection::of(request),
                     bases: elements.bases().iter().map(|base| names.device_address(*base)).collect(),
                     page_len: elements.page_len(),
                     elements_count: elements.count(),
@@ -288,14 +288,14 @@ impl CudaDevice {
         names: &HandleLookup<'_>,
         launch: &Launch<'_>,
     ) -> Result<Planned> {
-        let places = launch.views.iter().flat_map(View::bases);
+        let places = launch.views.iter().flat_map(LaunchView::bases);
         let bases = places.map(|base| names.device_address(*base)).collect();
         let planned = self.core.kernels.launches.plan(operation, launch, bases);
         planned.map_err(|error| self.core.here(error))
     }
 
     /// Checks launches, and returns their shapes.
-    fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<Shape>> {
+    fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<KernelKey>> {
         // The call submits no work, so the memory need not track this device as a visitor.
         let elsewhere = |buffer| peers::visit(&self.core, buffer, None);
         let names = self.core.memory.lookup_with(&elsewhere);
@@ -344,7 +344,7 @@ impl CudaDevice {
     }
 
     /// Adds the available memory to the driver's error about a shortage.
-    fn out_of_memory(&self, operation: &'static str, bytes: u64, code: Code) -> Error {
+    fn out_of_memory(&self, operation: &'static str, bytes: u64, code: StatusCode) -> Error {
         let error = self.core.error(operation, code).with_bytes(bytes);
         match self.memory() {
             Ok(status) => error.with_available_bytes(status.usable_bytes),
@@ -364,14 +364,14 @@ impl CudaDevice {
         if commit != Commit::Proven || bytes == 0 {
             return Ok(());
         }
-        let fail = |code: Code| self.out_of_memory(operation, bytes, code);
+        let fail = |code: StatusCode| self.out_of_memory(operation, bytes, code);
         let stream = Stream::new(&self.core.context).map_err(fail)?;
         memory.clear(part, stream.raw()).and_then(|()| stream.synchronize()).map_err(fail)
     }
 }
 
 /// The error for a GPU or a context that cannot be used.
-fn refused(code: Code, operation: &'static str) -> Error {
+fn refused(code: StatusCode, operation: &'static str) -> Error {
     code.error_of(ErrorKind::Driver, operation)
 }
 
@@ -435,8 +435,8 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "create_queue";
         self.core.check_lost(OPERATION)?;
         let handle = QueueHandle::unique();
-        let queue =
-            Queue::new(handle.id(), &self.core.context).map_err(|code| self.core.error(OPERATION, code))?;
+        let queue = CudaQueue::new(handle.id(), &self.core.context)
+            .map_err(|code| self.core.error(OPERATION, code))?;
         self.core.queues.add(handle.id(), Arc::new(queue));
         // If the device was lost meanwhile, the loss was handled without this queue.
         self.core.check_lost(OPERATION).inspect_err(|_| self.core.queues.remove(handle.id()))?;
@@ -463,7 +463,7 @@ unsafe impl Device for CudaDevice {
         // Limit the addresses to the GPU's memory, because no more can be used.
         let memory = DeviceMemory::extensible(&self.core.context, bytes, most, most.min(total));
         let memory = memory.map_err(|code| match code {
-            Code::NOT_SUPPORTED => self.core.here(
+            StatusCode::NOT_SUPPORTED => self.core.here(
                 Error::new(ErrorKind::Unsupported, OPERATION)
                     .with_detail("the driver or the GPU does not manage virtual memory")
                     .with_advice("install a newer driver, or allocate memory of a fixed length"),
@@ -655,18 +655,18 @@ unsafe impl Device for CudaDevice {
         facts.unwrap_or(Ok(KernelFacts::default())).map_err(|code| core.error(OPERATION, code))
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         const OPERATION: &str = "poll";
-        let Some(queue) = self.core.queue_of(OPERATION, ticket)? else { return Ok(Progress::Done) };
+        let Some(queue) = self.core.queue_of(OPERATION, ticket)? else { return Ok(QueueProgress::Done) };
         if !queue.is_reached(ticket.value) {
             self.core.was_pending(&queue);
             if !queue.is_reached(ticket.value) {
                 self.core.check_lost(OPERATION)?;
-                return Ok(Progress::Pending);
+                return Ok(QueueProgress::Pending);
             }
         }
         queue.outcome(ticket.value).map_err(|error| self.core.here(error))?;
-        Ok(Progress::Done)
+        Ok(QueueProgress::Done)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
@@ -719,11 +719,11 @@ mod tests {
     use backend_api::{DeviceBuffer, Transfer};
 
     use super::*;
-    use crate::fake::{self, Scene, driven};
+    use crate::fake::{self, FakeScene, driven};
 
     #[test]
     fn a_shortage_is_no_loss_of_the_device() {
-        let scene = Scene::new(0);
+        let scene = FakeScene::new(0);
         // The submission fails. At first, the wait for its end fails as well.
         driven(|driven| (driven.short_records, driven.short_questions) = (1, 5));
         let left = || {
@@ -741,11 +741,11 @@ mod tests {
 
     #[test]
     fn tickets_are_done_when_their_event_is_reached_and_not_before() {
-        let scene = Scene::new(0);
+        let scene = FakeScene::new(0);
         scene.stream().open(0);
         let tickets: Vec<Ticket> = (0..100).map(|_| scene.submit()).collect();
         let done =
-            || tickets.iter().filter(|ticket| scene.device.poll(**ticket) == Ok(Progress::Done)).count();
+            || tickets.iter().filter(|ticket| scene.device.poll(**ticket) == Ok(QueueProgress::Done)).count();
         assert_eq!(done(), 0);
         scene.stream().open(37);
         assert_eq!(done(), 37);
@@ -756,7 +756,7 @@ mod tests {
 
     #[test]
     fn one_question_answers_for_all_tickets_before() {
-        let scene = Scene::new(0);
+        let scene = FakeScene::new(0);
         (0..499).for_each(|_| _ = scene.submit());
         let last = scene.submit();
         let before = scene.stream().queries();
@@ -766,7 +766,7 @@ mod tests {
 
     #[test]
     fn events_do_not_pile_up_without_polls() {
-        let scene = Scene::new(0);
+        let scene = FakeScene::new(0);
         (0..1024).for_each(|_| _ = scene.submit());
         let before = scene.stream().queries();
         (0..5000).for_each(|_| _ = scene.submit());
@@ -777,11 +777,11 @@ mod tests {
 
     #[test]
     fn a_waker_may_submit_wait_and_release() {
-        let scene = Scene::new(4096);
+        let scene = FakeScene::new(4096);
         scene.stream().open(0);
         scene.host.write(0, &[7; 4096]);
         let ticket = scene.queue.submit(&[scene.upload(4096)]).unwrap();
-        let Scene { device, queue, memory, host } = scene;
+        let FakeScene { device, queue, memory, host } = scene;
         let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
         let buffers = Mutex::new(Some((memory, host)));
@@ -808,7 +808,7 @@ mod tests {
 
     #[test]
     fn a_waker_may_let_go_of_the_device_and_another_may_panic() {
-        let Scene { device, queue, .. } = Scene::new(0);
+        let FakeScene { device, queue, .. } = FakeScene::new(0);
         let stream = fake::stream(&device, queue.id());
         stream.open(0);
         let ticket = queue.submit(&[]).unwrap();
@@ -827,10 +827,10 @@ mod tests {
 
     #[test]
     fn a_lost_device_wakes_fails_and_releases() {
-        let scene = Scene::new(4096);
+        let scene = FakeScene::new(4096);
         scene.stream().open(0);
         let ticket = scene.queue.submit(&[scene.upload(4096)]).unwrap();
-        let Scene { device, queue, memory, host } = scene;
+        let FakeScene { device, queue, memory, host } = scene;
         let (stream, queue) = (fake::stream(&device, queue.id()), Arc::new(queue));
         let (sender, receiver) = mpsc::channel();
         let calls = Arc::new(AtomicUsize::new(0));
@@ -859,7 +859,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_late_is_no_loss() {
-        let scene = Scene::new(0);
+        let scene = FakeScene::new(0);
         let ticket = scene.submit();
         driven(|driven| driven.late_events = 1000);
         let core = &scene.device.core;
@@ -870,7 +870,7 @@ mod tests {
 
     #[test]
     fn many_threads_wait_for_tickets_of_one_queue() {
-        let scene = Scene::new(0);
+        let scene = FakeScene::new(0);
         scene.stream().open(0);
         let tickets: Vec<Ticket> = (0..16).map(|_| scene.submit()).collect();
         std::thread::scope(|scope| {
@@ -890,7 +890,7 @@ mod tests {
     #[test]
     fn a_long_list_of_pages_takes_few_launches_and_waits_for_the_first_lists() {
         let count = 65_536_u64;
-        let scene = Scene::new(2 * count as usize * 16);
+        let scene = FakeScene::new(2 * count as usize * 16);
         let (memory, host) = (&scene.memory, &scene.host);
         let transfers: Vec<Transfer> = (0..count)
             .map(|i| Transfer::Upload { from: host.at(i * 32), to: memory.at(i * 16), bytes: 16 })
@@ -903,8 +903,8 @@ mod tests {
 
     #[test]
     fn a_bad_piece_anywhere_in_a_list_is_refused_before_anything_starts() {
-        let scene = Scene::new(4096);
-        let Scene { device, queue, memory, host } = &scene;
+        let scene = FakeScene::new(4096);
+        let FakeScene { device, queue, memory, host } = &scene;
         let buffer = || DeviceBuffer::new(device, 100, Commit::Lazy).unwrap();
         // SAFETY: the device must refuse this place.
         let (other, gone) = (buffer(), unsafe { buffer().at(0).detach() });

@@ -8,9 +8,9 @@ use backend_api::{
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use vmarray_support::backends::identity;
 
-use crate::Options;
-use crate::context::Context;
-use crate::driver::{Driver, Outcome, check, driver};
+use crate::CudaOptions;
+use crate::context::CudaContext;
+use crate::driver::{Driver, DriverResult, check, driver};
 use crate::nvml;
 
 /// Description of a GPU that the driver reports.
@@ -112,10 +112,10 @@ impl Card {
     pub fn memory(&self) -> Result<MemoryStatus> {
         const OPERATION: &str = "memory";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
-        let (free, total) = Context::primary(driver, self.ordinal())
+        let (free, total) = CudaContext::primary(driver, self.ordinal())
             .and_then(|context| context.memory())
             .map_err(|code| code.error(OPERATION).on(&self.info))?;
-        let headroom = Options::default_headroom_bytes(total, self.drives_display);
+        let headroom = CudaOptions::default_headroom_bytes(total, self.drives_display);
         Ok(MemoryStatus::new(total, free, free.saturating_sub(headroom)))
     }
 
@@ -140,7 +140,7 @@ impl Card {
     }
 
     /// Queries all facts that need no context.
-    pub(crate) fn describe(driver: &Driver, ordinal: c_int) -> Outcome<Self> {
+    pub(crate) fn describe(driver: &Driver, ordinal: c_int) -> DriverResult<Self> {
         let mut device = 0;
         // SAFETY: writes one integer; the driver answers a wrong ordinal with an error.
         check(unsafe { (driver.table.device_get)(&raw mut device, ordinal) })?;
@@ -192,7 +192,7 @@ impl Card {
     }
 }
 
-fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Outcome<String> {
+fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> DriverResult<String> {
     let mut buffer = [0_u8; ROOM];
     // The last byte stays zero, however many bytes the driver writes.
     check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;

@@ -20,16 +20,16 @@ use libloading::Library;
 
 /// An error code of the driver: a `CUresult` other than 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Code(NonZeroU32);
+pub(crate) struct StatusCode(NonZeroU32);
 
-pub(crate) type Outcome<T = ()> = Result<T, Code>;
+pub(crate) type DriverResult<T = ()> = Result<T, StatusCode>;
 
 macro_rules! codes {
     (
         of_a_call { $($(#[$attribute:meta])* $name:ident = $code:literal;)* }
         fatal { $($fatal:ident = $fatal_code:literal;)* }
     ) => {
-        impl Code {
+        impl StatusCode {
             $($(#[$attribute])* pub(crate) const $name: Self = Self(NonZeroU32::new($code).unwrap());)*
             $(pub(crate) const $fatal: Self = Self(NonZeroU32::new($fatal_code).unwrap());)*
 
@@ -83,7 +83,7 @@ codes! {
     }
 }
 
-impl Code {
+impl StatusCode {
     pub(crate) fn get(self) -> u32 {
         self.0.get()
     }
@@ -106,15 +106,15 @@ impl Code {
     }
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for StatusCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name(), self.get())
     }
 }
 
 /// Converts a `CUresult` to a result.
-pub(crate) fn check(result: u32) -> Outcome {
-    NonZeroU32::new(result).map_or(Ok(()), |code| Err(Code(code)))
+pub(crate) fn check(result: u32) -> DriverResult {
+    NonZeroU32::new(result).map_or(Ok(()), |code| Err(StatusCode(code)))
 }
 
 macro_rules! handles {
@@ -419,7 +419,7 @@ pub(crate) enum Missing {
     Symbol(&'static str),
     /// The driver fails to start, for example without a GPU. Has the name and the description of the error
     /// code, because they cannot be queried later.
-    Refused { code: Code, name: String, sentence: String },
+    Refused { code: StatusCode, name: String, sentence: String },
 }
 
 /// Returns the driver of this process, loaded at the first call. Never panics.
@@ -461,7 +461,11 @@ impl Driver {
         format!("CUDA {}.{}", self.version / 1000, self.version % 1000 / 10)
     }
 
-    fn text(&self, ask: unsafe extern "C" fn(u32, *mut *const c_char) -> u32, code: Code) -> Option<String> {
+    fn text(
+        &self,
+        ask: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
+        code: StatusCode,
+    ) -> Option<String> {
         let mut text = std::ptr::null();
         // SAFETY: writes one pointer, to a string that lives as long as the library, or null.
         let result = unsafe { ask(code.get(), &raw mut text) };

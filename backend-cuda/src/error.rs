@@ -2,9 +2,9 @@
 
 use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 
-use crate::driver::{Code, Missing};
+use crate::driver::{Missing, StatusCode};
 
-impl Code {
+impl StatusCode {
     /// Returns the kind of error for this code in a method of [`Device`](backend_api::Device).
     pub(crate) fn kind(self, operation: &str) -> ErrorKind {
         if self.is_fatal() {
@@ -57,11 +57,11 @@ impl Missing {
                 AbsenceKind::Unusable,
                 format!("the library of the CUDA driver has no function {name}; install a newer driver"),
             ),
-            Self::Refused { code: Code::NO_DEVICE, .. } => (
+            Self::Refused { code: StatusCode::NO_DEVICE, .. } => (
                 AbsenceKind::NoDevices,
                 "the CUDA driver finds no GPU; if there is one, check CUDA_VISIBLE_DEVICES and `nvidia-smi`".into(),
             ),
-            Self::Refused { code: Code::STUB_LIBRARY, .. } => (
+            Self::Refused { code: StatusCode::STUB_LIBRARY, .. } => (
                 AbsenceKind::Unusable,
                 "the stub library of the CUDA toolkit is loaded instead of the driver; remove its folder from LD_LIBRARY_PATH".into(),
             ),
@@ -79,7 +79,7 @@ impl Missing {
 }
 
 /// The error of all calls after the loss of the device.
-pub(crate) fn lost(code: Code, info: &DeviceInfo, operation: &'static str) -> Error {
+pub(crate) fn lost(code: StatusCode, info: &DeviceInfo, operation: &'static str) -> Error {
     code.error_of(ErrorKind::Lost, operation).on(info)
 }
 
@@ -89,14 +89,19 @@ mod tests {
 
     #[test]
     fn kinds_are_distinguished() {
-        assert_eq!(Code::OUT_OF_MEMORY.kind("allocate"), ErrorKind::OutOfMemory);
-        assert_eq!(Code::INVALID_VALUE.kind("submit"), ErrorKind::CopyFailed);
+        assert_eq!(StatusCode::OUT_OF_MEMORY.kind("allocate"), ErrorKind::OutOfMemory);
+        assert_eq!(StatusCode::INVALID_VALUE.kind("submit"), ErrorKind::CopyFailed);
         for kernel in ["fill", "search", "gather", "scatter", "compute", "launch"] {
-            assert_eq!(Code::INVALID_VALUE.kind(kernel), ErrorKind::KernelFailed);
+            assert_eq!(StatusCode::INVALID_VALUE.kind(kernel), ErrorKind::KernelFailed);
         }
-        assert_eq!(Code::INVALID_VALUE.kind("create_queue"), ErrorKind::Driver);
-        assert_eq!(Code::NOT_SUPPORTED.kind("import_host"), ErrorKind::Unsupported);
-        for code in [Code::ILLEGAL_ADDRESS, Code::LAUNCH_FAILED, Code::UNKNOWN, Code::DEVICE_UNAVAILABLE] {
+        assert_eq!(StatusCode::INVALID_VALUE.kind("create_queue"), ErrorKind::Driver);
+        assert_eq!(StatusCode::NOT_SUPPORTED.kind("import_host"), ErrorKind::Unsupported);
+        for code in [
+            StatusCode::ILLEGAL_ADDRESS,
+            StatusCode::LAUNCH_FAILED,
+            StatusCode::UNKNOWN,
+            StatusCode::DEVICE_UNAVAILABLE,
+        ] {
             assert_eq!(code.kind("submit"), ErrorKind::Lost);
         }
     }

@@ -17,13 +17,13 @@ use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, QueueId, Ticket, Transfer};
 
 use crate::CudaDevice;
-use crate::context::Context;
+use crate::context::CudaContext;
 use crate::discovery::Card;
 use crate::driver::{
     AccessDescription, AllocationProperties, BatchAttributes, ContextHandle, Driver, EventHandle, Function,
     ModuleHandle, StreamHandle, Table,
 };
-use crate::options::Options;
+use crate::options::CudaOptions;
 
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
@@ -49,7 +49,7 @@ impl Reachable {
     }
 }
 
-impl emulator::Memory for Reachable {
+impl emulator::EmulatedMemory for Reachable {
     fn read(&self, address: u64, bytes: &mut [u8]) {
         let place = Self::place(address, bytes.len());
         // SAFETY: the range is allocated, and the test keeps it so until the work is done.
@@ -576,7 +576,7 @@ unsafe extern "C" fn launch(
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.launches.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the module is loaded, and owns the kernel, if the kernel is known here.
-    if let Some(kernel) = unsafe { kernel.0.cast::<emulator::Kernel>().as_ref() } {
+    if let Some(kernel) = unsafe { kernel.0.cast::<emulator::EmulatedKernel>().as_ref() } {
         // SAFETY: the kernel has one argument of `param_bytes` bytes.
         let params = unsafe { std::slice::from_raw_parts(arguments.read().cast::<u8>(), kernel.param_bytes) };
         kernel.run(&Reachable, blocks, threads, params);
@@ -588,7 +588,7 @@ unsafe extern "C" fn launch(
 #[derive(Debug)]
 struct FakeModule {
     text: String,
-    kernels: parking_lot::Mutex<Vec<Arc<emulator::Kernel>>>,
+    kernels: parking_lot::Mutex<Vec<Arc<emulator::EmulatedKernel>>>,
 }
 
 unsafe extern "C" fn module_load(module: *mut ModuleHandle, text: *const c_void) -> u32 {
@@ -614,7 +614,7 @@ unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle,
     let mut function = Function::NULL;
     if name.starts_with("launch_") {
         let kernel = Arc::new(
-            emulator::Kernel::parse(&module.text, name)
+            emulator::EmulatedKernel::parse(&module.text, name)
                 .expect("the module must contain a kernel of this name"),
         );
         function.0 = std::ptr::from_ref(&*kernel).cast_mut().cast();
@@ -700,28 +700,28 @@ fn leaked(table: Table) -> &'static Driver {
 }
 
 /// Creates a device on a driver of its own, which has no batch copies.
-pub(crate) fn device(options: &Options) -> Arc<CudaDevice> {
+pub(crate) fn device(options: &CudaOptions) -> Arc<CudaDevice> {
     device_on(driver(false), options)
 }
 
 /// Opens another device of the same GPU.
 pub(crate) fn again(device: &CudaDevice) -> Arc<CudaDevice> {
-    card_on(device.core.context.driver, device.core.context.ordinal(), &Options::new())
+    card_on(device.core.context.driver, device.core.context.ordinal(), &CudaOptions::new())
 }
 
 /// Creates a device on a driver with batch copies.
-pub(crate) fn device_with_batches(options: &Options) -> Arc<CudaDevice> {
+pub(crate) fn device_with_batches(options: &CudaOptions) -> Arc<CudaDevice> {
     device_on(driver(true), options)
 }
 
-fn device_on(driver: &'static Driver, options: &Options) -> Arc<CudaDevice> {
+fn device_on(driver: &'static Driver, options: &CudaOptions) -> Arc<CudaDevice> {
     card_on(driver, 0, options)
 }
 
-fn card_on(driver: &'static Driver, ordinal: c_int, options: &Options) -> Arc<CudaDevice> {
+fn card_on(driver: &'static Driver, ordinal: c_int, options: &CudaOptions) -> Arc<CudaDevice> {
     let mut card = Card::describe(driver, ordinal).unwrap();
     card.info.identity = format!("fake:{ordinal}");
-    let context = Context::primary(driver, ordinal).unwrap();
+    let context = CudaContext::primary(driver, ordinal).unwrap();
     Arc::new(CudaDevice::new(card, context, options))
 }
 
@@ -729,7 +729,7 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &Options) -> Arc<Cu
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
     // In this fake driver the copy kernels do nothing.
-    let options = Options::new().with_route(crate::options::Route::Single);
+    let options = CudaOptions::new().with_route(crate::options::Route::Single);
     ordinals.map(|ordinal| card_on(driver, ordinal, &options))
 }
 
@@ -741,17 +741,17 @@ pub(crate) fn stream(device: &CudaDevice, queue: QueueId) -> &FakeStream {
 }
 
 /// A device of the simulated driver with a queue, and memory of each kind.
-pub(crate) struct Scene {
+pub(crate) struct FakeScene {
     pub device: Arc<CudaDevice>,
     pub queue: Queue<CudaDevice>,
     pub memory: DeviceBuffer<CudaDevice>,
     pub host: HostBuffer<CudaDevice>,
 }
 
-impl Scene {
+impl FakeScene {
     /// Creates a scene on a driver of its own, with `bytes` bytes of each kind of memory.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self::on(device(&Options::new()), bytes)
+        Self::on(device(&CudaOptions::new()), bytes)
     }
 
     pub(crate) fn on(device: Arc<CudaDevice>, bytes: usize) -> Self {

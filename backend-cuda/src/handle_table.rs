@@ -12,16 +12,16 @@ use vmarray_support::IdMap;
 use crate::driver::ContextHandle;
 use crate::host_memory::{HostAddress, HostRange};
 use crate::memory::DeviceMemory;
-use crate::queue::Queue;
+use crate::queue::CudaQueue;
 
 /// The device's memory by name.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct CudaMemory {
     device: RwLock<IdMap<BufferId, Arc<DeviceMemory>>>,
     host: RwLock<IdMap<HostId, Arc<HostRange>>>,
 }
 
-impl Memory {
+impl CudaMemory {
     pub(crate) fn add_device(&self, memory: DeviceMemory) -> BufferHandle {
         let handle = BufferHandle::unique();
         self.device.write().insert(handle.id(), Arc::new(memory));
@@ -60,7 +60,7 @@ impl Memory {
     pub(crate) fn visit(
         &self,
         id: BufferId,
-        queue: Option<&Arc<Queue>>,
+        queue: Option<&Arc<CudaQueue>>,
         is_reached: impl FnOnce() -> bool,
     ) -> Option<Arc<DeviceMemory>> {
         let device = self.device.read();
@@ -119,7 +119,7 @@ fn sole<T>(mut shared: Arc<T>) -> T {
 ///
 /// One call names few pieces of memory many times, so it caches the results.
 pub(crate) struct HandleLookup<'a> {
-    memory: &'a Memory,
+    memory: &'a CudaMemory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
     host: RefCell<Known<HostId, HostRange>>,
     hosts_are_mapped: Cell<bool>,

@@ -10,8 +10,8 @@ use cudarc::driver::sys;
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::driver::{Code, Outcome, check};
+use crate::context::CudaContext;
+use crate::driver::{DriverResult, StatusCode, check};
 
 /// The alignment of host memory.
 pub(crate) const HOST_ALIGNMENT: usize = 4096;
@@ -28,7 +28,7 @@ pub(crate) struct HostAddress {
 /// Host memory that the GPU can access. The drop releases it; no work in flight may use it then.
 #[derive(Debug)]
 pub(crate) struct HostRange {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     pub(crate) address: NonNull<u8>,
     pub(crate) bytes: usize,
     /// The address for kernels, if it is page-locked.
@@ -67,7 +67,7 @@ const REGISTERED_FLAGS: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOST
 
 impl HostRange {
     /// Allocates zeroed page-locked memory, aligned to [`HOST_ALIGNMENT`]; at least a page.
-    pub(crate) fn pinned(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
+    pub(crate) fn pinned(context: &Arc<CudaContext>, bytes: usize) -> DriverResult<Self> {
         #[cfg(target_os = "linux")]
         match Self::locked(context, bytes) {
             Ok(range) => return Ok(range),
@@ -88,14 +88,14 @@ impl HostRange {
     /// of 0.72 s. A random read by the processor takes 5.4 ns instead of 12, because it needs fewer
     /// entries of the page table.
     #[cfg(target_os = "linux")]
-    fn locked(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
+    fn locked(context: &Arc<CudaContext>, bytes: usize) -> DriverResult<Self> {
         use memmap2::Advice;
         const HUGE: usize = 2 << 20;
-        let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
+        let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(StatusCode::OUT_OF_MEMORY)?;
         // Untouched addresses cost nothing, so a long mapping is trimmed to begin with a huge page.
         let spare = if room >= HUGE { HUGE } else { 0 };
-        let length = room.checked_add(spare).ok_or(Code::OUT_OF_MEMORY)?;
-        let mut mapping = MmapMut::map_anon(length).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let length = room.checked_add(spare).ok_or(StatusCode::OUT_OF_MEMORY)?;
+        let mut mapping = MmapMut::map_anon(length).map_err(|_| StatusCode::OUT_OF_MEMORY)?;
         let skipped = if spare == 0 { 0 } else { mapping.as_ptr().addr().wrapping_neg() % HUGE };
         // Ignore refused advice, because smaller pages work as well. `DontFork`: a child process must not
         // share memory that the GPU writes to.
@@ -104,14 +104,14 @@ impl HostRange {
             let _ = mapping.advise_range(Advice::HugePage, skipped, room);
             match mapping.advise_range(Advice::PopulateWrite, skipped, room) {
                 Err(error) if error.kind() != std::io::ErrorKind::InvalidInput => {
-                    return Err(Code::OUT_OF_MEMORY);
+                    return Err(StatusCode::OUT_OF_MEMORY);
                 }
                 // On older systems without this advice, the driver allocates the pages when it locks them.
                 _ => {}
             }
         }
         let start = mapping.as_mut_ptr().wrapping_add(skipped);
-        let Some(address) = NonNull::new(start) else { return Err(Code::OUT_OF_MEMORY) };
+        let Some(address) = NonNull::new(start) else { return Err(StatusCode::OUT_OF_MEMORY) };
         let _current = context.enter()?;
         // SAFETY: the range is in the mapping, which is kept until after it is unlocked.
         check(unsafe { (context.driver.table.mem_host_register)(start.cast(), room, REGISTERED_FLAGS) })?;
@@ -123,7 +123,7 @@ impl HostRange {
     }
 
     /// Lets the driver allocate the memory.
-    fn from_driver(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
+    fn from_driver(context: &Arc<CudaContext>, bytes: usize) -> DriverResult<Self> {
         let table = &context.driver.table;
         let _current = context.enter()?;
         let mut start = null_mut();
@@ -137,11 +137,11 @@ impl HostRange {
             // Short allocations share pages, so allocate again with room to begin at a page boundary. SAFETY:
             // the address is from just above, and no other code has it.
             check(unsafe { (table.mem_free_host)(start) })?;
-            room = bytes.max(1).checked_add(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
+            room = bytes.max(1).checked_add(HOST_ALIGNMENT).ok_or(StatusCode::OUT_OF_MEMORY)?;
         }
         let skipped = start.addr().wrapping_neg() % HOST_ALIGNMENT;
         let Some(address) = NonNull::new(start.cast::<u8>().wrapping_add(skipped)) else {
-            return Err(Code::OUT_OF_MEMORY);
+            return Err(StatusCode::OUT_OF_MEMORY);
         };
         // From here on the range owns the memory, even if the next step fails.
         let owner = Owner::Driver { start };
@@ -154,7 +154,7 @@ impl HostRange {
     }
 
     /// Allocates zeroed ordinary memory.
-    pub(crate) fn pageable(context: &Arc<Context>, bytes: usize) -> std::io::Result<Self> {
+    pub(crate) fn pageable(context: &Arc<CudaContext>, bytes: usize) -> std::io::Result<Self> {
         let mut mapping = MmapMut::map_anon(bytes.max(1))?;
         let address = NonNull::new(mapping.as_mut_ptr()).unwrap_or(NonNull::dangling());
         let owner = Owner::Mapping { _mapping: mapping };
@@ -162,7 +162,7 @@ impl HostRange {
     }
 
     /// Uses memory of the program, without locking it.
-    pub(crate) fn foreign(context: &Arc<Context>, address: NonNull<u8>, bytes: usize) -> Self {
+    pub(crate) fn foreign(context: &Arc<CudaContext>, address: NonNull<u8>, bytes: usize) -> Self {
         Self { context: Arc::clone(context), address, bytes, mapped: None, owner: Owner::Program }
     }
 
@@ -171,10 +171,10 @@ impl HostRange {
     /// # Safety
     /// The range must stay allocated until the result is dropped.
     pub(crate) unsafe fn registered(
-        context: &Arc<Context>,
+        context: &Arc<CudaContext>,
         address: NonNull<u8>,
         bytes: usize,
-    ) -> Outcome<Self> {
+    ) -> DriverResult<Self> {
         let mut range = Self::foreign(context, address, bytes);
         if bytes == 0 {
             return Ok(range);
@@ -205,7 +205,7 @@ impl HostRange {
     }
 
     /// Returns the address of page-locked memory for kernels.
-    fn find_mapped(&self) -> Outcome<u64> {
+    fn find_mapped(&self) -> DriverResult<u64> {
         let mut mapped = 0;
         let start = self.address.as_ptr().cast::<c_void>();
         // SAFETY: writes one address; 0 is the only value of the flags.

@@ -12,10 +12,10 @@ use cudarc::driver::sys::CUpointer_attribute_enum as Attribute;
 use cust::memory::{DeviceBuffer, DevicePointer, DeviceSlice};
 
 use crate::CudaDevice;
-use crate::context::Context;
+use crate::context::CudaContext;
 use crate::driver::{ContextHandle, check, driver};
 use crate::memory::DeviceMemory;
-use crate::options::Options;
+use crate::options::CudaOptions;
 
 /// Interoperation with `cust` (feature `cust`). A program that changed memory in a stream of `cust`
 /// synchronises that stream first: queues of a device are not ordered with other streams.
@@ -24,11 +24,11 @@ impl CudaDevice {
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
-    pub fn from_cust(context: &cust::context::Context, options: &Options) -> Result<Self> {
+    pub fn from_cust(context: &cust::context::Context, options: &CudaOptions) -> Result<Self> {
         const OPERATION: &str = "from_cust";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
         // SAFETY: the caller keeps the context during this call.
-        let ordinal = unsafe { Context::adopted(driver, ContextHandle(context.as_raw().cast())) }
+        let ordinal = unsafe { CudaContext::adopted(driver, ContextHandle(context.as_raw().cast())) }
             .map_err(|code| code.error_of(ErrorKind::Driver, OPERATION))?
             .ordinal();
         // `cust` uses the GPU's primary context, which each user retains.

@@ -11,10 +11,10 @@ mod text;
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
-use crate::context::Context;
-use crate::core::Submission;
+use crate::context::CudaContext;
+use crate::core::CudaSubmission;
 use crate::driver::objects::{Module, Stream};
-use crate::driver::{Code, Function, Outcome};
+use crate::driver::{DriverResult, Function, StatusCode};
 use crate::memory::DeviceMemory;
 
 /// The text of a kernel file, as a C string.
@@ -31,12 +31,12 @@ const SEARCH: &str = ptx!("search");
 
 /// The loaded kernels of a device, file by file.
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct ModuleKernels {
     copy: OnceLock<Copying>,
-    indexed: OnceLock<Indexed>,
+    indexed: OnceLock<IndexedKernels>,
     search: OnceLock<Searching>,
-    pub(crate) programs: compute::Programs,
-    pub(crate) launches: launch::Launches,
+    pub(crate) programs: compute::TranslatedProgramCache,
+    pub(crate) launches: launch::TranslatedKernelCache,
 }
 
 /// Kernels that move and write bytes.
@@ -50,7 +50,7 @@ pub(crate) struct Copying {
 
 /// Kernels that collect and distribute elements, for pieces of 1, 2, 4, 8 and 16 bytes.
 #[derive(Debug)]
-pub(crate) struct Indexed {
+pub(crate) struct IndexedKernels {
     pub(crate) gather: [Function; 5],
     pub(crate) scatter: [Function; 5],
     _module: Module,
@@ -65,7 +65,7 @@ struct Searching {
 
 /// Returns the contents of `cell`; if it is empty, initialises it by `load`. If two threads load at once,
 /// one result is dropped.
-fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T> {
+fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> DriverResult<T>) -> DriverResult<&T> {
     if let Some(found) = cell.get() {
         return Ok(found);
     }
@@ -73,20 +73,20 @@ fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T>
     Ok(cell.get_or_init(|| loaded))
 }
 
-impl Kernels {
+impl ModuleKernels {
     /// Creates the kernels for a GPU of this compute capability; none is loaded yet.
     pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
         Self {
             copy: OnceLock::new(),
             indexed: OnceLock::new(),
             search: OnceLock::new(),
-            programs: compute::Programs::default(),
-            launches: launch::Launches::new(compute_capability),
+            programs: compute::TranslatedProgramCache::default(),
+            launches: launch::TranslatedKernelCache::new(compute_capability),
         }
     }
 
     /// The context is current, here and below.
-    pub(crate) fn copying(&self, context: &Arc<Context>) -> Outcome<&Copying> {
+    pub(crate) fn copying(&self, context: &Arc<CudaContext>) -> DriverResult<&Copying> {
         once(&self.copy, || {
             let module = Module::load(context, COPY)?;
             let [few, list, fill] = ["copy_few", "copy_list", "fill"].map(|name| module.function(name));
@@ -94,15 +94,15 @@ impl Kernels {
         })
     }
 
-    pub(crate) fn indexed(&self, context: &Arc<Context>) -> Outcome<&Indexed> {
+    pub(crate) fn indexed(&self, context: &Arc<CudaContext>) -> DriverResult<&IndexedKernels> {
         once(&self.indexed, || {
             let module = Module::load(context, GATHER)?;
             let (gather, scatter) = (module.family("gather")?, module.family("scatter")?);
-            Ok(Indexed { gather, scatter, _module: module })
+            Ok(IndexedKernels { gather, scatter, _module: module })
         })
     }
 
-    pub(crate) fn scan(&self, context: &Arc<Context>) -> Outcome<Function> {
+    pub(crate) fn scan(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
         let load = || {
             let module = Module::load(context, SEARCH)?;
             Ok(Searching { scan: module.function("search_scan")?, _module: module })
@@ -143,13 +143,13 @@ pub(crate) mod scratch {
     const _: () = assert!(COUNTS - PATTERN >= backend_api::kernel::Body::TABLE_BYTES_MAX);
 }
 
-impl Submission<'_> {
+impl CudaSubmission<'_> {
     pub(crate) fn stream(&self) -> &Stream {
         &self.queue.stream
     }
 
     /// The address of this queue's scratch memory on the GPU; it holds data of earlier work of this queue.
-    pub(crate) fn scratch(&mut self) -> Outcome<u64> {
+    pub(crate) fn scratch(&mut self) -> DriverResult<u64> {
         if let Some(scratch) = &self.order.scratch {
             return Ok(scratch.address);
         }
@@ -159,7 +159,7 @@ impl Submission<'_> {
     }
 
     /// Returns at least `bytes` bytes on the GPU for data on its way to or from pageable memory.
-    pub(crate) fn bounce(&mut self, bytes: u64) -> Outcome<u64> {
+    pub(crate) fn bounce(&mut self, bytes: u64) -> DriverResult<u64> {
         if let Some(bounce) = &self.order.bounce
             && bounce.bytes() >= bytes
         {
@@ -174,7 +174,7 @@ impl Submission<'_> {
 
     /// Allocates private memory of `of_block` bytes for each of `blocks` blocks. Returns its address and
     /// the number of blocks. The number is lower if the memory would be too large or the GPU is full.
-    pub(crate) fn slabs(&mut self, of_block: u64, blocks: u64) -> Outcome<(u64, u64)> {
+    pub(crate) fn slabs(&mut self, of_block: u64, blocks: u64) -> DriverResult<(u64, u64)> {
         if of_block == 0 {
             return Ok((0, blocks));
         }
@@ -191,7 +191,7 @@ impl Submission<'_> {
         self.order.slabs_wanted = blocks * of_block;
         loop {
             match DeviceMemory::new(self.context(), blocks * of_block) {
-                Err(Code::OUT_OF_MEMORY) if blocks > 1 => blocks /= 2,
+                Err(StatusCode::OUT_OF_MEMORY) if blocks > 1 => blocks /= 2,
                 made => return Ok((self.order.slabs.insert(made?).address, blocks)),
             }
         }
@@ -199,7 +199,7 @@ impl Submission<'_> {
 
     /// Copies bytes to device memory, in the order of the queue. At most
     /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
-    pub(crate) fn send(&mut self, bytes: &[u8], to: u64) -> Outcome {
+    pub(crate) fn send(&mut self, bytes: &[u8], to: u64) -> DriverResult {
         let loan = self.lend(bytes.len())?;
         // SAFETY: the loan has this length, and no work in flight uses it.
         unsafe { loan.host.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };

@@ -67,4 +67,4 @@ mod wakers;
 
 pub use device::CudaDevice;
 pub use discovery::{Card, devices, survey};
-pub use options::{Options, Route};
+pub use options::{CudaOptions, Route};

@@ -8,28 +8,28 @@ use parking_lot::Mutex;
 use vmarray_support::warn;
 
 use crate::caching_allocator::CachingAllocator;
-use crate::context::Context;
-use crate::driver::{Outcome, StreamHandle, check};
-use crate::queue::Queue;
-use crate::reserved::Reserved;
+use crate::context::CudaContext;
+use crate::driver::{DriverResult, StreamHandle, check};
+use crate::queue::CudaQueue;
+use crate::reserved::ReservedRange;
 
 /// An allocation on the GPU. The drop releases it; no work in flight may use it then.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     pub(crate) address: u64,
     bytes: AtomicU64,
     /// The number of bytes that the driver allocated, which may be more.
     allocated: u64,
     /// The address range that contains it, if it can be extended, and its greatest length.
-    reserved: Option<(Reserved, u64)>,
+    reserved: Option<(ReservedRange, u64)>,
     /// Queues of other devices that use a place in it.
-    visitors: Mutex<Vec<Weak<Queue>>>,
+    visitors: Mutex<Vec<Weak<CudaQueue>>>,
 }
 
 impl DeviceMemory {
     /// Allocates memory with unspecified contents. Allocates nothing for 0 bytes.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Outcome<Self> {
+    pub(crate) fn new(context: &Arc<CudaContext>, bytes: u64) -> DriverResult<Self> {
         if let Some((address, allocated)) = context.kept.take(bytes) {
             let mut memory = Self::at(context, address, bytes);
             memory.allocated = allocated;
@@ -46,15 +46,20 @@ impl DeviceMemory {
         Ok(Self::at(context, address, bytes))
     }
 
-    fn at(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
+    fn at(context: &Arc<CudaContext>, address: u64, bytes: u64) -> Self {
         let (allocated, visitors) = (bytes, Mutex::default());
         let (context, bytes) = (Arc::clone(context), AtomicU64::new(bytes));
         Self { context, address, bytes, allocated, reserved: None, visitors }
     }
 
     /// Allocates memory that can grow to `most` bytes. Reserves addresses for `most_here` of them.
-    pub(crate) fn extensible(context: &Arc<Context>, bytes: u64, most: u64, most_here: u64) -> Outcome<Self> {
-        let reserved = Reserved::new(context, most_here)?;
+    pub(crate) fn extensible(
+        context: &Arc<CudaContext>,
+        bytes: u64,
+        most: u64,
+        most_here: u64,
+    ) -> DriverResult<Self> {
+        let reserved = ReservedRange::new(context, most_here)?;
         reserved.extend(bytes)?;
         let mut memory = Self::at(context, reserved.address(), bytes);
         memory.reserved = Some((reserved, most));
@@ -66,7 +71,7 @@ impl DeviceMemory {
     }
 
     /// The address range that contains it, if it can be extended, and its greatest length.
-    pub(crate) fn reserved(&self) -> Option<&(Reserved, u64)> {
+    pub(crate) fn reserved(&self) -> Option<&(ReservedRange, u64)> {
         self.reserved.as_ref()
     }
 
@@ -77,7 +82,7 @@ impl DeviceMemory {
 
     /// Takes over memory that other code allocated in this context.
     #[cfg(feature = "cust")]
-    pub(crate) fn given(context: &Arc<Context>, address: u64, bytes: u64) -> Self {
+    pub(crate) fn given(context: &Arc<CudaContext>, address: u64, bytes: u64) -> Self {
         Self::at(context, address, bytes)
     }
 
@@ -88,14 +93,14 @@ impl DeviceMemory {
         self.address
     }
 
-    pub(crate) fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &CudaContext {
         &self.context
     }
 
     /// Records a queue of another device that uses a place in it.
-    pub(crate) fn note_visitor(&self, queue: &Arc<Queue>) {
+    pub(crate) fn note_visitor(&self, queue: &Arc<CudaQueue>) {
         let mut visitors = self.visitors.lock();
-        let is_known = |visitor: &Weak<Queue>| std::ptr::eq(visitor.as_ptr(), Arc::as_ptr(queue));
+        let is_known = |visitor: &Weak<CudaQueue>| std::ptr::eq(visitor.as_ptr(), Arc::as_ptr(queue));
         if !visitors.iter().any(is_known) {
             visitors.retain(|visitor| visitor.strong_count() > 0);
             visitors.push(Arc::downgrade(queue));
@@ -116,7 +121,7 @@ impl DeviceMemory {
     }
 
     /// Writes zeroes to a part of it, in the order of a stream.
-    pub(crate) fn clear(&self, part: Range<u64>, stream: StreamHandle) -> Outcome {
+    pub(crate) fn clear(&self, part: Range<u64>, stream: StreamHandle) -> DriverResult {
         let (start, bytes) = (self.address + part.start, (part.end - part.start) as usize);
         let _current = self.context.enter()?;
         // SAFETY: the range is of this allocation.
@@ -124,7 +129,7 @@ impl DeviceMemory {
     }
 
     /// Writes zeroes to all of it in the wiping stream, and waits for that: this may delay other work.
-    fn wipe(&self, wiper: StreamHandle) -> Outcome {
+    fn wipe(&self, wiper: StreamHandle) -> DriverResult {
         self.clear(0..self.bytes(), wiper)?;
         // SAFETY: the stream lives as long as the context.
         check(unsafe { (self.context.driver.table.stream_synchronize)(wiper) })
@@ -157,13 +162,13 @@ mod tests {
     use backend_api::{Commit, Device, DeviceBuffer, ErrorKind};
     use vmarray_conformance::{Limits, Outcome, checks};
 
-    use crate::fake::{Scene, device, driven, mapped_bytes};
-    use crate::options::Options;
+    use crate::fake::{FakeScene, device, driven, mapped_bytes};
+    use crate::options::CudaOptions;
 
     #[test]
     fn memory_grows_behind_addresses_that_were_set_aside() {
         const PIECE: u64 = 2 << 20;
-        let device = device(&Options::new());
+        let device = device(&CudaOptions::new());
         let check = checks().iter().find(|check| check.name == "memory_grows_in_its_place").unwrap();
         assert_eq!(check.run(&device, &Limits::default()), Outcome::Passed);
         let before = mapped_bytes();
@@ -202,14 +207,14 @@ mod tests {
     #[test]
     fn device_memory_is_wiped_before_it_is_freed() {
         for wipes in [false, true] {
-            let scene = Scene::new(1000);
+            let scene = FakeScene::new(1000);
             if wipes {
                 scene.device.wipe_on_release().unwrap();
             }
             scene.host.write(0, &[7; 1000]);
             scene.device.wait(scene.queue.submit(&[scene.upload(1000)]).unwrap()).unwrap();
             driven(|driven| driven.freed = (0, 0));
-            let Scene { device, queue, memory, host } = scene;
+            let FakeScene { device, queue, memory, host } = scene;
             drop(memory);
             assert_eq!(driven(|_| ()).freed, (1000, if wipes { 1000 } else { 0 }));
             drop((host, queue));
@@ -219,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_card_that_is_full_is_wiped_all_the_same() {
-        let scene = Scene::new(1000);
+        let scene = FakeScene::new(1000);
         driven(|driven| driven.no_streams = true);
         assert_eq!(scene.device.wipe_on_release().unwrap_err().kind(), ErrorKind::OutOfMemory);
         driven(|driven| driven.no_streams = false);
@@ -228,7 +233,7 @@ mod tests {
         scene.host.write(0, &[7; 1000]);
         scene.device.wait(scene.queue.submit(&[scene.upload(1000)]).unwrap()).unwrap();
         driven(|driven| (driven.no_streams, driven.freed) = (true, (0, 0)));
-        let Scene { device, queue, memory, host } = scene;
+        let FakeScene { device, queue, memory, host } = scene;
         drop(memory);
         assert_eq!(driven(|_| ()).freed, (1000, 1000));
         drop((host, queue));

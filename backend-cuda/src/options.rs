@@ -6,23 +6,23 @@ pub use backend_api::Route;
 ///
 /// ```
 /// use backend_api::Device;
-/// use backend_cuda::{CudaDevice, Options, Route, devices};
-/// let options = Options::new().with_headroom_bytes(1 << 30).with_route(Route::Single);
+/// use backend_cuda::{CudaDevice, CudaOptions, Route, devices};
+/// let options = CudaOptions::new().with_headroom_bytes(1 << 30).with_route(Route::Single);
 /// for card in devices() {
 ///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
 ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
 /// }
-/// assert_eq!(Options::default_headroom_bytes(80 << 30, false), 1 << 30);
-/// assert_eq!(Options::default_headroom_bytes(4 << 30, false), 128 << 20);
+/// assert_eq!(CudaOptions::default_headroom_bytes(80 << 30, false), 1 << 30);
+/// assert_eq!(CudaOptions::default_headroom_bytes(4 << 30, false), 128 << 20);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct CudaOptions {
     pub(crate) headroom_bytes: Option<u64>,
     pub(crate) route: Option<Route>,
 }
 
-impl Options {
+impl CudaOptions {
     /// Creates the default options.
     #[must_use]
     pub fn new() -> Self {

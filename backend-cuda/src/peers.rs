@@ -5,25 +5,25 @@ use std::sync::{Arc, Weak};
 use backend_api::{BufferId, DeviceInfo, Error, ErrorKind, Reach, Result, Ticket};
 use parking_lot::RwLock;
 
-use crate::core::Core;
+use crate::core::CudaCore;
 use crate::memory::DeviceMemory;
-use crate::queue::Queue;
+use crate::queue::CudaQueue;
 
 /// All open devices. No reference keeps a device alive beyond the lock: its drop removes it first.
-static DEVICES: RwLock<Vec<Weak<Core>>> = RwLock::new(Vec::new());
+static DEVICES: RwLock<Vec<Weak<CudaCore>>> = RwLock::new(Vec::new());
 
 /// Enters a device.
-pub(crate) fn add(core: &Arc<Core>) {
+pub(crate) fn add(core: &Arc<CudaCore>) {
     DEVICES.write().push(Arc::downgrade(core));
 }
 
 /// Removes a device: from now on no other device finds its memory.
-pub(crate) fn remove(core: &Arc<Core>) {
+pub(crate) fn remove(core: &Arc<CudaCore>) {
     DEVICES.write().retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(core)));
 }
 
 /// Calls `look` for each of the other devices, and returns the first result.
-fn find<R>(core: &Core, mut look: impl FnMut(&Core) -> Option<R>) -> Option<R> {
+fn find<R>(core: &CudaCore, mut look: impl FnMut(&CudaCore) -> Option<R>) -> Option<R> {
     let devices = DEVICES.read();
     let mut others = devices.iter().filter(|other| !std::ptr::eq(other.as_ptr(), core));
     // Each reference is dropped before the lock is released.
@@ -31,7 +31,7 @@ fn find<R>(core: &Core, mut look: impl FnMut(&Core) -> Option<R>) -> Option<R> {
 }
 
 /// Returns the access to memory of the device with these facts.
-pub(crate) fn reach(core: &Core, other: &DeviceInfo) -> Reach {
+pub(crate) fn reach(core: &CudaCore, other: &DeviceInfo) -> Reach {
     let mut all = (core.card.info == *other).then_some(true);
     find(core, |peer| {
         // Tests have several drivers.
@@ -45,7 +45,11 @@ pub(crate) fn reach(core: &Core, other: &DeviceInfo) -> Reach {
 
 /// Returns memory of another device that this one reaches. `queue` is the queue that will submit work on
 /// it, if any.
-pub(crate) fn visit(core: &Core, id: BufferId, queue: Option<&Arc<Queue>>) -> Option<Arc<DeviceMemory>> {
+pub(crate) fn visit(
+    core: &CudaCore,
+    id: BufferId,
+    queue: Option<&Arc<CudaQueue>>,
+) -> Option<Arc<DeviceMemory>> {
     find(core, |peer| peer.memory.visit(id, queue, || core.context.reaches(&peer.context)))
 }
 
@@ -53,7 +57,11 @@ pub(crate) fn visit(core: &Core, id: BufferId, queue: Option<&Arc<Queue>>) -> Op
 ///
 /// # Errors
 /// [`UnknownHandle`](ErrorKind::UnknownHandle) if no device knows it.
-pub(crate) fn queue_of(core: &Core, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue>>> {
+pub(crate) fn queue_of(
+    core: &CudaCore,
+    operation: &'static str,
+    ticket: Ticket,
+) -> Result<Option<Arc<CudaQueue>>> {
     let found = find(core, |peer| {
         let queue = peer.queue_of(operation, ticket).ok().filter(|_| core.context.reaches(&peer.context))?;
         Some(queue.filter(|_| peer.lost().is_none()))
@@ -68,7 +76,7 @@ pub(crate) fn queue_of(core: &Core, operation: &'static str, ticket: Ticket) -> 
 mod tests {
     use std::sync::mpsc;
 
-    use backend_api::{Commit, Device, DeviceBuffer, Progress, Queue as OwnedQueue, Transfer};
+    use backend_api::{Commit, Device, DeviceBuffer, Queue as OwnedQueue, QueueProgress, Transfer};
     use vmarray_conformance::{Limits, Outcome, run_peers};
 
     use super::*;
@@ -134,11 +142,11 @@ mod tests {
                     sender.send(()).unwrap();
                 });
                 assert!(receiver.try_recv().is_err());
-                assert_eq!(one.poll(ticket), Ok(Progress::Pending));
+                assert_eq!(one.poll(ticket), Ok(QueueProgress::Pending));
                 stream.open(u64::MAX);
                 receiver.recv().unwrap();
             });
-            assert_eq!(one.poll(ticket), Ok(Progress::Done));
+            assert_eq!(one.poll(ticket), Ok(QueueProgress::Done));
         }
     }
 }

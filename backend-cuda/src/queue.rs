@@ -9,26 +9,26 @@ use backend_api::{QueueId, Result, Ticket};
 use parking_lot::Mutex;
 use vmarray_support::backends::wake_all;
 
-use crate::completion::Events;
-use crate::context::Context;
+use crate::completion::QueueEvents;
+use crate::context::CudaContext;
 use crate::driver::objects::{Event, Stream};
-use crate::driver::{Code, Outcome};
+use crate::driver::{DriverResult, StatusCode};
 use crate::memory::DeviceMemory;
-use crate::staging::Staging;
+use crate::staging::StagingRing;
 
 /// A queue of a device. Its stream is destroyed with it, when the last thread that uses it drops it.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct CudaQueue {
     pub(crate) id: QueueId,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<CudaContext>,
     pub(crate) stream: Stream,
     /// Held during a submission, which orders the tickets.
-    pub(crate) order: Mutex<Order>,
+    pub(crate) order: Mutex<SubmissionOrder>,
     pub(crate) submitted: AtomicU64,
     /// The newest value done when the device was lost; no later value becomes done. `u64::MAX` before.
     frozen: AtomicU64,
-    events: Events,
-    pub(crate) staging: Mutex<Staging>,
+    events: QueueEvents,
+    pub(crate) staging: Mutex<StagingRing>,
     /// The number of unread reports and of recorded failures. While it is 0, all reached values have
     /// succeeded.
     pub(crate) attention: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Queue {
 
 /// The state of a queue's submitting side.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct SubmissionOrder {
     /// Set when the queue is released: a thread that still holds it submits no more work.
     pub(crate) ended: bool,
     /// Device memory for kernels of this queue, which run one after the other.
@@ -57,8 +57,8 @@ pub(crate) struct Order {
     pub(crate) list_events: Vec<Event>,
 }
 
-impl Queue {
-    pub(crate) fn new(id: QueueId, context: &Arc<Context>) -> Outcome<Self> {
+impl CudaQueue {
+    pub(crate) fn new(id: QueueId, context: &Arc<CudaContext>) -> DriverResult<Self> {
         let stream = Stream::new(context)?;
         Ok(Self {
             id,
@@ -67,7 +67,7 @@ impl Queue {
             order: Mutex::default(),
             submitted: AtomicU64::new(0),
             frozen: AtomicU64::new(u64::MAX),
-            events: Events::new(context),
+            events: QueueEvents::new(context),
             staging: Mutex::default(),
             attention: AtomicU64::new(0),
             waiters: Mutex::default(),
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// Returns the newest value that is done; exact if it is below `wanted`.
-    pub(crate) fn reached(&self, wanted: u64) -> Outcome<u64> {
+    pub(crate) fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {
             return Ok(frozen);
@@ -123,12 +123,12 @@ impl Queue {
     }
 
     /// Records an event for a value behind all earlier work. The context is current.
-    pub(crate) fn record(&self, value: u64) -> Outcome {
+    pub(crate) fn record(&self, value: u64) -> DriverResult {
         self.events.record(&self.stream, value)
     }
 
     /// Makes later work of `stream` wait for a value. The context is current.
-    pub(crate) fn order_before(&self, stream: &Stream, value: u64) -> Outcome {
+    pub(crate) fn order_before(&self, stream: &Stream, value: u64) -> DriverResult {
         self.events.order(stream, value)
     }
 
@@ -143,25 +143,25 @@ impl Queue {
     }
 
     /// Returns `Ok` if all work of the stream is done, or the driver's code.
-    pub(crate) fn query(&self) -> Outcome {
+    pub(crate) fn query(&self) -> DriverResult {
         let _current = self.context.enter()?;
         self.stream.query()
     }
 
     /// Blocks until the stream is empty.
-    pub(crate) fn drain(&self) -> Outcome {
+    pub(crate) fn drain(&self) -> DriverResult {
         let _current = self.context.enter()?;
         self.stream.synchronize()
     }
 
     /// Blocks until the stream is empty, and repeats that for long if the driver is short of memory: no
     /// work may be in flight afterwards.
-    pub(crate) fn drain_for_sure(&self) -> Outcome {
+    pub(crate) fn drain_for_sure(&self) -> DriverResult {
         const PATIENCE: Duration = Duration::from_secs(10);
         let start = Instant::now();
         loop {
             match self.drain() {
-                Err(Code::OUT_OF_MEMORY) if start.elapsed() < PATIENCE => {
+                Err(StatusCode::OUT_OF_MEMORY) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 answer => return answer,

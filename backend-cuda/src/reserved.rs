@@ -6,14 +6,14 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::driver::{AccessDescription, AllocationProperties, Code, Outcome, Table, check};
+use crate::context::CudaContext;
+use crate::driver::{AccessDescription, AllocationProperties, DriverResult, StatusCode, Table, check};
 
 /// An address range whose first part is mapped to memory. The drop releases both; no work in flight may
 /// use them then.
 #[derive(Debug)]
-pub(crate) struct Reserved {
-    context: Arc<Context>,
+pub(crate) struct ReservedRange {
+    context: Arc<CudaContext>,
     address: u64,
     bytes: usize,
     /// The granularity of mapped memory in bytes.
@@ -45,7 +45,7 @@ struct Calls {
 }
 
 impl Calls {
-    fn of(table: &Table) -> Outcome<Self> {
+    fn of(table: &Table) -> DriverResult<Self> {
         let calls = || {
             Some(Self {
                 reserve: table.mem_address_reserve?,
@@ -58,14 +58,14 @@ impl Calls {
                 granularity: table.mem_get_allocation_granularity?,
             })
         };
-        calls().ok_or(Code::NOT_SUPPORTED)
+        calls().ok_or(StatusCode::NOT_SUPPORTED)
     }
 }
 
-impl Reserved {
-    /// Reserves `bytes` bytes of addresses, without memory. [`NOT_SUPPORTED`](Code::NOT_SUPPORTED) if the
-    /// driver or the GPU cannot.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Outcome<Self> {
+impl ReservedRange {
+    /// Reserves `bytes` bytes of addresses, without memory. [`NOT_SUPPORTED`](StatusCode::NOT_SUPPORTED) if
+    /// the driver or the GPU cannot.
+    pub(crate) fn new(context: &Arc<CudaContext>, bytes: u64) -> DriverResult<Self> {
         let (table, ordinal) = (&context.driver.table, context.ordinal());
         let calls = Calls::of(table)?;
         let _current = context.enter()?;
@@ -74,7 +74,7 @@ impl Reserved {
         // SAFETY: writes one integer.
         check(unsafe { (table.device_get_attribute)(&raw mut is_supported, attribute, ordinal) })?;
         if is_supported == 0 {
-            return Err(Code::NOT_SUPPORTED);
+            return Err(StatusCode::NOT_SUPPORTED);
         }
         let (properties, mut granularity) = (AllocationProperties::on(ordinal), 0);
         // Recommended granularity: that of the GPU's large pages, the larger of the two.
@@ -83,7 +83,7 @@ impl Reserved {
         check(unsafe { (calls.granularity)(&raw mut granularity, &raw const properties, RECOMMENDED) })?;
         let granularity = granularity.max(1);
         let whole = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(granularity));
-        let bytes = whole.ok_or(Code::OUT_OF_MEMORY)?.max(granularity);
+        let bytes = whole.ok_or(StatusCode::OUT_OF_MEMORY)?.max(granularity);
         let cards = Self::cards_that_reach(table, ordinal)?;
         let mut address = 0;
         // SAFETY: writes one address.
@@ -93,7 +93,7 @@ impl Reserved {
     }
 
     /// Returns the GPU of this number, and the GPUs that reach its memory.
-    fn cards_that_reach(table: &Table, ordinal: c_int) -> Outcome<Vec<AccessDescription>> {
+    fn cards_that_reach(table: &Table, ordinal: c_int) -> DriverResult<Vec<AccessDescription>> {
         let mut count = 0;
         // SAFETY: writes one integer.
         check(unsafe { (table.device_get_count)(&raw mut count) })?;
@@ -125,11 +125,11 @@ impl Reserved {
     }
 
     /// Maps memory to the first `bytes` bytes. After an error no more is mapped than before.
-    pub(crate) fn extend(&self, bytes: u64) -> Outcome {
+    pub(crate) fn extend(&self, bytes: u64) -> DriverResult {
         let calls = Calls::of(&self.context.driver.table)?;
         let mut pieces = self.pieces.lock();
         let whole = usize::try_from(bytes).ok().and_then(|b| b.checked_next_multiple_of(self.granularity));
-        let whole = whole.filter(|whole| *whole <= self.bytes).ok_or(Code::OUT_OF_MEMORY)?;
+        let whole = whole.filter(|whole| *whole <= self.bytes).ok_or(StatusCode::OUT_OF_MEMORY)?;
         let Some(more) = whole.checked_sub(pieces.bytes).filter(|more| *more > 0) else { return Ok(()) };
         let _current = self.context.enter()?;
         let (properties, mut handle) = (AllocationProperties::on(self.context.ordinal()), 0);
@@ -159,7 +159,7 @@ impl Reserved {
         Ok(())
     }
 
-    fn give_back(&self) -> Outcome {
+    fn give_back(&self) -> DriverResult {
         let calls = Calls::of(&self.context.driver.table)?;
         let _current = self.context.enter()?;
         let mut pieces = self.pieces.lock();
@@ -179,7 +179,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedRange {
     fn drop(&mut self) {
         if let Err(code) = self.give_back() {
             tracing::debug!(?code, bytes = self.bytes, "memory was not freed: the device is lost");

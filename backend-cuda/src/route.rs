@@ -47,7 +47,7 @@ const SINGLE_BYTES: u64 = 1 << 20;
 
 /// The direction of a call's pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum PieceDirection {
     /// All copies go from the host to the GPU.
     Upload,
     /// All copies go from the GPU to the host.
@@ -60,10 +60,10 @@ pub(crate) enum Direction {
 
 /// The pieces of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct CallPieces {
     pub(crate) pieces: usize,
     pub(crate) bytes: u64,
-    pub(crate) direction: Direction,
+    pub(crate) direction: PieceDirection,
 }
 
 /// The routes that are possible for them.
@@ -83,7 +83,7 @@ pub(crate) struct RoutePreferences {
 }
 
 /// Chooses the route of a call's pieces.
-pub(crate) fn choose(load: Load, possible: Possible, preferences: &RoutePreferences) -> Route {
+pub(crate) fn choose(load: CallPieces, possible: Possible, preferences: &RoutePreferences) -> Route {
     let is_possible = |route: &Route| match route {
         Route::Kernel => possible.kernel,
         Route::Batch => possible.batch,
@@ -93,29 +93,29 @@ pub(crate) fn choose(load: Load, possible: Possible, preferences: &RoutePreferen
         return Some(forced).filter(is_possible).unwrap_or(Route::Single);
     }
     let measured = match load.direction {
-        Direction::Upload => preferences.routing.upload(load.pieces, load.bytes),
-        Direction::Download => preferences.routing.download(load.pieces, load.bytes),
-        Direction::Internal | Direction::Mixed => None,
+        PieceDirection::Upload => preferences.routing.upload(load.pieces, load.bytes),
+        PieceDirection::Download => preferences.routing.download(load.pieces, load.bytes),
+        PieceDirection::Internal | PieceDirection::Mixed => None,
     };
     measured.filter(is_possible).unwrap_or_else(|| best(load, possible))
 }
 
-fn best(load: Load, possible: Possible) -> Route {
+fn best(load: CallPieces, possible: Possible) -> Route {
     let average = load.bytes / (load.pieces as u64).max(1);
     let (for_the_engine, without_a_kernel) = match load.direction {
         _ if load.pieces <= 1 => return Route::Single,
-        Direction::Mixed => (false, Route::Single),
-        Direction::Internal if load.pieces <= SINGLE_PIECES || average >= BATCH_BYTES => {
+        PieceDirection::Mixed => (false, Route::Single),
+        PieceDirection::Internal if load.pieces <= SINGLE_PIECES || average >= BATCH_BYTES => {
             return Route::Single;
         }
-        Direction::Internal => (false, Route::Single),
-        Direction::Upload if possible.batch && load.pieces > 2 && average < SHORT_BYTES => {
+        PieceDirection::Internal => (false, Route::Single),
+        PieceDirection::Upload if possible.batch && load.pieces > 2 && average < SHORT_BYTES => {
             (false, Route::Batch)
         }
-        Direction::Upload | Direction::Download if possible.batch => {
+        PieceDirection::Upload | PieceDirection::Download if possible.batch => {
             (load.pieces <= BATCH_PIECES || average >= BATCH_BYTES, Route::Batch)
         }
-        Direction::Upload | Direction::Download => {
+        PieceDirection::Upload | PieceDirection::Download => {
             (load.pieces <= SINGLE_PIECES || average >= SINGLE_BYTES, Route::Single)
         }
     };
@@ -129,8 +129,8 @@ mod tests {
     const ALL: Possible = Possible { batch: true, kernel: true };
     const OWN: RoutePreferences = RoutePreferences { forced: None, routing: NOTHING };
     const NOTHING: Routing = Routing::new();
-    fn load(pieces: usize, each: u64, direction: Direction) -> Load {
-        Load { pieces, bytes: pieces as u64 * each, direction }
+    fn load(pieces: usize, each: u64, direction: PieceDirection) -> CallPieces {
+        CallPieces { pieces, bytes: pieces as u64 * each, direction }
     }
 
     fn forced(route: Route) -> RoutePreferences {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn number_size_and_direction_decide() {
-        use Direction::{Download, Internal, Mixed, Upload};
+        use PieceDirection::{Download, Internal, Mixed, Upload};
         const NO_KERNEL: Possible = Possible { kernel: false, ..ALL };
         for (pieces, each, direction, possible, expected) in [
             // In one direction, copy few or large pieces as a batch, and many small pieces by a kernel.
@@ -180,10 +180,15 @@ mod tests {
     #[test]
     fn impossible_routes_are_neither_chosen_nor_forced() {
         let none = Possible { batch: false, kernel: false };
-        let many = load(256, 4096, Direction::Download);
+        let many = load(256, 4096, PieceDirection::Download);
         for route in [Route::Batch, Route::Kernel, Route::Single] {
-            for direction in [Direction::Upload, Direction::Download, Direction::Internal, Direction::Mixed] {
-                let load = Load { direction, ..many };
+            for direction in [
+                PieceDirection::Upload,
+                PieceDirection::Download,
+                PieceDirection::Internal,
+                PieceDirection::Mixed,
+            ] {
+                let load = CallPieces { direction, ..many };
                 assert_eq!(choose(load, none, &OWN), Route::Single);
                 assert_eq!(choose(load, none, &forced(route)), Route::Single);
                 assert_eq!(
@@ -194,7 +199,7 @@ mod tests {
         }
         assert_eq!(choose(many, Possible { kernel: false, ..ALL }, &OWN), Route::Batch);
         assert_eq!(choose(many, Possible { batch: false, ..ALL }, &OWN), Route::Kernel);
-        assert_eq!(choose(load(1, 1, Direction::Upload), ALL, &forced(Route::Kernel)), Route::Kernel);
+        assert_eq!(choose(load(1, 1, PieceDirection::Upload), ALL, &forced(Route::Kernel)), Route::Kernel);
     }
 
     #[test]
@@ -202,16 +207,16 @@ mod tests {
         let mut routing = Routing::new();
         routing.set_download(64, 4096, Some(Route::Batch));
         let preferences = RoutePreferences { forced: None, routing };
-        let download = load(100, 4096, Direction::Download);
+        let download = load(100, 4096, PieceDirection::Download);
         assert_eq!(choose(download, ALL, &OWN), Route::Kernel);
         assert_eq!(choose(download, ALL, &preferences), Route::Batch);
         assert_eq!(
-            choose(load(200, 4096, Direction::Download), ALL, &preferences),
+            choose(load(200, 4096, PieceDirection::Download), ALL, &preferences),
             Route::Kernel,
             "another class"
         );
         assert_eq!(
-            choose(Load { direction: Direction::Upload, ..download }, ALL, &preferences),
+            choose(CallPieces { direction: PieceDirection::Upload, ..download }, ALL, &preferences),
             Route::Kernel
         );
         let both = RoutePreferences { forced: Some(Route::Single), routing };
@@ -219,9 +224,12 @@ mod tests {
         // If the table's route is impossible, the default applies instead of the slowest route.
         assert_eq!(choose(download, Possible { batch: false, ..ALL }, &preferences), Route::Kernel);
         let everywhere = RoutePreferences { forced: None, routing: Routing::only(Route::Single) };
-        assert_eq!(choose(Load { direction: Direction::Mixed, ..download }, ALL, &everywhere), Route::Kernel);
         assert_eq!(
-            choose(Load { direction: Direction::Internal, ..download }, ALL, &everywhere),
+            choose(CallPieces { direction: PieceDirection::Mixed, ..download }, ALL, &everywhere),
+            Route::Kernel
+        );
+        assert_eq!(
+            choose(CallPieces { direction: PieceDirection::Internal, ..download }, ALL, &everywhere),
             Route::Kernel
         );
     }

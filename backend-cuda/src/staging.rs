@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::Error;
 use backend_api::numa::OnNode;
 
-use crate::context::Context;
-use crate::driver::Outcome;
+use crate::context::CudaContext;
+use crate::driver::DriverResult;
 use crate::host_memory::HostRange;
 
 /// The bytes that a queue can lend at once. Pinned memory is allocated at the first use only.
@@ -20,7 +20,7 @@ const ALIGNMENT: u64 = 16;
 ///
 /// Positions only rise; a position's place in the memory is its remainder by the length.
 #[derive(Debug, Default)]
-pub(crate) struct Staging {
+pub(crate) struct StagingRing {
     memory: Option<HostRange>,
     head: u64,
     leases: VecDeque<Lease>,
@@ -52,7 +52,7 @@ pub(crate) struct Loan {
     pub(crate) mapped: u64,
 }
 
-/// The result of [`Staging::lend`].
+/// The result of [`StagingRing::lend`].
 #[derive(Debug)]
 pub(crate) enum Lent {
     Piece(Loan),
@@ -60,18 +60,18 @@ pub(crate) enum Lent {
     After(u64),
 }
 
-impl Staging {
+impl StagingRing {
     /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is the
     /// newest completed value, and `node` the GPU's NUMA node.
     pub(crate) fn lend(
         &mut self,
-        context: &Arc<Context>,
+        context: &Arc<CudaContext>,
         node: Option<u32>,
         bytes: usize,
         value: u64,
         reached: u64,
         attention: &AtomicU64,
-    ) -> Outcome<Lent> {
+    ) -> DriverResult<Lent> {
         let memory = match &self.memory {
             Some(memory) => memory,
             None => {

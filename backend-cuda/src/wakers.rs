@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use vmarray_support::backends::wake_all;
 
-use crate::core::Core;
-use crate::queue::Queue;
+use crate::core::CudaCore;
+use crate::queue::CudaQueue;
 
 /// The time in which it polls without a pause after progress or a new waiter.
 const EAGER: Duration = Duration::from_micros(200);
@@ -40,7 +40,7 @@ pub(crate) struct CompletionThread {
 #[derive(Debug, Default)]
 struct State {
     /// Queues with waiters that the watcher has not seen yet.
-    added: Vec<Arc<Queue>>,
+    added: Vec<Arc<CudaQueue>>,
     thread: Option<JoinHandle<()>>,
     stopped: bool,
     /// True while the thread runs wakers.
@@ -52,7 +52,7 @@ impl CompletionThread {
     /// Polls a queue until it has no waiters.
     ///
     /// Starts the thread if needed. If the system cannot start one, the caller must poll itself.
-    pub(crate) fn add(&self, core: &Arc<Core>, queue: &Arc<Queue>) -> std::io::Result<()> {
+    pub(crate) fn add(&self, core: &Arc<CudaCore>, queue: &Arc<CudaQueue>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         if state.thread.is_none() {
             let weak = Arc::downgrade(core);
@@ -104,9 +104,9 @@ impl Drop for Ended<'_> {
     }
 }
 
-fn run(watch: &CompletionThread, core: &Weak<Core>) {
+fn run(watch: &CompletionThread, core: &Weak<CudaCore>) {
     let _ended = Ended(watch);
-    let mut queues: Vec<Arc<Queue>> = Vec::new();
+    let mut queues: Vec<Arc<CudaQueue>> = Vec::new();
     let mut idle_since = Instant::now();
     let mut round = 0_u32;
     loop {
@@ -153,7 +153,7 @@ fn run(watch: &CompletionThread, core: &Weak<Core>) {
 }
 
 /// Takes the due wakers of a queue. Returns true if it has others.
-fn look(core: &Core, queue: &Queue, round: u32, due: &mut Vec<Waker>) -> bool {
+fn look(core: &CudaCore, queue: &CudaQueue, round: u32, due: &mut Vec<Waker>) -> bool {
     let Some(awaited) = queue.awaited() else { return false };
     if !queue.is_reached(awaited) && round.is_multiple_of(EXAMINE_ROUNDS) {
         core.examine(queue);

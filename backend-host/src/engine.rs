@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use backend_api::{
     AddressSpace, Addresses, BufferHandle, BufferId, DeviceInfo, DeviceSpan, DirectReads, Error, ErrorKind,
-    Extents as _, HostAllocation, HostMemory, Progress, QueueHandle, Request, Result, Ticket,
+    Extents as _, HostAllocation, HostMemory, QueueHandle, QueueProgress, Request, Result, Ticket,
 };
 use vmarray_support::Queues;
 
@@ -13,14 +13,14 @@ use parking_lot::RwLock;
 
 use crate::error;
 use crate::handle_table::HandleTable;
-use crate::job::Work;
+use crate::job::HostSubmission;
 use crate::memory::Wiping;
-use crate::peers::{Known, Peers, names_others};
-use crate::queue::Lane;
+use crate::peers::{KnownMemory, Peers, names_others};
+use crate::queue::QueueLane;
 use crate::storage::Storage;
 use crate::worker::Pool;
 
-type Queue<M> = Lane<Work<M>>;
+type Queue<M> = QueueLane<HostSubmission<M>>;
 
 /// Everything of a device except its memory: names, queues, threads, host memory.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl<M: Storage> Engine<M> {
                 .with_advice("end threads or processes, or raise the limit of processes (`ulimit -u`)")
         }))?;
         let queue = QueueHandle::unique();
-        self.registry.add_queue(queue.id(), Lane::new(queue.id(), &self.pool, self.registry.info()));
+        self.registry.add_queue(queue.id(), QueueLane::new(queue.id(), &self.pool, self.registry.info()));
         Ok(queue)
     }
 
@@ -201,10 +201,11 @@ impl<M: Storage> Engine<M> {
         let operation = request.operation();
         let lane = self.registry.queue(operation, queue)?;
         let own = self.registry.memory();
-        let start =
-            |known: &Known<'_, _, _>| Work::new(known, request).and_then(|work| lane.push(operation, work));
+        let start = |known: &KnownMemory<'_, _, _>| {
+            HostSubmission::new(known, request).and_then(|work| lane.push(operation, work))
+        };
         let Some(peers) = self.peers.filter(|_| names_others(&own, request)) else {
-            let started = start(&Known { own: &own, others: &[] });
+            let started = start(&KnownMemory { own: &own, others: &[] });
             drop(own);
             return self.named(started);
         };
@@ -212,7 +213,7 @@ impl<M: Storage> Engine<M> {
         let members = peers.members();
         let all = members.memory();
         // The result is never `None`, because this device is a member until its drop.
-        let known = Known::among(&self.registry, &all);
+        let known = KnownMemory::among(&self.registry, &all);
         let started =
             known.map_or_else(|| Err(Queues::<Queue<M>>::unknown(operation)), |known| start(&known));
         drop(all);
@@ -221,10 +222,10 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Returns the progress of a submission without blocking.
-    pub fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    pub fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         match self.registry.queue_of("poll", ticket)? {
             Some(lane) => self.named(lane.timeline().poll(ticket.value)),
-            None => Ok(Progress::Done),
+            None => Ok(QueueProgress::Done),
         }
     }
 

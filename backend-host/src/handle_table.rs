@@ -10,22 +10,22 @@ use backend_api::{
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 use vmarray_support::Queues;
-use vmarray_support::backends::Memory;
+use vmarray_support::backends::MemoryTable;
 
-use crate::host_memory::{Piece, Pinning};
+use crate::host_memory::{HostMemoryPiece, Pinning};
 use crate::memory::Wiping;
 use crate::storage::Storage;
 
 /// A place in memory.
 #[derive(Debug)]
-pub(crate) struct Place<T> {
+pub(crate) struct MemoryPlace<T> {
     /// The memory, which this reference keeps alive.
     pub memory: Arc<T>,
     /// Offset within the memory, in bytes.
     pub offset: u64,
 }
 
-impl<T> Place<T> {
+impl<T> MemoryPlace<T> {
     /// Returns true if the place is in the memory at this address.
     pub fn is_in(&self, memory: *const ()) -> bool {
         Arc::as_ptr(&self.memory).cast() == memory
@@ -37,7 +37,7 @@ impl<T> Place<T> {
 pub(crate) struct HandleTable<M, Q> {
     info: Arc<DeviceInfo>,
     pinning: Arc<Pinning>,
-    memory: RwLock<Memory<M, Piece>>,
+    memory: RwLock<MemoryTable<M, HostMemoryPiece>>,
     queues: Queues<Q>,
     /// Returns the value of a queue's newest ticket.
     newest: fn(&Q) -> u64,
@@ -93,7 +93,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
 
     /// Locks the table of memory for lookups. A submitting thread holds the lock until the work is queued, so
     /// memory is released before or after that, but not meanwhile.
-    pub fn memory(&self) -> RwLockReadGuard<'_, Memory<M, Piece>> {
+    pub fn memory(&self) -> RwLockReadGuard<'_, MemoryTable<M, HostMemoryPiece>> {
         self.memory.read()
     }
 
@@ -141,7 +141,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
 
     /// # Safety
     /// As [`HostAllocation::new`], for the memory of the piece.
-    unsafe fn add_host(&self, piece: Piece) -> HostAllocation {
+    unsafe fn add_host(&self, piece: HostMemoryPiece) -> HostAllocation {
         // SAFETY: the caller guarantees this.
         let host = unsafe { HostAllocation::new(piece.address(), piece.bytes(), piece.kind()) };
         self.memory.write().add_host(&host, Arc::new(piece));
@@ -149,7 +149,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
     }
 
     /// Removes a piece of host memory.
-    pub fn remove_host(&self, handle: &HostAllocation) -> Option<Arc<Piece>> {
+    pub fn remove_host(&self, handle: &HostAllocation) -> Option<Arc<HostMemoryPiece>> {
         self.memory.write().remove_host(handle)
     }
 

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::{Error, ErrorKind, HostMemory, Result};
 
 use crate::error;
-use crate::memory::{Locked, Map, Wiping, system_memory};
+use crate::memory::{LockedMemory, Map, Wiping, system_memory};
 
 /// A piece of host memory.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct HostMemoryPiece {
     address: NonNull<u8>,
     bytes: usize,
     kind: HostMemory,
@@ -23,7 +23,7 @@ pub(crate) struct Piece {
     _map: Option<Map>,
 }
 
-impl Drop for Piece {
+impl Drop for HostMemoryPiece {
     fn drop(&mut self) {
         if let Some(wiping) = &self.wiping {
             // SAFETY: the memory belongs to this device, and was zeroed at its creation. No work is in flight
@@ -35,11 +35,11 @@ impl Drop for Piece {
 
 // SAFETY: an address and its owners, all of which any thread may use and drop. Accesses through the address
 // have their own obligations.
-unsafe impl Send for Piece {}
+unsafe impl Send for HostMemoryPiece {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for HostMemoryPiece {}
 
-impl Piece {
+impl HostMemoryPiece {
     /// Address of the first byte.
     pub fn address(&self) -> NonNull<u8> {
         self.address
@@ -75,7 +75,7 @@ pub(crate) struct Pinning {
 struct Pin {
     pinning: Arc<Pinning>,
     bytes: u64,
-    _locked: Locked,
+    _locked: LockedMemory,
 }
 
 impl Drop for Pin {
@@ -96,7 +96,7 @@ impl Pinning {
     }
 
     /// Allocates zeroed host memory.
-    pub fn allocate(self: &Arc<Self>, bytes: usize, kind: HostMemory) -> Result<Piece> {
+    pub fn allocate(self: &Arc<Self>, bytes: usize, kind: HostMemory) -> Result<HostMemoryPiece> {
         const OPERATION: &str = "allocate_host";
         let refuse = |available: u64| {
             let refusal = match kind {
@@ -127,7 +127,7 @@ impl Pinning {
             _ => return Err(Error::new(ErrorKind::Unsupported, OPERATION)),
         };
         let wiping = Some(Arc::clone(&self.wiping));
-        Ok(Piece { address, bytes, kind, wiping, _pin: pin, _map: Some(map) })
+        Ok(HostMemoryPiece { address, bytes, kind, wiping, _pin: pin, _map: Some(map) })
     }
 
     /// Registers memory of the program.
@@ -139,7 +139,7 @@ impl Pinning {
         address: NonNull<u8>,
         bytes: usize,
         kind: HostMemory,
-    ) -> Result<Piece> {
+    ) -> Result<HostMemoryPiece> {
         const OPERATION: &str = "import_host";
         if address.addr().get().checked_add(bytes).is_none_or(|end| end > isize::MAX as usize) {
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
@@ -153,7 +153,7 @@ impl Pinning {
             HostMemory::Pageable => None,
             _ => return Err(Error::new(ErrorKind::Unsupported, OPERATION)),
         };
-        Ok(Piece { address, bytes, kind, wiping: None, _pin: pin, _map: None })
+        Ok(HostMemoryPiece { address, bytes, kind, wiping: None, _pin: pin, _map: None })
     }
 
     /// # Safety
@@ -179,7 +179,7 @@ impl Pinning {
                     )
             })?;
         // SAFETY: the caller has the same obligations.
-        match unsafe { Locked::new(address, bytes) } {
+        match unsafe { LockedMemory::new(address, bytes) } {
             Ok(locked) => Ok(Pin { pinning: Arc::clone(self), bytes: wanted, _locked: locked }),
             Err(cause) => {
                 self.used_bytes.fetch_sub(wanted, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl Pinning {
                     error = error
                         .with_advice("use HostMemory::Pageable: this system does not support page-locking");
                 }
-                Err(match Locked::available_bytes() {
+                Err(match LockedMemory::available_bytes() {
                     Some(available) => error.with_available_bytes(available),
                     None => error,
                 })

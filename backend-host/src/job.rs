@@ -1,16 +1,16 @@
 //! Queued requests: they are checked, refer to memory directly instead of by id, and keep the memory alive.
 
-use backend_api::{Compute, DeviceSpan, Gather, HostSpan, Request, Result, Scatter, Transfer, View};
-use vmarray_support::backends::Direction;
+use backend_api::{Compute, DeviceSpan, Gather, HostSpan, LaunchView, Request, Result, Scatter, Transfer};
+use vmarray_support::backends::IndexedDirection;
 
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
 use crate::kernel::compute::ComputeJob;
-use crate::kernel::copy::{Copies, Move};
+use crate::kernel::copy::{CheckedCopy, Copies};
 use crate::kernel::fill::FillJob;
-use crate::kernel::indexed::Indexed;
-use crate::kernel::launch::{LaunchJob, Placed};
-use crate::peers::Known;
+use crate::kernel::indexed::IndexedCopy;
+use crate::kernel::launch::{LaunchJob, ViewMemory};
+use crate::peers::KnownMemory;
 use crate::queue::Job;
 use crate::storage::Storage;
 use crate::worker::{Crew, Urgency};
@@ -20,43 +20,46 @@ const LONG_BYTES: u64 = 128 << 10;
 
 /// One submission.
 #[derive(Debug)]
-pub(crate) enum Work<M> {
+pub(crate) enum HostSubmission<M> {
     /// `submit`.
     Copies(Copies<M>),
     /// `fill`.
     Fill(FillJob<M>),
     /// `gather` and `scatter`.
-    Indexed(Indexed<M>),
+    Indexed(IndexedCopy<M>),
     /// `compute` and `search`.
     Compute(ComputeJob<M>),
     /// `launch`.
     Launch(LaunchJob<M>),
 }
 
-impl<M: Storage> Work<M> {
+impl<M: Storage> HostSubmission<M> {
     /// Creates the work of a request: checks the request, and looks up its memory in the table.
-    pub fn new<Q>(memory: &Known<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
+    pub fn new<Q>(memory: &KnownMemory<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();
-        let device = |at: DeviceSpan<'_>| -> Result<Place<M>> {
-            Ok(Place { memory: memory.own.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
+        let device = |at: DeviceSpan<'_>| -> Result<MemoryPlace<M>> {
+            Ok(MemoryPlace {
+                memory: memory.own.buffer(operation, at.buffer())?.clone(),
+                offset: at.offset(),
+            })
         };
-        let anywhere = |at: DeviceSpan<'_>| -> Result<Place<M>> {
-            Ok(Place { memory: memory.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
+        let anywhere = |at: DeviceSpan<'_>| -> Result<MemoryPlace<M>> {
+            Ok(MemoryPlace { memory: memory.buffer(operation, at.buffer())?.clone(), offset: at.offset() })
         };
-        let host = |at: HostSpan<'_>| -> Result<Place<Piece>> {
-            Ok(Place { memory: memory.own.host(operation, at.host())?.clone(), offset: at.offset() })
+        let host = |at: HostSpan<'_>| -> Result<MemoryPlace<HostMemoryPiece>> {
+            Ok(MemoryPlace { memory: memory.own.host(operation, at.host())?.clone(), offset: at.offset() })
         };
-        let resolve = |transfer: &Transfer<'_>| -> Result<Move<M>> {
+        let resolve = |transfer: &Transfer<'_>| -> Result<CheckedCopy<M>> {
             Ok(match *transfer {
                 Transfer::Upload { from, to, bytes } => {
-                    Move::Upload { from: host(from)?, to: device(to)?, bytes }
+                    CheckedCopy::Upload { from: host(from)?, to: device(to)?, bytes }
                 }
                 Transfer::Download { from, to, bytes } => {
-                    Move::Download { from: device(from)?, to: host(to)?, bytes }
+                    CheckedCopy::Download { from: device(from)?, to: host(to)?, bytes }
                 }
                 Transfer::Internal { from, to, bytes } => {
-                    Move::Internal { from: anywhere(from)?, to: anywhere(to)?, bytes }
+                    CheckedCopy::Internal { from: anywhere(from)?, to: anywhere(to)?, bytes }
                 }
             })
         };
@@ -74,8 +77,8 @@ impl<M: Storage> Work<M> {
                 Self::Compute(search.as_compute(job)?)
             }
             Request::Gather(&Gather { elements, indices, count, values })
-            | Request::Scatter(&Scatter { elements, indices, count, values }) => Self::Indexed(Indexed {
-                direction: Direction::of(request),
+            | Request::Scatter(&Scatter { elements, indices, count, values }) => Self::Indexed(IndexedCopy {
+                direction: IndexedDirection::of(request),
                 places: elements.bases().iter().map(|base| anywhere(*base)).collect::<Result<_>>()?,
                 page_len: elements.page_len(),
                 element_count: elements.count(),
@@ -90,9 +93,9 @@ impl<M: Storage> Work<M> {
                 Self::Compute(ComputeJob::new(compute, sources.collect::<Result<_>>()?, answer))
             }
             Request::Launch(launch) => {
-                let placed = |(number, view): (usize, &View<'_>)| -> Result<Placed<M>> {
+                let placed = |(number, view): (usize, &LaunchView<'_>)| -> Result<ViewMemory<M>> {
                     let places = view.bases().iter().map(|base| anywhere(*base)).collect::<Result<_>>()?;
-                    Ok(Placed::new(view, launch.kernel.body().views[number].access, places))
+                    Ok(ViewMemory::new(view, launch.kernel.body().views[number].access, places))
                 };
                 let views = launch.views.iter().enumerate().map(placed).collect::<Result<_>>()?;
                 Self::Launch(LaunchJob::new(launch, views, host(launch.report)?))
@@ -112,12 +115,16 @@ impl<M: Storage> Work<M> {
     }
 
     /// Returns true if a place of the work satisfies its predicate.
-    fn any_place(&self, device: impl Fn(&Place<M>) -> bool, host: impl Fn(&Place<Piece>) -> bool) -> bool {
+    fn any_place(
+        &self,
+        device: impl Fn(&MemoryPlace<M>) -> bool,
+        host: impl Fn(&MemoryPlace<HostMemoryPiece>) -> bool,
+    ) -> bool {
         match self {
             Self::Copies(copies) => copies.as_slice().iter().any(|one| match one {
-                Move::Upload { from, to, .. } => host(from) || device(to),
-                Move::Download { from, to, .. } => device(from) || host(to),
-                Move::Internal { from, to, .. } => device(from) || device(to),
+                CheckedCopy::Upload { from, to, .. } => host(from) || device(to),
+                CheckedCopy::Download { from, to, .. } => device(from) || host(to),
+                CheckedCopy::Internal { from, to, .. } => device(from) || device(to),
             }),
             Self::Fill(fill) => device(&fill.to),
             Self::Indexed(indexed) => {
@@ -134,7 +141,7 @@ impl<M: Storage> Work<M> {
     }
 }
 
-impl<M: Storage> Job for Work<M> {
+impl<M: Storage> Job for HostSubmission<M> {
     fn run(&self, crew: Crew<'_>) -> Result<()> {
         match self {
             Self::Copies(copies) => copies.run(crew),

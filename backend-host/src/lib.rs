@@ -69,6 +69,6 @@ pub mod parts {
     pub use crate::host::default_threads;
     pub use crate::memory::{Passage, Wiping};
     pub use crate::ram::{Capacity, Ram};
-    pub use crate::storage::{Storage, Wanted};
+    pub use crate::storage::{ReadRange, Storage};
     pub use crate::worker::Pool;
 }

@@ -165,7 +165,7 @@ impl<T: bytemuck::Zeroable + Copy> Drop for Passage<T> {
 #[repr(align(4096))]
 struct Page;
 
-pub(crate) use lock::Locked;
+pub(crate) use lock::LockedMemory;
 
 #[cfg(all(unix, not(miri)))]
 mod lock {
@@ -253,7 +253,7 @@ mod lock {
 
     /// Page-locked memory, unlocked on drop.
     #[derive(Debug)]
-    pub(crate) struct Locked(Range<usize>);
+    pub(crate) struct LockedMemory(Range<usize>);
 
     /// Length from which memory is allocated as it is locked, at once for all pages.
     #[cfg(target_os = "linux")]
@@ -263,7 +263,7 @@ mod lock {
     /// many small caches cost the used pages only. Returns false if the system cannot do so.
     ///
     /// # Safety
-    /// As [`Locked::new`].
+    /// As [`LockedMemory::new`].
     #[cfg(target_os = "linux")]
     unsafe fn lock_on_use(address: NonNull<u8>, bytes: usize) -> bool {
         let lock = || {
@@ -279,7 +279,7 @@ mod lock {
         false
     }
 
-    impl Locked {
+    impl LockedMemory {
         /// Locks the pages of the `bytes` bytes from `address` on in RAM.
         ///
         /// # Safety
@@ -316,7 +316,7 @@ mod lock {
         }
     }
 
-    impl Drop for Locked {
+    impl Drop for LockedMemory {
         fn drop(&mut self) {
             let mut locked = LOCKED.lock();
             let size = page_bytes();
@@ -345,9 +345,9 @@ mod lock {
 
     /// Page-locked memory; never exists here.
     #[derive(Debug)]
-    pub(crate) enum Locked {}
+    pub(crate) enum LockedMemory {}
 
-    impl Locked {
+    impl LockedMemory {
         /// Always fails: the system has no page locks.
         ///
         /// # Safety

@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use backend_api::{BufferId, Extents, Gather, HostId, Request, Result, Scatter, Ticket, Transfer};
 use parking_lot::{RwLock, RwLockReadGuard};
-use vmarray_support::backends::Memory;
+use vmarray_support::backends::MemoryTable;
 
 use crate::handle_table::HandleTable;
-use crate::host_memory::Piece;
+use crate::host_memory::HostMemoryPiece;
 use crate::storage::Storage;
 
 /// The live devices that can access each other, with their names and shared state.
@@ -47,7 +47,8 @@ pub(crate) struct Members<'a, M, Q, S> {
 }
 
 /// The memory of a device, locked.
-pub(crate) type Locked<'a, M, Q> = (&'a HandleTable<M, Q>, RwLockReadGuard<'a, Memory<M, Piece>>);
+pub(crate) type MemoryGuard<'a, M, Q> =
+    (&'a HandleTable<M, Q>, RwLockReadGuard<'a, MemoryTable<M, HostMemoryPiece>>);
 
 impl<M: Storage, Q, S> Peers<M, Q, S> {
     /// Adds a device to the list.
@@ -76,7 +77,7 @@ impl<M: Storage, Q, S> Members<'_, M, Q, S> {
 
     /// Locks the memory tables of all devices, in the order of the list. All threads lock in this order, so
     /// they cannot deadlock.
-    pub fn memory(&self) -> Vec<Locked<'_, M, Q>> {
+    pub fn memory(&self) -> Vec<MemoryGuard<'_, M, Q>> {
         self.iter().map(|(registry, _)| (registry, registry.memory())).collect()
     }
 
@@ -87,7 +88,7 @@ impl<M: Storage, Q, S> Members<'_, M, Q, S> {
 }
 
 /// Returns true if a request uses device memory of another device.
-pub(crate) fn names_others<M: Storage>(own: &Memory<M, Piece>, request: &Request<'_>) -> bool {
+pub(crate) fn names_others<M: Storage>(own: &MemoryTable<M, HostMemoryPiece>, request: &Request<'_>) -> bool {
     let is_strange = |buffer: BufferId| own.device_bytes(buffer).is_none();
     match request {
         Request::Copies(transfers, _) => transfers.iter().any(|transfer| match transfer {
@@ -105,16 +106,16 @@ pub(crate) fn names_others<M: Storage>(own: &Memory<M, Piece>, request: &Request
 }
 
 /// Memory that a request may use: of its own device and of other devices.
-pub(crate) struct Known<'a, M, Q> {
+pub(crate) struct KnownMemory<'a, M, Q> {
     /// Memory of the device that runs the request.
-    pub own: &'a Memory<M, Piece>,
+    pub own: &'a MemoryTable<M, HostMemoryPiece>,
     /// Memory of all devices in the list if the request may use other devices' memory, else empty.
-    pub others: &'a [Locked<'a, M, Q>],
+    pub others: &'a [MemoryGuard<'a, M, Q>],
 }
 
-impl<'a, M: Storage, Q> Known<'a, M, Q> {
+impl<'a, M: Storage, Q> KnownMemory<'a, M, Q> {
     /// Returns the memory that a request of one device may use.
-    pub fn among(registry: &HandleTable<M, Q>, all: &'a [Locked<'a, M, Q>]) -> Option<Self> {
+    pub fn among(registry: &HandleTable<M, Q>, all: &'a [MemoryGuard<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })
     }
@@ -135,7 +136,7 @@ impl<'a, M: Storage, Q> Known<'a, M, Q> {
     }
 }
 
-impl<M: Storage, Q> Extents for Known<'_, M, Q> {
+impl<M: Storage, Q> Extents for KnownMemory<'_, M, Q> {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
         let others = || self.others.iter().find_map(|(_, memory)| memory.device_bytes(buffer));
         self.own.device_bytes(buffer).or_else(others)

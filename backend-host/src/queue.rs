@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket};
+use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, QueueProgress, Result, Ticket};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vmarray_support::Timeline;
 use vmarray_support::backends::wake_all;
 use vmarray_support::contended::spin_until;
 
-use crate::worker::{Crew, Pool, Task, Urgency};
+use crate::worker::{Crew, Pool, Urgency, WorkerTask};
 
 /// Number of jobs after which a worker checks for other queues.
 const JOBS_IN_A_TURN: u32 = 8;
@@ -41,7 +41,7 @@ pub(crate) trait Job: Send + Sync + 'static {
 /// The pool always knows of a ready queue. A thread never holds two locks, except the locks of the timelines
 /// and of the pool, which are leaves. Wakers are foreign code. They run while the thread holds no lock and no
 /// queue, because they may submit, wait, and drop the device.
-pub(crate) struct Lane<J> {
+pub(crate) struct QueueLane<J> {
     timeline: Timeline,
     pool: Arc<Pool>,
     info: Arc<DeviceInfo>,
@@ -77,7 +77,7 @@ enum Phase {
 
 enum Item<J> {
     Work { value: u64, job: Arc<J> },
-    After { lane: Arc<Lane<J>>, value: u64 },
+    After { lane: Arc<QueueLane<J>>, value: u64 },
 }
 
 /// Outcome of an attempt to help.
@@ -87,16 +87,16 @@ enum Helped<J> {
     /// Another thread runs the queue.
     Busy,
     /// This ticket of another queue must be done first.
-    After(Arc<Lane<J>>, u64),
+    After(Arc<QueueLane<J>>, u64),
 }
 
-impl<J> std::fmt::Debug for Lane<J> {
+impl<J> std::fmt::Debug for QueueLane<J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lane").field("newest", &self.timeline.newest()).finish_non_exhaustive()
     }
 }
 
-impl<J: Job> Lane<J> {
+impl<J: Job> QueueLane<J> {
     /// Returns an empty queue.
     pub fn new(id: QueueId, pool: &Arc<Pool>, info: &Arc<DeviceInfo>) -> Arc<Self> {
         Arc::new(Self {
@@ -156,7 +156,7 @@ impl<J: Job> Lane<J> {
 
     /// Returns true if all work up to `value` is done, with or without errors.
     pub fn reached(&self, value: u64) -> bool {
-        !matches!(self.timeline.poll(value), Ok(Progress::Pending))
+        !matches!(self.timeline.poll(value), Ok(QueueProgress::Pending))
     }
 
     /// Returns the last unfinished ticket whose work accesses this memory.
@@ -191,7 +191,7 @@ impl<J: Job> Lane<J> {
     /// Blocks until all work up to `value` is done. The calling thread executes work that no other thread has
     /// begun.
     pub fn wait(self: &Arc<Self>, value: u64) -> Result<()> {
-        while self.timeline.poll(value)? == Progress::Pending {
+        while self.timeline.poll(value)? == QueueProgress::Pending {
             let (mut lane, mut wanted) = (Arc::clone(self), value);
             loop {
                 match lane.help(wanted) {
@@ -259,7 +259,7 @@ impl<J: Job> Lane<J> {
         }
         state.announced = Some(urgency);
         drop(state);
-        self.pool.push(Arc::clone(self) as Arc<dyn Task>, urgency);
+        self.pool.push(Arc::clone(self) as Arc<dyn WorkerTask>, urgency);
     }
 
     /// Raises the urgency of the announcement.
@@ -339,7 +339,7 @@ impl<J: Job> Lane<J> {
     }
 }
 
-impl<J: Job> Task for Lane<J> {
+impl<J: Job> WorkerTask for QueueLane<J> {
     fn run(self: Arc<Self>) {
         let mut state = self.state.lock();
         state.announced = None;
@@ -351,7 +351,7 @@ impl<J: Job> Task for Lane<J> {
 }
 
 /// Called when the awaited ticket of a blocked lane is done.
-impl<J: Job> Wake for Lane<J> {
+impl<J: Job> Wake for QueueLane<J> {
     fn wake(self: Arc<Self>) {
         let state = self.state.lock();
         // If a waiting thread has already claimed the lane, there is nothing to wake.
@@ -401,10 +401,11 @@ mod tests {
         Act(Box::new(action), std::ptr::null())
     }
 
-    fn lanes<const N: usize>(threads: usize) -> (Arc<Pool>, [Arc<Lane<Act>>; N]) {
+    fn lanes<const N: usize>(threads: usize) -> (Arc<Pool>, [Arc<QueueLane<Act>>; N]) {
         let pool = Pool::new("test", threads);
         let info = Arc::new(DeviceInfo::new("host", "test", backend_api::DeviceKind::HostMemory, "test"));
-        let lanes = std::array::from_fn(|_| Lane::new(backend_api::QueueHandle::unique().id(), &pool, &info));
+        let lanes =
+            std::array::from_fn(|_| QueueLane::new(backend_api::QueueHandle::unique().id(), &pool, &info));
         (pool, lanes)
     }
 

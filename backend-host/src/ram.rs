@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{Commit, Error, ErrorKind, Result, racy};
 use parking_lot::Mutex;
-use vmarray_support::backends::{Account, Share, check_extend, check_extensible};
+use vmarray_support::backends::{Account, AccountShare, check_extend, check_extensible};
 
 use crate::error;
 use crate::memory::{Map, Wiping};
@@ -54,7 +54,7 @@ pub struct Ram {
     wiping: Arc<Wiping>,
     /// Shares of the account: the first, and one for each extension. A thread that extends the memory holds
     /// this lock.
-    shares: Mutex<Vec<Share>>,
+    shares: Mutex<Vec<AccountShare>>,
 }
 
 impl Drop for Ram {

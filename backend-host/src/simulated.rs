@@ -15,7 +15,7 @@ use std::time::Duration;
 use backend_api::wrap::Fault;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, HostAllocation,
-    HostMemory, MemoryStatus, Progress, QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
+    HostMemory, MemoryStatus, QueueHandle, QueueProgress, Reach, Request, Result, Route, Routing, Ticket,
     Transfer,
 };
 use parking_lot::Mutex;
@@ -26,11 +26,11 @@ pub use fabric::SimulatedFabric;
 pub use trace::SimulatedOperation;
 
 use crate::handle_table::HandleTable;
-use crate::job::Work;
-use crate::peers::{Known, Locked, names_others};
+use crate::job::HostSubmission;
+use crate::peers::{KnownMemory, MemoryGuard, names_others};
 use crate::ram::{Capacity, Ram};
 use routes::Routes;
-use schedule::{Passage, Schedule};
+use schedule::{LinkTraffic, Schedule};
 
 /// A simulated device for tests: it delays, reorders and fails work at random, by a seed. A
 /// [`builder`](Self::builder) configures it.
@@ -190,10 +190,10 @@ impl SimulatedDevice {
     fn passage(
         &self,
         fabric: &SimulatedFabric,
-        all: &[(&Mutex<Schedule>, &Locked<'_, Ram, Timeline>)],
+        all: &[(&Mutex<Schedule>, &MemoryGuard<'_, Ram, Timeline>)],
         transfers: &[Transfer<'_>],
-    ) -> Result<Passage> {
-        let mut passage = Passage::default();
+    ) -> Result<LinkTraffic> {
+        let mut passage = LinkTraffic::default();
         let others = all.iter().filter(|(_, (registry, _))| !std::ptr::eq(*registry, &*self.registry));
         for (schedule, (registry, memory)) in others {
             let is_there = |at: &DeviceSpan<'_>| memory.device_bytes(at.buffer()).is_some();
@@ -237,8 +237,8 @@ impl SimulatedDevice {
         let timeline = self.registry.queue(operation, queue)?;
         let own = self.registry.memory();
         // The memory stays locked until the work is queued, as on every device. Wakers run later.
-        let start = |known: &Known<'_, _, _>, passage: Passage| {
-            let work = Work::new(known, request)?;
+        let start = |known: &KnownMemory<'_, _, _>, passage: LinkTraffic| {
+            let work = HostSubmission::new(known, request)?;
             self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)
         };
         let may_reach = |fabric: &&SimulatedFabric| match request {
@@ -248,7 +248,7 @@ impl SimulatedDevice {
         let fabric = self.fabric.as_ref().filter(may_reach).filter(|_| names_others(&own, request));
         let started = match fabric {
             None => {
-                let started = start(&Known { own: &own, others: &[] }, Passage::default());
+                let started = start(&KnownMemory { own: &own, others: &[] }, LinkTraffic::default());
                 drop(own);
                 started
             }
@@ -259,7 +259,7 @@ impl SimulatedDevice {
                 let both: Vec<_> = members.iter().map(|(_, schedule)| &**schedule).zip(&all).collect();
                 let copies = if let Request::Copies(copies, _) = request { *copies } else { &[] };
                 // The result is never `None`, because this device is a member until its drop.
-                let known = Known::among(&self.registry, &all);
+                let known = KnownMemory::among(&self.registry, &all);
                 let known = known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation));
                 known.and_then(|known| start(&known, self.passage(fabric, &both, copies)?))
             }
@@ -397,9 +397,9 @@ unsafe impl Device for SimulatedDevice {
         self.routes.routing()
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        let Some(timeline) = self.registry.queue_of("poll", ticket)? else { return Ok(Progress::Done) };
-        if matches!(timeline.poll(ticket.value), Ok(Progress::Pending)) {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
+        let Some(timeline) = self.registry.queue_of("poll", ticket)? else { return Ok(QueueProgress::Done) };
+        if matches!(timeline.poll(ticket.value), Ok(QueueProgress::Pending)) {
             self.pass(Schedule::poll_step);
         }
         self.named(timeline.poll(ticket.value))

@@ -8,7 +8,7 @@ use crate::memory::Passage;
 
 /// A range to read, and its target.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct ReadRange {
     /// Offset in the device memory, in bytes.
     pub offset: u64,
     /// Start of the target.
@@ -17,7 +17,7 @@ pub struct Wanted {
     pub bytes: usize,
 }
 
-impl Wanted {
+impl ReadRange {
     /// Returns true if `other` continues this range in both memories.
     pub fn is_before(&self, other: &Self) -> bool {
         self.offset + self.bytes as u64 == other.offset
@@ -74,7 +74,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     /// As [`read`](Self::read), for each.
-    unsafe fn read_all(&self, operation: &'static str, wanted: &[Wanted]) -> Result<()> {
+    unsafe fn read_all(&self, operation: &'static str, wanted: &[ReadRange]) -> Result<()> {
         // SAFETY: the caller has the same obligations.
         wanted.iter().try_for_each(|one| unsafe { self.read(operation, one.offset, one.to, one.bytes) })
     }

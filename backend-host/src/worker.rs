@@ -30,13 +30,13 @@ pub enum Urgency {
 }
 
 /// Work for a worker.
-pub trait Task: Send + Sync {
+pub trait WorkerTask: Send + Sync {
     /// Does all present work.
     fn run(self: Arc<Self>);
 }
 
 enum Work {
-    Task(Arc<dyn Task>),
+    Task(Arc<dyn WorkerTask>),
     Assist(Arc<Team>),
 }
 
@@ -155,7 +155,7 @@ impl Pool {
     }
 
     /// Submits work to the threads of the pool.
-    pub fn push(&self, task: Arc<dyn Task>, urgency: Urgency) {
+    pub fn push(&self, task: Arc<dyn WorkerTask>, urgency: Urgency) {
         self.threads.push(task, urgency);
     }
 
@@ -189,7 +189,7 @@ impl Threads {
         if state.threads.is_empty() { self.start_one(&mut state) } else { Ok(()) }
     }
 
-    fn push(self: &Arc<Self>, task: Arc<dyn Task>, urgency: Urgency) {
+    fn push(self: &Arc<Self>, task: Arc<dyn WorkerTask>, urgency: Urgency) {
         let mut state = self.state.lock();
         state.work.push_back(Work::Task(task));
         self.backlog.store(true, Ordering::Relaxed);
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn an_idle_pool_sleeps_until_it_is_woken() {
         struct Nothing;
-        impl Task for Nothing {
+        impl WorkerTask for Nothing {
             fn run(self: Arc<Self>) {}
         }
         let pool = Pool::new("test", 2);

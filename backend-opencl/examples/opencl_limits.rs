@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend_api::{Commit, Device as _, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
-use backend_opencl::{Discovered, OpenClDevice, Options, devices_matching};
+use backend_opencl::{Discovered, OpenClDevice, OpenClOptions, devices_matching};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device};
@@ -119,7 +119,7 @@ fn reads(found: &Discovered, context: &Context, queue: &CommandQueue) -> Outcome
     println!("one read and its wait, microseconds (mean): bare, here");
     let there = buffer(context, 0, ptr::null_mut())?;
     let pinned = Pinned::map(queue, buffer(context, CL_MEM_ALLOC_HOST_PTR, ptr::null_mut())?)?;
-    let device = Arc::new(OpenClDevice::open(found, &Options::new())?);
+    let device = Arc::new(OpenClDevice::open(found, &OpenClOptions::new())?);
     let own = Queue::new(&device)?;
     let memory = DeviceBuffer::new(&device, BYTES as u64, Commit::Proven)?;
     let host = HostBuffer::new(&device, BYTES, HostMemory::Pinned)?;

@@ -23,13 +23,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use backend_api::{Error, ErrorKind, Progress, QueueId, Result};
+use backend_api::{Error, ErrorKind, QueueId, QueueProgress, Result};
 use opencl3::types::{cl_event, cl_int};
 use parking_lot::Mutex;
 use vmarray_support::Timeline;
 use vmarray_support::backends::wake_all;
 
-use crate::core::Core;
+use crate::core::OpenClCore;
 use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
@@ -42,7 +42,7 @@ const PENDING: cl_int = 1;
 pub(crate) type Keep = Box<dyn Send + Sync>;
 
 /// The check after the commands are done: whether a kernel rejected its input.
-pub(crate) type Verdict = Box<dyn Fn() -> Option<Error> + Send + Sync>;
+pub(crate) type KernelVerdict = Box<dyn Fn() -> Option<Error> + Send + Sync>;
 
 /// One submission.
 pub(crate) struct Mark {
@@ -59,7 +59,7 @@ pub(crate) struct Mark {
     called_back: AtomicBool,
     operation: &'static str,
     kind: ErrorKind,
-    verdict: Option<Verdict>,
+    verdict: Option<KernelVerdict>,
     /// The result of the verdict, once the commands were done.
     judged: OnceLock<Option<Error>>,
     keep: Vec<Keep>,
@@ -79,7 +79,7 @@ impl Mark {
         event: Event,
         operation: &'static str,
         kind: ErrorKind,
-        verdict: Option<Verdict>,
+        verdict: Option<KernelVerdict>,
         keep: Vec<Keep>,
     ) -> Self {
         Self {
@@ -190,7 +190,7 @@ impl Drop for Mark {
 /// The history of one queue.
 #[derive(Debug)]
 pub(crate) struct Track {
-    core: Arc<Core>,
+    core: Arc<OpenClCore>,
     pub timeline: Timeline,
     pending: Mutex<VecDeque<Arc<Mark>>>,
     wakers: Mutex<Vec<(u64, Waker)>>,
@@ -199,7 +199,7 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    pub fn new(core: &Arc<Core>, queue: QueueId) -> Arc<Self> {
+    pub fn new(core: &Arc<OpenClCore>, queue: QueueId) -> Arc<Self> {
         let track = Arc::new(Self {
             core: Arc::clone(core),
             timeline: Timeline::new(queue),
@@ -289,7 +289,7 @@ impl Track {
     /// Removes and returns the wakers whose tickets are done, have failed or are lost.
     pub fn due(&self) -> Vec<Waker> {
         let mut wakers = self.wakers.lock();
-        let pending = |value| matches!(self.timeline.poll(value), Ok(Progress::Pending));
+        let pending = |value| matches!(self.timeline.poll(value), Ok(QueueProgress::Pending));
         wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
     }
 
@@ -301,12 +301,12 @@ impl Track {
     }
 
     /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). The caller must hold no lock.
-    pub fn poll(&self, value: u64) -> Result<Progress> {
-        if self.timeline.poll(value)? == Progress::Done {
-            return Ok(Progress::Done);
+    pub fn poll(&self, value: u64) -> Result<QueueProgress> {
+        if self.timeline.poll(value)? == QueueProgress::Done {
+            return Ok(QueueProgress::Done);
         }
         match self.find(value) {
-            Some(mark) if mark.status() > 0 => Ok(Progress::Pending),
+            Some(mark) if mark.status() > 0 => Ok(QueueProgress::Pending),
             _ => {
                 self.advance(value);
                 self.timeline.poll(value)
@@ -323,7 +323,7 @@ impl Track {
 
     /// Blocks until all submissions up to `value` are done and recorded in the timeline. Runs no waker.
     pub fn wait_for_outcome(&self, value: u64) -> Result<()> {
-        if self.timeline.poll(value)? == Progress::Done {
+        if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(());
         }
         if let Some(mark) = self.find(value) {
@@ -331,7 +331,7 @@ impl Track {
         }
         loop {
             self.collect(value);
-            if self.timeline.poll(value)? == Progress::Done {
+            if self.timeline.poll(value)? == QueueProgress::Done {
                 return Ok(());
             }
             // The driver has reported a later command before an earlier one. Wait for the earliest command.
@@ -354,14 +354,14 @@ impl Track {
     }
 
     pub fn wake(self: &Arc<Self>, value: u64, waker: Waker) {
-        if !matches!(self.poll(value), Ok(Progress::Pending)) {
+        if !matches!(self.poll(value), Ok(QueueProgress::Pending)) {
             return waker.wake();
         }
         self.wakers.lock().push((value, waker));
         let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
         // If the device was lost meanwhile, the thread that declared the loss may have checked for wakers too
         // early.
-        if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
+        if !matches!(self.timeline.poll(value), Ok(QueueProgress::Pending)) {
             return wake_all(self.due());
         }
         if mark.called_back.swap(true, Ordering::AcqRel) {

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 
 use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
-use vmarray_support::backends::Memory;
+use vmarray_support::backends::MemoryTable;
 use vmarray_support::backends::copies::joined;
 
-use crate::driver::objects::Argument;
+use crate::driver::objects::DriverArgument;
 use crate::host_memory::HostPiece;
 use crate::kernel::indexed::piece_arguments;
 use crate::memory::Buffer;
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 /// The number of copies from which a kernel is worth its preparation: a small upload and a launch.
 const KERNEL_COPIES: usize = 8;
@@ -63,9 +63,9 @@ impl Batch {
     /// Adds checked copies, and records that the submission uses their memory.
     pub fn add(
         &mut self,
-        memory: &Memory<Buffer, HostPiece>,
+        memory: &MemoryTable<Buffer, HostPiece>,
         transfers: &[Transfer<'_>],
-        submission: &Submission<'_>,
+        submission: &OpenClSubmission<'_>,
     ) -> Result<()> {
         let (queue, value) = (submission.queue(), submission.value());
         let device = |at: DeviceSpan<'_>| {
@@ -94,7 +94,7 @@ impl Batch {
 
     /// Enqueues all copies, by the route `forced` if it is given. If the last copy is a single copy, its
     /// command has the submission's event.
-    pub fn enqueue(&self, submission: &mut Submission<'_>, forced: Option<Route>) -> Result<()> {
+    pub fn enqueue(&self, submission: &mut OpenClSubmission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
             match copy.host() {
                 Some(host) if copy.to_device => host.await_writes(copy.at, copy.bytes),
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
+    fn enqueue(&self, submission: &mut OpenClSubmission<'_>) -> Result<()> {
         let start = self.first.at;
         // If the kernel accesses host memory in place, offsets count from the start of its argument. In
         // scratch memory, offsets count from the start of the run.
@@ -213,24 +213,24 @@ impl<'a> Run<'a> {
         let split = (longest / (group * width * 8)).clamp(1, 64);
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 
-        let copies = submission.scratch(Scratch::Copies, description.len() as u64)?;
+        let copies = submission.scratch(QueueScratch::Copies, description.len() as u64)?;
         submission.upload(description, &copies)?;
         let scratch = match in_place {
             Some(_) => None,
-            None => Some(submission.scratch(Scratch::Values, self.bytes)?),
+            None => Some(submission.scratch(QueueScratch::Values, self.bytes)?),
         };
         let other = match (&in_place, &scratch) {
             (Some((memory, _)), _) => *memory,
-            (None, Some(scratch)) => Argument::Buffer(scratch),
+            (None, Some(scratch)) => DriverArgument::Buffer(scratch),
             (None, None) => return Ok(()),
         };
         let mut arguments = piece_arguments(&self.first.buffer, 0).to_vec();
         arguments.extend([
             other,
-            Argument::Buffer(&copies),
-            Argument::U32(self.copies.len() as u32),
-            Argument::U32(split as u32),
-            Argument::U32(self.first.to_device.into()),
+            DriverArgument::Buffer(&copies),
+            DriverArgument::U32(self.copies.len() as u32),
+            DriverArgument::U32(split as u32),
+            DriverArgument::U32(self.first.to_device.into()),
         ]);
         let address = self.host.at(start);
         if let (Some(scratch), true) = (&scratch, self.first.to_device) {
@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> Result<()> {
+fn enqueue_one(copy: &Resolved, submission: &mut OpenClSubmission<'_>, last: bool) -> Result<()> {
     let Resolved { to_device, buffer, offset, other, at, bytes } = copy;
     for part in buffer.parts(*offset, *bytes) {
         let memory = &buffer.pieces[part.piece];

@@ -10,30 +10,30 @@ use parking_lot::{Mutex, RwLock};
 use vmarray_support::warn;
 
 use crate::completion::Track;
-use crate::discovery::{Discovered, Handles, Traits, piece_bytes};
+use crate::discovery::{DeviceTraits, Discovered, Handles, piece_bytes};
 use crate::driver::objects::{CommandQueue, Context, Memory, Status};
 use crate::driver::{Sys, sys};
 use crate::error::{self, Severity};
-use crate::kernel::Kernels;
-use crate::kernel::compute::Programs;
-use crate::kernel::launch::Launches;
-use crate::options::Options;
+use crate::kernel::BuiltKernels;
+use crate::kernel::compute::BuiltProgramCache;
+use crate::kernel::launch::BuiltKernelCache;
+use crate::options::OpenClOptions;
 use crate::retry::{DOUBT, insist, keep_for_good};
-use crate::wakers::{CompletionThread, WakeJob};
+use crate::wakers::{CompletionSender, WakeJob};
 use crate::zero_copy;
 
 const OPEN: &str = "open";
 
 /// One opened device. Fields are dropped in this order: the context last.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct OpenClCore {
     pub info: DeviceInfo,
     pub handles: Handles,
-    pub traits: Traits,
-    pub kernels: Kernels,
-    pub programs: Programs,
+    pub traits: DeviceTraits,
+    pub kernels: BuiltKernels,
+    pub programs: BuiltProgramCache,
     /// Built kernels of the program, for launches.
-    pub launches: Launches,
+    pub launches: BuiltKernelCache,
     /// A queue with little work, for mapping memory and for probing the device.
     pub service: CommandQueue,
     probe: Memory,
@@ -48,21 +48,21 @@ pub(crate) struct Core {
     /// True if pinned memory uses NVIDIA's host buffers, after a trial has shown that kernels can access
     /// them.
     pub host_buffers_nv: bool,
-    pub completion_thread: CompletionThread,
+    pub completion_thread: CompletionSender,
     /// The measured routes of copies.
     pub routing: RwLock<Routing>,
     /// True if memory is wiped before its release.
     pub wipes: Arc<AtomicBool>,
 }
 
-impl Core {
-    pub fn open(found: &Discovered, options: &Options) -> Result<Arc<Self>> {
+impl OpenClCore {
+    pub fn open(found: &Discovered, options: &OpenClOptions) -> Result<Arc<Self>> {
         let sys = sys().map_err(|status| error::driver(OPEN, ErrorKind::Driver, status).on(found.info()))?;
         Self::open_by(sys, found, options)
     }
 
     /// Opens a device with the given table of driver functions.
-    pub fn open_by(sys: &'static Sys, found: &Discovered, options: &Options) -> Result<Arc<Self>> {
+    pub fn open_by(sys: &'static Sys, found: &Discovered, options: &OpenClOptions) -> Result<Arc<Self>> {
         const OPERATION: &str = OPEN;
         let mut info = found.info().clone();
         if let Some(bytes) = options.largest_allocation_bytes {
@@ -74,7 +74,7 @@ impl Core {
         let context = Context::new(sys, handles.platform, handles.device).map_err(refused)?;
         let service = context.queue(handles.device).map_err(refused)?;
         let probe = context.buffer(CL_MEM_READ_WRITE, 4).map_err(refused)?;
-        let kernels = Kernels::new(&context, found, options).map_err(|error| error.on(&info))?;
+        let kernels = BuiltKernels::new(&context, found, options).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
         traits.shares_fine_grained &= options.zero_copy;
         // With shared memory, kernels can access host memory without this extension.
@@ -83,7 +83,7 @@ impl Core {
             && !traits.shares_fine_grained
             && zero_copy::works(&context, handles, &service, &kernels);
         let callbacks = Arc::default();
-        let completion_thread = CompletionThread::new(&callbacks).map_err(|error| {
+        let completion_thread = CompletionSender::new(&callbacks).map_err(|error| {
             Error::new(ErrorKind::System, OPERATION)
                 .with_detail(format!("the thread that runs wakers cannot start: {error}"))
                 .on(&info)
@@ -92,8 +92,8 @@ impl Core {
             handles,
             traits,
             kernels,
-            programs: Programs::default(),
-            launches: Launches::default(),
+            programs: BuiltProgramCache::default(),
+            launches: BuiltKernelCache::default(),
             service,
             probe,
             context,

@@ -9,24 +9,24 @@ use std::task::Waker;
 use backend_api::kernel::{KernelFacts, Report};
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Gather, HostAllocation,
-    HostMemory, HostSpan, Launch, MemoryStatus, Progress, QueueHandle, QueueId, Request, Result, Route,
-    Routing, Scatter, Search, Ticket, View,
+    HostMemory, HostSpan, Launch, LaunchView, MemoryStatus, QueueHandle, QueueId, QueueProgress, Request,
+    Result, Route, Routing, Scatter, Search, Ticket,
 };
 use parking_lot::{Mutex, RwLock};
 use vmarray_support::Queues;
-use vmarray_support::backends::{Direction, Memory};
+use vmarray_support::backends::{IndexedDirection, MemoryTable};
 
 use crate::completion::Mark;
-use crate::core::Core;
+use crate::core::OpenClCore;
 use crate::discovery::Discovered;
 use crate::host_memory::HostPiece;
 use crate::kernel::compute::compute;
 use crate::kernel::fill;
 use crate::kernel::indexed::indexed;
-use crate::kernel::launch::{Placed, launch};
+use crate::kernel::launch::{ViewPlaces, launch};
 use crate::memory::{Budget, Buffer};
-use crate::options::Options;
-use crate::queue::{Queue, Statistics};
+use crate::options::OpenClOptions;
+use crate::queue::{OpenClQueue, Statistics};
 
 /// A device that is accessed through OpenCL 1.2.
 ///
@@ -36,11 +36,11 @@ use crate::queue::{Queue, Statistics};
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
-/// use backend_opencl::{OpenClDevice, Options, devices};
+/// use backend_opencl::{OpenClDevice, OpenClOptions, devices};
 ///
 /// // Nothing happens on a machine without OpenCL.
 /// for found in devices() {
-///     let device = Arc::new(OpenClDevice::open(&found, &Options::new())?);
+///     let device = Arc::new(OpenClDevice::open(&found, &OpenClOptions::new())?);
 ///     let queue = Queue::new(&device)?;
 ///     let memory = DeviceBuffer::new(&device, 1000, Commit::Proven)?;
 ///     let frame = HostBuffer::new(&device, 1000, HostMemory::Pinned)?;
@@ -59,9 +59,9 @@ use crate::queue::{Queue, Statistics};
 /// Its features depend on the driver:
 ///
 /// ```
-/// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+/// use backend_opencl::{KernelCache, OpenClDevice, OpenClOptions, devices};
 /// for found in devices() {
-///     let options = Options::new().with_zero_copy(false).with_kernel_cache(KernelCache::Off);
+///     let options = OpenClOptions::new().with_zero_copy(false).with_kernel_cache(KernelCache::Off);
 ///     let device = OpenClDevice::open(&found, &options)?;
 ///     println!("{}: subnormal numbers are kept: {}", found.info(), device.keeps_subnormals());
 ///     assert!(!device.kernels_reach_pinned_memory() && !device.kernels_were_cached());
@@ -71,16 +71,16 @@ use crate::queue::{Queue, Statistics};
 /// ```
 #[derive(Debug)]
 pub struct OpenClDevice {
-    core: Arc<Core>,
+    core: Arc<OpenClCore>,
     budget: Budget,
-    queues: Queues<Queue>,
+    queues: Queues<OpenClQueue>,
     /// The statistics of released queues.
     ended: Mutex<Statistics>,
-    memory: RwLock<Memory<Buffer, HostPiece>>,
+    memory: RwLock<MemoryTable<Buffer, HostPiece>>,
     /// Held by the thread that extends a buffer.
     extending: Mutex<()>,
     /// The queue that fills new memory.
-    service: Arc<Queue>,
+    service: Arc<OpenClQueue>,
 }
 
 impl OpenClDevice {
@@ -90,8 +90,8 @@ impl OpenClDevice {
     /// # Errors
     /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` if the system has no
     /// thread for wakers.
-    pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
-        Self::of(Core::open(found, options)?, options)
+    pub fn open(found: &Discovered, options: &OpenClOptions) -> Result<Self> {
+        Self::of(OpenClCore::open(found, options)?, options)
     }
 
     /// Opens as [`open`](Self::open), with these functions of the driver.
@@ -99,13 +99,13 @@ impl OpenClDevice {
     pub(crate) fn open_by(
         sys: &'static crate::driver::Sys,
         found: &Discovered,
-        options: &Options,
+        options: &OpenClOptions,
     ) -> Result<Self> {
-        Self::of(Core::open_by(sys, found, options)?, options)
+        Self::of(OpenClCore::open_by(sys, found, options)?, options)
     }
 
-    fn of(core: Arc<Core>, options: &Options) -> Result<Self> {
-        let service = Queue::new(QueueHandle::unique().id(), &core)
+    fn of(core: Arc<OpenClCore>, options: &OpenClOptions) -> Result<Self> {
+        let service = OpenClQueue::new(QueueHandle::unique().id(), &core)
             .map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
         Ok(Self {
             budget: Budget::new(&core, options.budget_bytes),
@@ -118,9 +118,9 @@ impl OpenClDevice {
         })
     }
 
-    /// Returns true if kernels use pinned memory in place, as [`Options::zero_copy`] requests. That is so if
-    /// device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the device was
-    /// opened.
+    /// Returns true if kernels use pinned memory in place, as [`OpenClOptions::zero_copy`] requests. That is
+    /// so if device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the device
+    /// was opened.
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
@@ -159,12 +159,12 @@ impl OpenClDevice {
         sum
     }
 
-    fn queue(&self, queue: QueueId, operation: &'static str) -> Result<Arc<Queue>> {
+    fn queue(&self, queue: QueueId, operation: &'static str) -> Result<Arc<OpenClQueue>> {
         self.queues.get(operation, queue).map_err(|error| self.named(error))
     }
 
     #[cfg(test)]
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &OpenClCore {
         &self.core
     }
 
@@ -214,13 +214,13 @@ impl OpenClDevice {
     }
 
     /// Returns the queue of an issued ticket; `None` if it has ended.
-    fn history(&self, ticket: Ticket, operation: &'static str) -> Result<Option<Arc<Queue>>> {
-        let newest = |queue: &Queue| queue.track.timeline.newest().value;
+    fn history(&self, ticket: Ticket, operation: &'static str) -> Result<Option<Arc<OpenClQueue>>> {
+        let newest = |queue: &OpenClQueue| queue.track.timeline.newest().value;
         self.queues.of(operation, ticket, newest).map_err(|error| self.named(error))
     }
 
     /// Checks a launch, and returns the places of its views.
-    fn placed(&self, operation: &'static str, launch: &Launch<'_>) -> Result<Vec<Placed>> {
+    fn placed(&self, operation: &'static str, launch: &Launch<'_>) -> Result<Vec<ViewPlaces>> {
         let memory = self.memory.read();
         Request::Launch(launch).check(&*memory).map_err(|error| self.named(error))?;
         placed(launch, |at| memory.buffer(operation, at.buffer()).map(Arc::clone))
@@ -272,7 +272,7 @@ impl OpenClDevice {
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
                 // Refuse pages, because a buffer of OpenCL 1.2 has no address that a kernel could receive in
                 // a list.
-                let View::Run(elements) = elements else {
+                let LaunchView::Run(elements) = elements else {
                     let pages = Error::new(ErrorKind::Unsupported, operation);
                     return Err(self.named(pages.with_detail(
                         "the device does not support elements in \
@@ -282,7 +282,7 @@ impl OpenClDevice {
                 let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);
                 drop(memory);
                 let (list, packed) = ((&*list, indices.offset()), (&*packed, values.offset()));
-                let direction = Direction::of(request);
+                let direction = IndexedDirection::of(request);
                 indexed(&mut submission, direction, (&buffer, elements), list, count, packed)?;
             }
             Request::Compute(request) => {
@@ -312,10 +312,10 @@ impl OpenClDevice {
 fn placed(
     launch: &Launch<'_>,
     buffer: impl Fn(DeviceSpan<'_>) -> Result<Arc<Buffer>>,
-) -> Result<Vec<Placed>> {
-    let view = |view: &View<'_>| -> Result<Placed> {
+) -> Result<Vec<ViewPlaces>> {
+    let view = |view: &LaunchView<'_>| -> Result<ViewPlaces> {
         let buffers = view.bases().iter().map(|base| buffer(*base)).collect::<Result<_>>()?;
-        Ok(Placed::new(view.ranges(), buffers))
+        Ok(ViewPlaces::new(view.ranges(), buffers))
     };
     launch.views.iter().map(view).collect()
 }
@@ -355,7 +355,7 @@ unsafe impl Device for OpenClDevice {
         const OPERATION: &str = "create_queue";
         self.core.alive(OPERATION)?;
         let handle = QueueHandle::unique();
-        let queue = Queue::new(handle.id(), &self.core)
+        let queue = OpenClQueue::new(handle.id(), &self.core)
             .map_err(|status| self.core.fail(OPERATION, ErrorKind::Driver, status))?;
         self.queues.add(handle.id(), queue);
         Ok(handle)
@@ -483,10 +483,10 @@ unsafe impl Device for OpenClDevice {
         self.core.launches.facts(&self.core, launch, &views)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         match self.history(ticket, "poll")? {
             Some(queue) => queue.track.poll(ticket.value),
-            None => Ok(Progress::Done),
+            None => Ok(QueueProgress::Done),
         }
     }
 
@@ -530,7 +530,7 @@ mod tests {
     use crate::options::KernelCache;
 
     fn open() -> Vec<OpenClDevice> {
-        let options = Options::new().with_kernel_cache(KernelCache::Off);
+        let options = OpenClOptions::new().with_kernel_cache(KernelCache::Off);
         crate::devices().iter().map(|found| OpenClDevice::open(found, &options).unwrap()).collect()
     }
 
@@ -546,7 +546,7 @@ mod tests {
             let awaited = || loop {
                 let ticket =
                     device.submit(&one, &Request::Fill(&Fill { to, bytes: 1 << 24, pattern: &[1] })).unwrap();
-                if device.poll(ticket).unwrap() == Progress::Pending {
+                if device.poll(ticket).unwrap() == QueueProgress::Pending {
                     let ((sender, receiver), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel::<()>());
                     let may_end = Mutex::new(may_end);
                     // Sends a message when woken. Then blocks any other thread than this one, until `end`
@@ -613,7 +613,7 @@ mod tests {
             if let Err(error) = device.wait(pending) {
                 is_lost(error);
             }
-            assert_ne!(device.poll(pending), Ok(Progress::Pending));
+            assert_ne!(device.poll(pending), Ok(QueueProgress::Pending));
             is_lost(device.submit(&queue, &Request::Copies(&[], None)).unwrap_err());
             is_lost(device.create_queue().unwrap_err());
             is_lost(device.allocate(1, Commit::Lazy).unwrap_err());

@@ -48,7 +48,7 @@ pub struct Discovered {
     info: DeviceInfo,
     platform: String,
     pub(crate) handles: Handles,
-    pub(crate) traits: Traits,
+    pub(crate) traits: DeviceTraits,
 }
 
 /// The driver's handles of a device.
@@ -75,7 +75,7 @@ pub(crate) enum WideAtomics {
 
 /// The facts that decide how kernels are built and run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Traits {
+pub(crate) struct DeviceTraits {
     pub compute_units: u32,
     pub max_group: usize,
     /// The largest local memory of a group, in bytes.
@@ -350,7 +350,7 @@ fn describe(
         info,
         platform: platform_name.to_owned(),
         handles: Handles { platform, device: device.device },
-        traits: Traits {
+        traits: DeviceTraits {
             compute_units: device.query::<u32>(CL_DEVICE_MAX_COMPUTE_UNITS).unwrap_or(1).max(1),
             max_group: device.query::<usize>(CL_DEVICE_MAX_WORK_GROUP_SIZE).unwrap_or(1).max(1),
             local_bytes: device.query::<u64>(CL_DEVICE_LOCAL_MEM_SIZE).unwrap_or(0),
@@ -375,7 +375,7 @@ pub(crate) fn piece_bytes(largest_allocation_bytes: u64) -> u64 {
 }
 
 /// Returns the free bytes that AMD's driver reports; other drivers report none.
-pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
+pub(crate) fn free_bytes(handles: Handles, traits: DeviceTraits) -> Option<u64> {
     if !traits.reports_free_memory {
         return None;
     }

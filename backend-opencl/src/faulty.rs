@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use backend_api::waker;
 use backend_api::{
-    BufferHandle, Commit, Device, ErrorKind, HostAllocation, HostMemory, Progress, QueueHandle, Request,
+    BufferHandle, Commit, Device, ErrorKind, HostAllocation, HostMemory, QueueHandle, QueueProgress, Request,
     Ticket, Transfer, racy,
 };
 use opencl3::error_codes::{CL_INVALID_COMMAND_QUEUE, CL_INVALID_VALUE, CL_OUT_OF_HOST_MEMORY};
@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::OpenClDevice;
 use crate::driver::{Sys, sys};
-use crate::options::{KernelCache, Options};
+use crate::options::{KernelCache, OpenClOptions};
 use crate::retry::{PATIENCE, kept};
 
 /// The driver's injected faults.
@@ -170,7 +170,7 @@ impl Rig {
             ..*real()
         }));
         TABLES.lock().push(table);
-        let options = Options::new().with_kernel_cache(KernelCache::Off);
+        let options = OpenClOptions::new().with_kernel_cache(KernelCache::Off);
         let device = OpenClDevice::open_by(table, &found, &options).unwrap();
         let queue = device.create_queue().unwrap();
         let buffer = device.allocate(BYTES as u64, Commit::Lazy).unwrap();
@@ -191,7 +191,7 @@ impl Rig {
         let (from, to) = (rig.host.as_ref()?.at(0), rig.buffer.as_ref()?.at(0));
         let upload = Transfer::Upload { from, to, bytes: BYTES as u64 };
         rig.ticket = rig.device.submit(&rig.queue, &Request::Copies(&[upload], None)).unwrap();
-        assert_eq!(rig.device.poll(rig.ticket), Ok(Progress::Pending));
+        assert_eq!(rig.device.poll(rig.ticket), Ok(QueueProgress::Pending));
         Some(rig)
     }
 
@@ -214,7 +214,7 @@ fn work_that_runs_when_a_shortage_looks_like_a_loss_is_waited_for() {
     let Some(mut rig) = Rig::busy() else { return };
     rig.device.wipe_on_release().unwrap();
     rig.lose_by_shortage();
-    assert_eq!(rig.device.poll(rig.ticket), Ok(Progress::Pending));
+    assert_eq!(rig.device.poll(rig.ticket), Ok(QueueProgress::Pending));
     let (host, buffer) = (rig.host.take().unwrap(), rig.buffer.take().unwrap());
     let ended = AtomicUsize::new(0);
     let before = kept();
@@ -237,7 +237,7 @@ fn work_that_runs_when_a_shortage_looks_like_a_loss_is_waited_for() {
         assert_eq!((ended.load(Ordering::SeqCst), rig.first_byte()), (0, 7));
         FAULTS.hold.store(false, Ordering::SeqCst);
     });
-    assert_eq!((rig.device.poll(rig.ticket), kept() - before), (Ok(Progress::Done), 0));
+    assert_eq!((rig.device.poll(rig.ticket), kept() - before), (Ok(QueueProgress::Done), 0));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_refused_event_callback_does_not_fail_the_work() {
     let Some(rig) = Rig::new() else { return };
     FAULTS.status.store(5, Ordering::SeqCst);
     let ticket = rig.device.submit(&rig.queue, &Request::Copies(&[], None)).unwrap();
-    while rig.device.poll(ticket).unwrap() == Progress::Pending {}
+    while rig.device.poll(ticket).unwrap() == QueueProgress::Pending {}
     assert_eq!(FAULTS.status.load(Ordering::SeqCst), 0);
     let ticket = rig.device.submit(&rig.queue, &Request::Copies(&[], None)).unwrap();
     FAULTS.wait.store(5, Ordering::SeqCst);
@@ -302,9 +302,9 @@ fn a_driver_without_answers_has_lost_its_device() {
         let Some(mut rig) = Rig::busy() else { return };
         FAULTS.status.store(ALWAYS, Ordering::SeqCst);
         FAULTS.wait.store(ALWAYS, Ordering::SeqCst);
-        let (start, mut outcome) = (Instant::now(), Ok(Progress::Pending));
-        while outcome == Ok(Progress::Pending) {
-            let wait = || rig.device.wait(rig.ticket).map(|()| Progress::Done);
+        let (start, mut outcome) = (Instant::now(), Ok(QueueProgress::Pending));
+        while outcome == Ok(QueueProgress::Pending) {
+            let wait = || rig.device.wait(rig.ticket).map(|()| QueueProgress::Done);
             outcome = if blocks { wait() } else { rig.device.poll(rig.ticket) };
         }
         let error = outcome.unwrap_err();
@@ -341,7 +341,7 @@ fn memory_of_a_queue_that_cannot_be_drained_is_not_freed() {
         ErrorKind::Lost
     );
     // The state of the ticket in the other queue is still known.
-    assert_eq!(rig.device.poll(running), Ok(Progress::Pending));
+    assert_eq!(rig.device.poll(running), Ok(QueueProgress::Pending));
     let before = kept();
     rig.device.release_host(rig.host.take().unwrap());
     assert_eq!((rig.first_byte(), kept() - before), (7, 1));

@@ -5,17 +5,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::{Error, ErrorKind, HostMemory, Progress, Result, racy};
+use backend_api::{Error, ErrorKind, HostMemory, QueueProgress, Result, racy};
 use opencl3::memory::{CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER};
 use vmarray_support::backends::PIN_ADVICE;
 
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 
-use crate::core::Core;
-use crate::driver::objects::{Argument, Memory};
+use crate::core::OpenClCore;
+use crate::driver::objects::{DriverArgument, Memory};
 use crate::memory::Uses;
-use crate::queue::Queue;
+use crate::queue::OpenClQueue;
 
 /// The alignment of host memory that [`allocate_host`](backend_api::Device::allocate_host) promises.
 const ALIGNMENT_BYTES: usize = 4096;
@@ -69,19 +69,19 @@ struct Writes(Mutex<WriteList>);
 
 #[derive(Debug, Default)]
 struct WriteList {
-    writes: Vec<(Weak<Queue>, u64, Range<u64>)>,
+    writes: Vec<(Weak<OpenClQueue>, u64, Range<u64>)>,
     /// The length of the list at which finished writes are removed.
     tidy_at: usize,
 }
 
 impl Writes {
-    fn note(&self, queue: &Arc<Queue>, value: u64, range: Range<u64>) {
+    fn note(&self, queue: &Arc<OpenClQueue>, value: u64, range: Range<u64>) {
         let mut list = self.0.lock();
         if list.writes.len() >= list.tidy_at {
             list.writes.retain(|(queue, value, _)| {
                 queue
                     .upgrade()
-                    .is_some_and(|queue| queue.track.timeline.poll(*value) == Ok(Progress::Pending))
+                    .is_some_and(|queue| queue.track.timeline.poll(*value) == Ok(QueueProgress::Pending))
             });
             list.tidy_at = (2 * list.writes.len()).max(64);
         }
@@ -89,7 +89,7 @@ impl Writes {
     }
 
     fn await_writes_in(&self, range: Range<u64>) {
-        let mut due: Vec<(Weak<Queue>, u64)> = Vec::new();
+        let mut due: Vec<(Weak<OpenClQueue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
             // The newest write of a queue ends after all earlier writes of the queue.
@@ -113,7 +113,7 @@ impl Writes {
 /// a mapped buffer. Kernels use the buffer only after a successful trial.
 #[derive(Debug)]
 struct Mapping {
-    core: Arc<Core>,
+    core: Arc<OpenClCore>,
     memory: Memory,
     address: *mut u8,
     /// The offset of the piece in the buffer, in bytes, if kernels can access it.
@@ -134,7 +134,7 @@ impl Drop for Mapping {
 /// Fine-grained shared memory, which the device reads and writes in place.
 #[derive(Debug)]
 struct Shared {
-    core: Arc<Core>,
+    core: Arc<OpenClCore>,
     address: *mut u8,
 }
 
@@ -159,7 +159,7 @@ impl HostPiece {
     }
 
     /// Allocates zeroed host memory.
-    pub fn allocate(core: &Arc<Core>, bytes: usize, kind: HostMemory) -> Result<Self> {
+    pub fn allocate(core: &Arc<OpenClCore>, bytes: usize, kind: HostMemory) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, None, Backing::None));
         }
@@ -179,7 +179,7 @@ impl HostPiece {
         Self::new(address, bytes, None, Backing::None)
     }
 
-    fn heap(core: &Core, bytes: usize) -> Result<Self> {
+    fn heap(core: &OpenClCore, bytes: usize) -> Result<Self> {
         let full = |detail: &str| {
             let error = Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64);
             error.with_detail(detail).on(&core.info)
@@ -190,7 +190,7 @@ impl HostPiece {
     }
 
     /// Returns the length of an allocation that contains `bytes` aligned bytes.
-    fn padded(core: &Core, bytes: usize) -> Result<usize> {
+    fn padded(core: &OpenClCore, bytes: usize) -> Result<usize> {
         let refused = || {
             Error::new(ErrorKind::PinRefused, "allocate_host")
                 .with_bytes(bytes as u64)
@@ -202,7 +202,7 @@ impl HostPiece {
         bytes.checked_add(ALIGNMENT_BYTES).filter(|&b| b <= isize::MAX as usize).ok_or_else(refused)
     }
 
-    fn mapped(core: &Arc<Core>, bytes: usize) -> Result<Self> {
+    fn mapped(core: &Arc<OpenClCore>, bytes: usize) -> Result<Self> {
         let padded = Self::padded(core, bytes)?;
         let refused = |status| {
             let error = core.fail("allocate_host", ErrorKind::PinRefused, status);
@@ -234,7 +234,7 @@ impl HostPiece {
         Ok(Self::aligned(core, start, bytes, Backing::Mapped(mapping)))
     }
 
-    fn shared(core: &Arc<Core>, bytes: usize) -> Option<Self> {
+    fn shared(core: &Arc<OpenClCore>, bytes: usize) -> Option<Self> {
         let allocate = core.context.sys().clSVMAlloc?;
         core.context.sys().clSVMFree?;
         core.context.sys().clSetKernelArgSVMPointer?;
@@ -250,7 +250,7 @@ impl HostPiece {
     }
 
     /// Returns the aligned and zeroed part of memory that begins at `start` and is long enough for it.
-    fn aligned(core: &Core, start: *mut u8, bytes: usize, backing: Backing) -> Self {
+    fn aligned(core: &OpenClCore, start: *mut u8, bytes: usize, backing: Backing) -> Self {
         let shift = start.align_offset(ALIGNMENT_BYTES);
         // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; no other code has it
         // so far.
@@ -264,11 +264,11 @@ impl HostPiece {
 
     /// Returns the memory as an argument for kernels, and its offset in the argument. `None` if only copies
     /// can access the memory.
-    pub fn for_kernels(&self) -> Option<(Argument<'_>, u64)> {
+    pub fn for_kernels(&self) -> Option<(DriverArgument<'_>, u64)> {
         match &self.backing {
-            Backing::Shared(_) => Some((Argument::Shared(self.at(0).cast()), 0)),
+            Backing::Shared(_) => Some((DriverArgument::Shared(self.at(0).cast()), 0)),
             Backing::Mapped(mapping) => {
-                mapping.kernels_from.map(|from| (Argument::Buffer(&mapping.memory), from))
+                mapping.kernels_from.map(|from| (DriverArgument::Buffer(&mapping.memory), from))
             }
             _ => None,
         }
@@ -284,7 +284,7 @@ impl HostPiece {
     }
 
     /// Records that a submission will write to this memory. Call it before the submission.
-    pub fn will_be_written(&self, queue: &Arc<Queue>, value: u64, at: u64, bytes: u64) {
+    pub fn will_be_written(&self, queue: &Arc<OpenClQueue>, value: u64, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.note(queue, value, at..at + bytes);
         }

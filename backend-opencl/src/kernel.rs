@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::{ErrorKind, Result};
 use opencl3::types::cl_device_id;
 
-use self::cache::Entry;
-use crate::core::Core;
-use crate::discovery::{Discovered, Traits};
-use crate::driver::objects::{Argument, Context, Kernel, Program, Status};
+use self::cache::CacheFile;
+use crate::core::OpenClCore;
+use crate::discovery::{DeviceTraits, Discovered};
+use crate::driver::objects::{Context, DriverArgument, Kernel, Program, Status};
 use crate::error;
-use crate::options::Options;
+use crate::options::OpenClOptions;
 
 const COMMON: &str = include_str!("../kernels/common.cl");
 const CHUNKS: &str = include_str!("../kernels/chunks.cl");
@@ -41,7 +41,7 @@ const SOURCES: [&str; 6] = [
 
 /// Built kernels, and the shape of their launches.
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct BuiltKernels {
     program: Program,
     /// Number of work-items in a work-group.
     pub group: usize,
@@ -58,12 +58,12 @@ pub(crate) struct Kernels {
     pub translations: AtomicU64,
 }
 
-impl Kernels {
+impl BuiltKernels {
     /// Loads the kernels from disk, or builds and stores them.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
-    pub fn new(context: &Context, found: &Discovered, with: &Options) -> Result<Self> {
+    pub fn new(context: &Context, found: &Discovered, with: &OpenClOptions) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
         // A processor runs the items of a group one after the other, so fewer items suffice. On a GPU, 8
         // groups of 256 items fill a multiprocessor of 2048 threads. On a processor, two groups for each core
@@ -82,12 +82,12 @@ impl Kernels {
                 there");
             cache_error.get_or_insert(error);
         };
-        let entry = Entry::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {
+        let entry = CacheFile::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {
             or_warn(error);
             None
         });
         let device = found.handles.device;
-        let kept = entry.as_ref().map(Entry::load).transpose().unwrap_or_else(|error| {
+        let kept = entry.as_ref().map(CacheFile::load).transpose().unwrap_or_else(|error| {
             or_warn(error);
             None
         });
@@ -137,7 +137,7 @@ impl Kernels {
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
-    pub fn build_more(&self, core: &Core, text: &str) -> Result<Program> {
+    pub fn build_more(&self, core: &OpenClCore, text: &str) -> Result<Program> {
         // `-w` suppresses warnings about unused variables and labels of generated functions.
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [COMMON, self.division.text(), self.division.root(), LAUNCH, CHUNKS, text, COMPUTE];
@@ -149,7 +149,7 @@ impl Kernels {
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
-    pub fn build_kernels(&self, core: &Core, text: &str) -> Result<Program> {
+    pub fn build_kernels(&self, core: &OpenClCore, text: &str) -> Result<Program> {
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [CONTRACT_OFF, COMMON, self.division.text(), self.division.root(), LAUNCH, text];
         self.translations.fetch_add(1, Ordering::Relaxed);
@@ -157,13 +157,13 @@ impl Kernels {
     }
 
     /// Builds foreign code: OpenCL C that the user's program provides.
-    pub fn build_foreign(&self, core: &Core, text: &str) -> Result<Program> {
+    pub fn build_foreign(&self, core: &OpenClCore, text: &str) -> Result<Program> {
         self.translations.fetch_add(1, Ordering::Relaxed);
         build(&core.context, core.handles.device, &[text], "", "launch")
     }
 
     /// Returns true if the device supports `f64`.
-    pub fn has_doubles(&self, core: &Core) -> bool {
+    pub fn has_doubles(&self, core: &OpenClCore) -> bool {
         let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";
         build(&core.context, core.handles.device, &[text], &options(self.group), "compute").is_ok()
     }
@@ -195,7 +195,7 @@ enum Division {
 }
 
 impl Division {
-    fn on(traits: &Traits) -> Self {
+    fn on(traits: &DeviceTraits) -> Self {
         if traits.rounds_quotients { Self::Exact } else { Self::Integers }
     }
 
@@ -238,10 +238,10 @@ fn options(group: usize) -> String {
 /// Returns options that no other program of this process was built with, with the same effect.
 ///
 /// To return a program's binary, PoCL up to 5.0 loads all of its kernels. From then on it takes them for
-/// the running ones, of any program with the same text and options: see [`Kernels::groups_up_to`]. So the
-/// binary of a program is read before any of its kernels runs. Its options differ from the options of all
+/// the running ones, of any program with the same text and options: see [`BuiltKernels::groups_up_to`]. So
+/// the binary of a program is read before any of its kernels runs. Its options differ from the options of all
 /// other programs, including cached ones.
-fn options_of_its_own(options: &str, entry: &Entry) -> String {
+fn options_of_its_own(options: &str, entry: &CacheFile) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     format!("{options} -D KEPT_{:x}_{number}", entry.number())
@@ -276,7 +276,12 @@ pub(crate) struct KernelSet(Vec<(String, Kernel)>);
 
 impl KernelSet {
     /// Returns a kernel with its arguments set.
-    pub fn prepare(&mut self, kernels: &Kernels, name: &str, arguments: &[Argument<'_>]) -> Status<&Kernel> {
+    pub fn prepare(
+        &mut self,
+        kernels: &BuiltKernels,
+        name: &str,
+        arguments: &[DriverArgument<'_>],
+    ) -> Status<&Kernel> {
         let at = match self.0.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {
@@ -302,15 +307,15 @@ mod tests {
     fn processors_get_launches_of_one_width_and_programs_that_differ() {
         let folder = std::env::temp_dir().join(private_dir::random_name());
         let entry_in =
-            |name| Entry::new(&KernelCache::Folder(folder.join(name)), "key".into()).unwrap().unwrap();
+            |name| CacheFile::new(&KernelCache::Folder(folder.join(name)), "key".into()).unwrap().unwrap();
         let (entry, other) = (entry_in("here"), entry_in("elsewhere"));
         std::fs::remove_dir_all(&folder).unwrap();
         let all = [&entry, &entry, &other].map(|entry| options_of_its_own("-D GROUP=64", entry));
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
-        let off = Options::new().with_kernel_cache(KernelCache::Off);
+        let off = OpenClOptions::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let kernels = Kernels::new(&context, &found, &off).unwrap();
+            let kernels = BuiltKernels::new(&context, &found, &off).unwrap();
             let widths = [1, 1000, u64::MAX].map(|items| kernels.groups_for(items));
             let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
             assert_eq!(widths, [if cpu { kernels.groups } else { 1 }, widths[1], kernels.groups]);
@@ -321,14 +326,14 @@ mod tests {
     #[test]
     fn kernels_that_the_driver_refuses_are_built_anew() {
         let folder = std::env::temp_dir().join(private_dir::random_name());
-        let with = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
-        let off = Options::new().with_kernel_cache(KernelCache::Off);
+        let with = OpenClOptions::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        let off = OpenClOptions::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let group = Kernels::new(&context, &found, &off).unwrap().group;
-            let entry = Entry::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
+            let group = BuiltKernels::new(&context, &found, &off).unwrap().group;
+            let entry = CacheFile::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
             entry.store(b"no program").unwrap();
-            let kernels = Kernels::new(&context, &found, &with).unwrap();
+            let kernels = BuiltKernels::new(&context, &found, &with).unwrap();
             assert!(!kernels.cached && kernels.cache_error.is_none());
             assert_eq!(kernels.group, group);
             assert_ne!(entry.load().unwrap().unwrap(), b"no program", "what was built is kept instead");
@@ -373,7 +378,11 @@ mod tests {
                 unsafe { queue.write(bits.as_ptr(), &x, 0, bits.len(), None).unwrap() };
                 for (row, dividend) in numbers.iter().enumerate() {
                     let mut answer = vec![0_f32; numbers.len()];
-                    let arguments = [Argument::Buffer(&x), Argument::Buffer(&all), Argument::U32(row as u32)];
+                    let arguments = [
+                        DriverArgument::Buffer(&x),
+                        DriverArgument::Buffer(&all),
+                        DriverArgument::U32(row as u32),
+                    ];
                     kernel.set(&arguments).unwrap();
                     // SAFETY: one item for each number; `answer` outlives the copy to it.
                     unsafe {
@@ -417,7 +426,7 @@ mod tests {
                 let sources = [division.text(), division.root(), text];
                 let program = build(&context, device, &sources, &options, "open").unwrap();
                 let mut kernel = program.kernel("roots").unwrap();
-                kernel.set(&[Argument::Buffer(&buffer)]).unwrap();
+                kernel.set(&[DriverArgument::Buffer(&buffer)]).unwrap();
                 let (mut answer, bytes) = (numbers.clone(), numbers.len() * 4);
                 // SAFETY: the buffer has the length of the lists, which outlive the copies. The launch has
                 // one item for each number.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use backend_api::HostMemory;
 use parking_lot::{Condvar, Mutex};
 
-use crate::core::Core;
+use crate::core::OpenClCore;
 use crate::host_memory::HostPiece;
 
 /// The time from one increment to the next.
@@ -37,7 +37,7 @@ static STARTED: Condvar = Condvar::new();
 
 impl KernelClock {
     /// Creates a clock; `None` if kernels share no memory with the host.
-    pub fn new(core: &Arc<Core>) -> Option<Self> {
+    pub fn new(core: &Arc<OpenClCore>) -> Option<Self> {
         let piece = HostPiece::allocate(core, BYTES, HostMemory::Pinned).ok()?;
         let clock = Self(piece).filter_shared()?;
         clock.word().store(1, Relaxed);

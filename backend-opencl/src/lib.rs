@@ -21,8 +21,8 @@
 //! permanently; copies name its address. If device and host share memory, it is fine-grained shared
 //! memory, which kernels use in place. On NVIDIA's GPUs the extension `cl_nv_create_buffer` allocates it
 //! at a place that kernels can access. The standard does not promise that, so opening the device tests it;
-//! if the test fails, copies are used ([`Options::zero_copy`]). OpenCL cannot lock memory of the program:
-//! importing it as pinned is unsupported.
+//! if the test fails, copies are used ([`OpenClOptions::zero_copy`]). OpenCL cannot lock memory of the
+//! program: importing it as pinned is unsupported.
 //!
 //! **Pageable memory** is read by some drivers when a copy is enqueued, before earlier work of the queue
 //! has run (NVIDIA's driver does so). The device therefore enqueues a copy from it only after earlier work
@@ -104,7 +104,7 @@ mod zero_copy;
 
 pub use device::OpenClDevice;
 pub use discovery::{Discovered, devices, devices_matching, survey};
-pub use options::{KernelCache, Options};
+pub use options::{KernelCache, OpenClOptions};
 pub use queue::Statistics;
 
 /// Functions for fuzz targets.

@@ -7,23 +7,23 @@ use std::sync::{Arc, Weak};
 use backend_api::{Error, ErrorKind, MemoryStatus, Result};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::Mutex;
-use vmarray_support::backends::{Account, Share, check_extend, check_extensible};
+use vmarray_support::backends::{Account, AccountShare, check_extend, check_extensible};
 use vmarray_support::warn;
 
-use crate::core::Core;
+use crate::core::OpenClCore;
 use crate::discovery::{free_bytes, piece_bytes};
 use crate::driver::objects::{Memory, Status};
 use crate::error;
-use crate::queue::Queue;
+use crate::queue::OpenClQueue;
 use crate::retry::{DOUBT, insist};
 
 /// The submissions that touch a piece of memory: the newest of each queue.
 #[derive(Debug, Default)]
-pub(crate) struct Uses(Mutex<Vec<(Weak<Queue>, u64)>>);
+pub(crate) struct Uses(Mutex<Vec<(Weak<OpenClQueue>, u64)>>);
 
 impl Uses {
     /// Records that the next submission of `queue`, with number `value`, accesses the memory.
-    pub fn note(&self, queue: &Arc<Queue>, value: u64) {
+    pub fn note(&self, queue: &Arc<OpenClQueue>, value: u64) {
         let mut uses = self.0.lock();
         if let Some((_, newest)) = uses.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(queue)) {
             *newest = value;
@@ -35,7 +35,7 @@ impl Uses {
 
     /// Blocks until all recorded submissions are done or the device is gone. No thread may record more
     /// meanwhile. Returns false if the device is lost and their end is unknown: then the caller must
-    /// [keep](Core::keep) the memory.
+    /// [keep](OpenClCore::keep) the memory.
     #[must_use]
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());
@@ -52,12 +52,12 @@ impl Uses {
 pub(crate) struct OwnMemory {
     memory: Memory,
     pub bytes: usize,
-    core: Arc<Core>,
+    core: Arc<OpenClCore>,
 }
 
 impl OwnMemory {
     /// Allocates `bytes` > 0 bytes.
-    pub fn new(core: &Arc<Core>, bytes: usize) -> Status<Self> {
+    pub fn new(core: &Arc<OpenClCore>, bytes: usize) -> Status<Self> {
         let memory = core.context.buffer(CL_MEM_READ_WRITE, bytes)?;
         Ok(Self { memory, bytes, core: Arc::clone(core) })
     }
@@ -102,12 +102,12 @@ pub(crate) struct Buffer {
     pub uses: Arc<Uses>,
     /// The greatest length.
     most: u64,
-    shares: Vec<Arc<Share>>,
+    shares: Vec<Arc<AccountShare>>,
 }
 
 /// A part of one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PiecePart {
     pub piece: usize,
     /// Offset of the part in its piece, in bytes.
     pub offset: u64,
@@ -126,7 +126,7 @@ const EXTENSIBLE_PIECES: u64 = 8;
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 impl Buffer {
-    pub fn new(core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Self> {
+    pub fn new(core: &Arc<OpenClCore>, budget: &Budget, bytes: u64) -> Result<Self> {
         let largest = core.info.largest_allocation_bytes;
         let shift = if bytes <= largest { ONE_PIECE } else { piece_bytes(largest).ilog2() };
         let empty = Self {
@@ -142,7 +142,7 @@ impl Buffer {
 
     /// Allocates memory that can grow to `most` bytes. OpenCL cannot reserve addresses, so the memory
     /// consists of separate allocations (pieces) of equal length.
-    pub fn extensible(core: &Arc<Core>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
+    pub fn extensible(core: &Arc<OpenClCore>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
         check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
         if most == u64::MAX {
             return Err(Error::new(ErrorKind::Unsupported, "allocate_extensible")
@@ -162,7 +162,7 @@ impl Buffer {
     }
 
     /// Returns the memory extended to at least `bytes` bytes by further pieces.
-    pub fn extended(&self, core: &Arc<Core>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
+    pub fn extended(&self, core: &Arc<OpenClCore>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
         if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
             return Ok(None);
         }
@@ -180,7 +180,7 @@ impl Buffer {
     }
 
     /// Returns the buffer with `more` additional bytes, of which `bytes` are used in all.
-    fn with_pieces(&self, core: &Arc<Core>, budget: &Budget, bytes: u64, more: u64) -> Result<Self> {
+    fn with_pieces(&self, core: &Arc<OpenClCore>, budget: &Budget, bytes: u64, more: u64) -> Result<Self> {
         let (mut pieces, mut shares) = (self.pieces.clone(), self.shares.clone());
         shares.push(Arc::new(budget.take(core, more)?));
         let mut left = more;
@@ -200,7 +200,7 @@ impl Buffer {
     }
 
     /// Returns the parts of a range, in order. The range is inside of the buffer.
-    pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> {
+    pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = PiecePart> {
         let shift = self.shift;
         let mut before = 0;
         std::iter::from_fn(move || {
@@ -210,7 +210,7 @@ impl Buffer {
             let at = offset + before;
             let inside = at & ((1 << shift) - 1);
             let length = (bytes - before).min((1 << shift) - inside);
-            let part = Part { piece: (at >> shift) as usize, offset: inside, bytes: length, before };
+            let part = PiecePart { piece: (at >> shift) as usize, offset: inside, bytes: length, before };
             before += length;
             Some(part)
         })
@@ -226,7 +226,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub fn new(core: &Core, bytes: Option<u64>) -> Self {
+    pub fn new(core: &OpenClCore, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
         // Leave memory for the driver, for kernels and for scratch memory; on shared memory also for the
         // host.
@@ -241,11 +241,11 @@ impl Budget {
         }
     }
 
-    pub fn status(&self, core: &Core) -> MemoryStatus {
+    pub fn status(&self, core: &OpenClCore) -> MemoryStatus {
         self.status_with(core, self.account.taken_bytes())
     }
 
-    fn status_with(&self, core: &Core, taken: u64) -> MemoryStatus {
+    fn status_with(&self, core: &OpenClCore, taken: u64) -> MemoryStatus {
         let total = core.info.total_bytes;
         let mut free = total.saturating_sub(taken);
         if let Some(reported) = free_bytes(core.handles, core.traits) {
@@ -255,7 +255,7 @@ impl Budget {
         MemoryStatus::new(total, free, usable)
     }
 
-    fn take(&self, core: &Core, bytes: u64) -> Result<Share> {
+    fn take(&self, core: &OpenClCore, bytes: u64) -> Result<AccountShare> {
         let most = core.info.total_bytes.min(self.bytes);
         let share = self.account.take(bytes, most, |taken| self.status_with(core, taken).usable_bytes);
         share.map_err(|error| error.on(&core.info))

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 /// systems the permissions of the folder are not checked.
 ///
 /// ```
-/// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+/// use backend_opencl::{KernelCache, OpenClDevice, OpenClOptions, devices};
 /// let folder = std::env::temp_dir().join(format!("vmarray-kernels-{}", std::process::id()));
-/// let options = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+/// let options = OpenClOptions::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
 /// for found in devices() {
 ///     OpenClDevice::open(&found, &options)?;
 ///     assert!(OpenClDevice::open(&found, &options)?.kernels_were_cached());
@@ -39,8 +39,8 @@ pub enum KernelCache {
 ///
 /// ```
 /// use backend_api::{Commit, Device};
-/// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
-/// let options = Options::new().with_budget_bytes(1 << 21).with_kernel_cache(KernelCache::Off);
+/// use backend_opencl::{KernelCache, OpenClDevice, OpenClOptions, devices};
+/// let options = OpenClOptions::new().with_budget_bytes(1 << 21).with_kernel_cache(KernelCache::Off);
 /// assert_eq!((options.budget_bytes, options.zero_copy), (Some(1 << 21), true));
 /// let options = options.with_largest_allocation_bytes(1 << 16).with_zero_copy(false);
 /// for found in devices() {
@@ -53,7 +53,7 @@ pub enum KernelCache {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct OpenClOptions {
     /// Maximum of allocated device memory at any time, in bytes. `None` is all memory of the device, less
     /// head-room. The backend counts the allocated bytes itself, because drivers rarely refuse an allocation:
     /// many spill to host memory instead, and PoCL never refuses one.
@@ -76,7 +76,7 @@ pub struct Options {
     pub integer_division: bool,
 }
 
-impl Default for Options {
+impl Default for OpenClOptions {
     fn default() -> Self {
         Self {
             budget_bytes: None,
@@ -88,7 +88,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl OpenClOptions {
     /// Creates the default options: no budget, the driver's own largest allocation, kernels cached in the
     /// user's cache folder.
     #[must_use]

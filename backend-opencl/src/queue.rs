@@ -7,10 +7,10 @@ use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use vmarray_support::{Queues, contended};
 
-use crate::completion::{Keep, Mark, Track, Verdict};
+use crate::completion::{Keep, KernelVerdict, Mark, Track};
 use crate::copy::Batch;
-use crate::core::Core;
-use crate::driver::objects::{Argument, CommandQueue, Event, EventPlace, Memory, Program, Status};
+use crate::core::OpenClCore;
+use crate::driver::objects::{CommandQueue, DriverArgument, Event, EventPlace, Memory, Program, Status};
 use crate::host_memory::HostPiece;
 use crate::kernel::KernelSet;
 use crate::kernel_clock::{ClockUse, KernelClock};
@@ -25,7 +25,7 @@ const BACKLOG: usize = 64;
 ///
 /// ```
 /// if let Some(found) = backend_opencl::devices().first() {
-///     let device = backend_opencl::OpenClDevice::open(found, &backend_opencl::Options::new())?;
+///     let device = backend_opencl::OpenClDevice::open(found, &backend_opencl::OpenClOptions::new())?;
 ///     assert_eq!(device.statistics().copies, 0);
 /// }
 /// # Ok::<_, backend_api::Error>(())
@@ -57,8 +57,8 @@ impl std::ops::AddAssign for Statistics {
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue {
-    core: Arc<Core>,
+pub(crate) struct OpenClQueue {
+    core: Arc<OpenClCore>,
     pub track: Arc<Track>,
     commands: CommandQueue,
     submit: Mutex<SubmitState>,
@@ -71,7 +71,7 @@ struct SubmitState {
     /// The value of the newest ticket.
     newest: u64,
     kernels: KernelSet,
-    scratch: [Option<Arc<OwnMemory>>; Scratch::COUNT],
+    scratch: [Option<Arc<OwnMemory>>; QueueScratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
     /// The clock of work with a time limit.
     clock: Option<Arc<KernelClock>>,
@@ -83,7 +83,7 @@ struct SubmitState {
 /// Device memory of a queue's own. Work in one queue runs in order, so each call can reuse it at once.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
-pub(crate) enum Scratch {
+pub(crate) enum QueueScratch {
     /// Values to search for, and patterns of fills.
     Parameters,
     /// Number of matches of each chunk, state of a search, and positions of each chunk's matches in the
@@ -109,7 +109,7 @@ pub(crate) enum Scratch {
     Copies,
 }
 
-impl Scratch {
+impl QueueScratch {
     const COUNT: usize = Self::Copies as usize + 1;
 }
 
@@ -123,8 +123,8 @@ impl Mailbox {
     const PLACES: u64 = 256;
 }
 
-impl Queue {
-    pub fn new(id: QueueId, core: &Arc<Core>) -> Status<Arc<Self>> {
+impl OpenClQueue {
+    pub fn new(id: QueueId, core: &Arc<OpenClCore>) -> Status<Arc<Self>> {
         let commands = core.context.queue(core.handles.device)?;
         Ok(Arc::new(Self {
             core: Arc::clone(core),
@@ -138,13 +138,13 @@ impl Queue {
     ///
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.
-    pub fn begin(self: &Arc<Self>, operation: &'static str, kind: ErrorKind) -> Result<Submission<'_>> {
+    pub fn begin(self: &Arc<Self>, operation: &'static str, kind: ErrorKind) -> Result<OpenClSubmission<'_>> {
         let state = contended::lock(&self.submit);
         if state.closed {
             return Err(Queues::<Self>::unknown(operation).on(&self.core.info));
         }
         self.core.alive(operation)?;
-        Ok(Submission {
+        Ok(OpenClSubmission {
             queue: self,
             core: &self.core,
             state,
@@ -205,21 +205,21 @@ impl Queue {
 
 /// A submission in progress. [`finish`](Self::finish) ends it. If an error drops it before, the drop
 /// blocks until its enqueued commands are done, so that no work of a failed call is in flight.
-pub(crate) struct Submission<'q> {
-    queue: &'q Arc<Queue>,
-    pub core: &'q Core,
+pub(crate) struct OpenClSubmission<'q> {
+    queue: &'q Arc<OpenClQueue>,
+    pub core: &'q OpenClCore,
     state: MutexGuard<'q, SubmitState>,
     operation: &'static str,
     kind: ErrorKind,
     event: Option<Event>,
-    verdict: Option<Verdict>,
+    verdict: Option<KernelVerdict>,
     keep: Vec<Keep>,
     /// True if any command was enqueued.
     began: bool,
 }
 
-impl<'q> Submission<'q> {
-    pub fn queue(&self) -> &'q Arc<Queue> {
+impl<'q> OpenClSubmission<'q> {
+    pub fn queue(&self) -> &'q Arc<OpenClQueue> {
         self.queue
     }
 
@@ -321,7 +321,12 @@ impl<'q> Submission<'q> {
     ///
     /// # Safety
     /// With these arguments, the kernel only accesses its buffers.
-    pub unsafe fn launch(&mut self, name: &str, groups: usize, arguments: &[Argument<'_>]) -> Result<()> {
+    pub unsafe fn launch(
+        &mut self,
+        name: &str,
+        groups: usize,
+        arguments: &[DriverArgument<'_>],
+    ) -> Result<()> {
         let kernels = &self.core.kernels;
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
             // SAFETY: guaranteed by the caller.
@@ -339,7 +344,7 @@ impl<'q> Submission<'q> {
         program: &Program,
         name: &str,
         (groups, group): (usize, usize),
-        arguments: &[Argument<'_>],
+        arguments: &[DriverArgument<'_>],
     ) -> Result<()> {
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
@@ -364,7 +369,7 @@ impl<'q> Submission<'q> {
     /// Returns scratch memory of at least `bytes` bytes, with the contents of the last use or zeroes.
     ///
     /// The returned handle shares ownership; drivers keep buffers that commands use.
-    pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<Arc<OwnMemory>> {
+    pub fn scratch(&mut self, which: QueueScratch, bytes: u64) -> Result<Arc<OwnMemory>> {
         let place = which as usize;
         if let Some(memory) = &self.state.scratch[place]
             && memory.bytes as u64 >= bytes
@@ -387,8 +392,12 @@ impl<'q> Submission<'q> {
         let memory = Arc::new(memory);
         // Clear the memory, because data of another program must not appear in an answer.
         let vectors = length / 16;
-        let arguments =
-            [Argument::Buffer(&memory), Argument::U64(0), Argument::U64(vectors), Argument::Vector([0; 4])];
+        let arguments = [
+            DriverArgument::Buffer(&memory),
+            DriverArgument::U64(0),
+            DriverArgument::U64(vectors),
+            DriverArgument::Vector([0; 4]),
+        ];
         // SAFETY: `vectors` times 16 bytes fit into the buffer.
         let cleared = unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments) };
         match cleared {
@@ -483,7 +492,7 @@ impl<'q> Submission<'q> {
     }
 }
 
-impl Drop for Submission<'_> {
+impl Drop for OpenClSubmission<'_> {
     fn drop(&mut self) {
         if !self.began {
             return;

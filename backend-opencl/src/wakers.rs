@@ -76,25 +76,25 @@ impl Mailbox {
 }
 
 /// The sending side. The thread ends when this is dropped.
-pub(crate) struct CompletionThread {
+pub(crate) struct CompletionSender {
     mailbox: Arc<Mailbox>,
     thread: ThreadId,
 }
 
-impl std::fmt::Debug for CompletionThread {
+impl std::fmt::Debug for CompletionSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "CompletionThread({:?})", self.thread)
     }
 }
 
-impl Drop for CompletionThread {
+impl Drop for CompletionSender {
     fn drop(&mut self) {
         self.mailbox.inbox.lock().is_closed = true;
         self.mailbox.changed.notify_one();
     }
 }
 
-impl CompletionThread {
+impl CompletionSender {
     /// Starts the completion thread.
     pub fn new(callbacks: &Arc<AtomicUsize>) -> std::io::Result<Self> {
         let callbacks = Arc::clone(callbacks);

@@ -8,8 +8,8 @@
 use opencl3::memory::CL_MEM_READ_WRITE;
 
 use crate::discovery::Handles;
-use crate::driver::objects::{Argument, CommandQueue, Context, Memory, Status};
-use crate::kernel::{KernelSet, Kernels};
+use crate::driver::objects::{CommandQueue, Context, DriverArgument, Memory, Status};
+use crate::kernel::{BuiltKernels, KernelSet};
 use crate::memory::ONE_PIECE;
 use crate::retry::{PATIENCE, insist, keep_for_good};
 
@@ -21,7 +21,12 @@ const BYTES: usize = 2 * PAGES * PAGE;
 const ROUNDS: u8 = 3;
 
 /// Returns true if NVIDIA's host buffers are the same memory to kernels and to the program.
-pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, kernels: &Kernels) -> bool {
+pub(crate) fn works(
+    context: &Context,
+    handles: Handles,
+    queue: &CommandQueue,
+    kernels: &BuiltKernels,
+) -> bool {
     let trial = || -> Status<bool> {
         let memory = context.host_buffer_nv(handles.platform, CL_MEM_READ_WRITE, BYTES)?;
         let address = queue.map(&memory, BYTES)?;
@@ -47,7 +52,7 @@ pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, k
 unsafe fn same_memory(
     context: &Context,
     queue: &CommandQueue,
-    kernels: &Kernels,
+    kernels: &BuiltKernels,
     memory: &Memory,
     address: *mut u8,
 ) -> Status<bool> {
@@ -76,14 +81,14 @@ unsafe fn same_memory(
         // SAFETY: guaranteed by the caller; no work is in flight.
         unsafe { sent.as_ptr().copy_to_nonoverlapping(address, HALF) };
         for (list, to_device) in &lists {
-            let mut arguments = vec![Argument::Buffer(&there); 8];
+            let mut arguments = vec![DriverArgument::Buffer(&there); 8];
             arguments.extend([
-                Argument::U32(ONE_PIECE),
-                Argument::Buffer(memory),
-                Argument::Buffer(list),
-                Argument::U32(PAGES as u32),
-                Argument::U32(1),
-                Argument::U32(*to_device),
+                DriverArgument::U32(ONE_PIECE),
+                DriverArgument::Buffer(memory),
+                DriverArgument::Buffer(list),
+                DriverArgument::U32(PAGES as u32),
+                DriverArgument::U32(1),
+                DriverArgument::U32(*to_device),
             ]);
             let kernel = set.prepare(kernels, "copy_16", &arguments)?;
             let groups = kernels.groups_up_to(PAGES as u64);
@@ -109,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::driver::sys;
-    use crate::options::{KernelCache, Options};
+    use crate::options::{KernelCache, OpenClOptions};
 
     #[test]
     fn memory_that_is_not_the_same_is_found_out() {
@@ -117,8 +122,12 @@ mod tests {
             let handles = found.handles;
             let context = Context::new(sys().unwrap(), handles.platform, handles.device).unwrap();
             let queue = context.queue(handles.device).unwrap();
-            let kernels =
-                Kernels::new(&context, &found, &Options::new().with_kernel_cache(KernelCache::Off)).unwrap();
+            let kernels = BuiltKernels::new(
+                &context,
+                &found,
+                &OpenClOptions::new().with_kernel_cache(KernelCache::Off),
+            )
+            .unwrap();
             let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
             let [one, other] = [(); 2].map(|()| context.buffer(flags, BYTES).unwrap());
             let address = queue.map(&one, BYTES).unwrap();

@@ -54,7 +54,7 @@ use bytemuck::{bytes_of, bytes_of_mut};
 
 use crate::array::builder::Builder;
 use crate::array::empty_like::Recipe;
-use crate::base::element::{self, Element, Layout};
+use crate::base::element::{self, Element, ElementLayout};
 use crate::base::error::{Result, index_outside};
 use crate::base::memory::prefetch_write;
 use crate::base::stats::Stats;
@@ -222,7 +222,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         pager: Pager,
         recipe: Recipe,
     ) -> Self {
-        let _ = Layout::<T>::BYTES;
+        let _ = ElementLayout::<T>::BYTES;
         let pager = Box::new(pager);
         let array = Self {
             entries: pager.table().first(),
@@ -324,7 +324,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards).
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
-        if Layout::<T>::HUGE { self.get_large(index) } else { self.get_by_value(index) }
+        if ElementLayout::<T>::HUGE { self.get_large(index) } else { self.get_by_value(index) }
     }
 
     #[inline(always)]
@@ -349,7 +349,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a page that is open to lock-free reads.
     #[inline(always)]
     fn read_at<const COUNTS: bool>(&self, entry: &Entry, at: usize) -> Option<T> {
-        if Layout::<T>::SINGLE_WORD {
+        if ElementLayout::<T>::SINGLE_WORD {
             // SAFETY: the frame holds a page of elements `T`, is aligned to more than a word, and `at` is
             // within this page. While the gate is open all access is atomic.
             read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
@@ -406,7 +406,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // SAFETY: as in `read_at`.
         read_fenced(entry, self.counter, |frame| unsafe {
             let element = frame.cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD {
+            if ElementLayout::<T>::SINGLE_WORD {
                 Some(element::load(element))
             } else {
                 read_validated(entry, element)
@@ -432,7 +432,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[inline]
     pub fn set(&self, index: usize, value: T) -> Result<()> {
-        if Layout::<T>::HUGE { self.set_large(index, &value) } else { self.set_by_value(index, value) }
+        if ElementLayout::<T>::HUGE { self.set_large(index, &value) } else { self.set_by_value(index, value) }
     }
 
     #[inline(always)]
@@ -442,7 +442,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             // lines for a few stores only. A wrong address does no harm.
             let guess = entry.write_gate().cast::<T>().wrapping_add(at);
             prefetch_write(guess);
-            if !Layout::<T>::SINGLE_WORD {
+            if !ElementLayout::<T>::SINGLE_WORD {
                 prefetch_write(guess.wrapping_add(1).cast::<u8>().wrapping_sub(1));
             }
             // SAFETY: as in `read_at`; the write gate allows writes that other threads may see.
@@ -535,7 +535,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
         let bits = run(held);
-        if self.recency && Layout::<T>::HUGE && held.is_used_again() {
+        if self.recency && ElementLayout::<T>::HUGE && held.is_used_again() {
             self.pager.entry(page).open_reads();
         }
         self.pager.release(page, Holder::Pin, bits);
@@ -548,11 +548,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The errors of [`get`](Self::get).
     pub fn replace(&self, index: usize, value: T) -> Result<T> {
         let (page, at) = self.checked(index)?;
-        if Layout::<T>::SINGLE_WORD {
+        if ElementLayout::<T>::SINGLE_WORD {
             // SAFETY: the element is a single aligned word, which all threads access atomically.
             return self.write_shared(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
-        if Layout::<T>::HUGE {
+        if ElementLayout::<T>::HUGE {
             self.replace_large(index, &value)
         } else {
             self.replace_by_value((page, at), &value)
@@ -583,7 +583,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
             is_written
         };
-        if !Layout::<T>::HUGE {
+        if !ElementLayout::<T>::HUGE {
             let locked = |element: *mut T| {
                 SeqLock::of(element).lock_if(|| exchange(element), |is_written| *is_written)
             };
@@ -607,12 +607,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The errors of [`get`](Self::get), in the outer result.
     pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
         let (page, at) = self.checked(index)?;
-        if Layout::<T>::SINGLE_WORD {
+        if ElementLayout::<T>::SINGLE_WORD {
             // SAFETY: the element is a single aligned word, which all threads access atomically.
             let write = |element| unsafe { element::compare_exchange(element, current, new) };
             return self.write_shared(page, at, write, Result::is_ok);
         }
-        if Layout::<T>::HUGE {
+        if ElementLayout::<T>::HUGE {
             self.compare_exchange_large(index, &current, &new)
         } else {
             self.compare_exchange_by_value((page, at), &current, &new)
@@ -645,7 +645,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn update(&self, index: usize, change: impl FnMut(T) -> T) -> Result<T> {
-        if Layout::<T>::HUGE { self.update_large(index, change) } else { self.update_by_value(index, change) }
+        if ElementLayout::<T>::HUGE {
+            self.update_large(index, change)
+        } else {
+            self.update_by_value(index, change)
+        }
     }
 
     #[inline(always)]
@@ -667,7 +671,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// value of the second.
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
-        if Layout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }
+        if ElementLayout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }
     }
 
     fn swap_by_value(&self, a: usize, b: usize) -> Result<()> {
@@ -685,7 +689,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.is_resident(page) {
             return self.get(index);
         }
-        if Layout::<T>::HUGE {
+        if ElementLayout::<T>::HUGE {
             self.get_large_uncached(index)
         } else {
             self.get_uncached_by_value((page, at))
@@ -745,7 +749,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
     // SAFETY: guaranteed by the caller; a racing write only invalidates the value.
     let read = || unsafe { element::read_racy(element) };
-    if Layout::<T>::HUGE { entry.read_validated(read) } else { Some(SeqLock::of(element).read(read)) }
+    if ElementLayout::<T>::HUGE { entry.read_validated(read) } else { Some(SeqLock::of(element).read(read)) }
 }
 
 /// Writes an element that is not huge, during concurrent reads and writes.
@@ -756,7 +760,7 @@ unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option
 pub(crate) unsafe fn store_shared<T: Element>(element: *mut T, value: &T) {
     // SAFETY: guaranteed by the caller. Words are aligned; readers of several words check the lock.
     unsafe {
-        if Layout::<T>::SINGLE_WORD {
+        if ElementLayout::<T>::SINGLE_WORD {
             element::store(element, *value);
         } else {
             SeqLock::of(element).write(|| element::write_racy(element, value));

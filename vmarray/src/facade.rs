@@ -171,12 +171,12 @@ pub mod kernel {
     pub use crate::ops::scan::PrefixSummed;
     pub use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Submit};
     pub use vmarray_kernel::{
-        Anywhere, Append, At, Atomic, AxisPart, Bits, Define, Definition, Error, ErrorKind, Float, Function,
-        Group, GroupIndex, GroupPart, Half, Integer, Kernel, KernelType, Layout, LayoutField, Lowered,
-        Memory, Number, OutOfBounds, Own, PRIVATE_HEAP_BYTES, Parameter, ParameterInfo, ParameterKind,
-        PrivateSlice, Returned, Rows, Scalar, ScalarArguments, ScalarSource, Shared, Signed, SourcePlace,
-        StencilPart, TableSource, Window, function, host_form, host_form_returning, interpret, lower,
-        lower_returning, run_on_host,
+        Anywhere, Append, At, Atomic, AxisPart, Define, Definition, ElementMemory, Error, ErrorKind, Float,
+        Function, Group, GroupIndex, GroupPart, Half, Kernel, KernelBits, KernelInteger, KernelNumber,
+        KernelScalar, KernelSigned, KernelType, Layout, LayoutField, LoweredKernel, OutOfBounds, Own,
+        PRIVATE_HEAP_BYTES, Parameter, ParameterInfo, ParameterKind, PrivateSlice, Returned, Rows,
+        ScalarArguments, ScalarSource, Shared, SourcePlace, StencilPart, TableSource, Window, function,
+        host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
     };
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};
@@ -218,7 +218,7 @@ pub mod ragged {
     //! Any number of threads [push](RaggedWriter) rows; after `freeze` the rows are [views](RaggedRow).
     //! [`Ragged`] is the general type, whose items can be rows themselves.
 
-    pub use crate::shapes::ragged::{Items, Ragged, RaggedBuilder, RaggedRow, RaggedWriter, Rows};
+    pub use crate::shapes::ragged::{Items, Ragged, RaggedBuilder, RaggedRow, RaggedWriter, RowIter};
 }
 
 pub mod index_set {
@@ -311,13 +311,13 @@ pub mod explain {
     //!
     //! - [`explain`](crate::views::PagedView::explain) returns an [`Explained`]: the predicted costs of
     //!   [`Work`] on a view.
-    //! - [`watch`](crate::VirtualArray::watch) returns a [`Watch`], which makes a [`Report`] on all work
+    //! - [`watch`](crate::VirtualArray::watch) returns a [`Watch`], which makes a [`WatchReport`] on all work
     //!   since then.
     //!
     //! Both count bytes like [`Stats`](crate::Stats) and take the speed of a device from its
     //! [`Profile`](crate::profile::Profile). See [the guide](crate::guide::watching).
 
-    pub use crate::array::watch::{Report, ReportedDevice, Watch};
+    pub use crate::array::watch::{ReportedDevice, Watch, WatchReport};
     pub use crate::ops::explain::{Explained, PlannedDevice, PlannedRoute, Work};
     pub use crate::setup::profile::limits::LimitedBy;
 }

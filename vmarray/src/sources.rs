@@ -35,7 +35,7 @@ use crate::base::stats::Stats;
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
-use self::core::Core;
+use self::core::SourceCore;
 
 pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
@@ -123,7 +123,7 @@ pub use home::{Home, HomeMut};
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     // Declared first, so that Rust drops it first: its drop copies newer elements to the home.
-    core: Box<Core<T>>,
+    core: Box<SourceCore<T>>,
     /// No code accesses the home while the core exists. The box keeps its address stable.
     home: Box<H>,
     devices: PhantomData<fn() -> D>,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use backend_api::expr::{Action, Binary, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
-use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
+use backend_api::expr::{
+    Action, Binary, FieldStore, Geometry, Instruction, Partial, Program, Type, Unary, Value,
+};
+use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Reg, ScalarFunction, Space, TableDecl};
 use backend_api::wrap::SplitMix64;
 use backend_api::{Compute, Device, Elements, ErrorKind, HostSpan, Request};
 
@@ -117,7 +119,7 @@ fn on_pairs(of: Type) -> Sketch {
 
 /// Creates a function of two numbers and a bool. It has a loop, branches, an array and a table, and also
 /// accesses the array and the table out of bounds.
-fn looping(of: Type) -> Function {
+fn looping(of: Type) -> ScalarFunction {
     let [a, b, flag, at, one, len, more, found, sum] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };
     let branches = Op::If {
@@ -167,11 +169,11 @@ fn looping(of: Type) -> Function {
     let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
     // A device may generate different code for loops with a limit and loops without one.
     let limit = width.is_multiple_of(4).then_some(Duration::from_secs(600));
-    Function::new(body, table).expect("a sound function").with_time_limit(limit)
+    ScalarFunction::new(body, table).expect("a sound function").with_time_limit(limit)
 }
 
 /// Creates a function of two numbers that returns true if the first is at most the second.
-fn at_most(of: Type) -> Function {
+fn at_most(of: Type) -> ScalarFunction {
     let [a, b, holds] = [0, 1, 2].map(Reg);
     let code = vec![
         Op::Param { to: a, number: 0 },
@@ -180,7 +182,7 @@ fn at_most(of: Type) -> Function {
     ];
     let registers = vec![of, of, Type::Bool];
     let body = Body { registers, params: vec![of, of], code, ..Body::default() };
-    Function::new(body, Vec::new()).expect("a sound function")
+    ScalarFunction::new(body, Vec::new()).expect("a sound function")
 }
 
 /// Returns all operations on two numbers of a type, as instructions for the program of [`on_pairs`].
@@ -218,9 +220,9 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
                     }
                     _ => sketch.push(operation.clone()),
                 };
-                Store { value: sketch.storable(result), source: 1, offset: 8 * place }
+                FieldStore { value: sketch.storable(result), source: 1, offset: 8 * place }
             };
-            let stores: Vec<Store> = (0..).zip(some).map(&mut store).collect();
+            let stores: Vec<FieldStore> = (0..).zip(some).map(&mut store).collect();
             let sources = [scene.elements(0, COUNT, stride), scene.elements(target, COUNT, RESULT)];
             let action = Action::Store { stores: &stores, filter: None };
             let what = format!("{some:?} of {of}, each in 8 bytes");
@@ -374,7 +376,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         for (source, stride) in (0..).zip(strides) {
             if let Some(room) = stride.checked_sub(width) {
                 let offset = random.index(room + 1) as u32;
-                let stores = [Store { value, source, offset }];
+                let stores = [FieldStore { value, source, offset }];
                 run(&storable, Action::Store { stores: &stores, filter }, "store");
             }
         }
@@ -392,7 +394,7 @@ fn every_action<'a>(
     value: Value,
     predicate: Value,
     filter: Option<Value>,
-    stores: &'a [Store],
+    stores: &'a [FieldStore],
     answer: HostSpan<'a>,
 ) -> [Action<'a>; 5] {
     [
@@ -411,7 +413,7 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let predicate = sketch.binary(Binary::Eq, value, value);
     let program = sketch.program();
     let answer = scene.host_at(0);
-    let stores = [Store { value, source: 0, offset: 0 }];
+    let stores = [FieldStore { value, source: 0, offset: 0 }];
     let actions = every_action(value, predicate, None, &stores, answer);
     for (at, action) in actions.into_iter().enumerate() {
         // Empty sources fit any stride.
@@ -466,7 +468,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         }
         run(Action::Extremes { value: index, filter: None, least: false, greatest: true, answer }, "last");
         run(Action::Histogram { value: narrow, filter: Some(predicate), bins: 300, answer }, "histogram");
-        let stores = [Store { value, source: 0, offset: 0 }];
+        let stores = [FieldStore { value, source: 0, offset: 0 }];
         run(Action::Store { stores: &stores, filter: Some(predicate) }, "no change to some");
         scene.assert_as_expected(&format!("computations of many {of}"));
     }
@@ -522,7 +524,7 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
                 let extremes =
                     Action::Extremes { value: a, filter: None, least: true, greatest: true, answer };
                 run(extremes, "extremes");
-                let store = |value, source| Store { value, source, offset: 0 };
+                let store = |value, source| FieldStore { value, source, offset: 0 };
                 let stores = [store(back, 0), store(mixed, 1), store(whole, 2)];
                 run(Action::Store { stores: &stores, filter: None }, "stores");
                 run(Action::Store { stores: &stores[..1], filter: Some(predicate) }, "store to some");
@@ -549,10 +551,10 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];
         let stores = [
-            Store { value: b, source: 0, offset: 0 },
-            Store { value: a, source: 2, offset: 4 },
-            Store { value: sum, source: 1, offset: 0 },
-            Store { value: wide, source: 2, offset: 8 },
+            FieldStore { value: b, source: 0, offset: 0 },
+            FieldStore { value: a, source: 2, offset: 4 },
+            FieldStore { value: sum, source: 1, offset: 0 },
+            FieldStore { value: wide, source: 2, offset: 8 },
         ];
         let action = Action::Store { stores: &stores, filter: filtered.then_some(less) };
         scene.compute(&program, &sources, Geometry::plain(0), action, "several stores");
@@ -603,7 +605,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
     let program = sketch.program();
     let answer = scene.host_at(0);
     let filter = Some(predicate);
-    let stores = [Store { value: sum, source: 1, offset: 0 }];
+    let stores = [FieldStore { value: sum, source: 1, offset: 0 }];
     let actions = every_action(value, predicate, filter, &stores, answer);
     let device = cx.device();
     for (at, action) in actions.into_iter().enumerate() {
@@ -681,8 +683,8 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("no bins", &good, geometry, bins(value, 0));
     refused("too many bins", &good, geometry, bins(value, Compute::BINS_MAX + 1));
     refused("bins of bytes", &good, geometry, bins(byte, 10));
-    let store = |value, source, offset| Store { value, source, offset };
-    fn stores(stores: &[Store], filter: Option<Value>) -> Action<'_> {
+    let store = |value, source, offset| FieldStore { value, source, offset };
+    fn stores(stores: &[FieldStore], filter: Option<Value>) -> Action<'_> {
         Action::Store { stores, filter }
     }
     refused("no stores", &good, geometry, stores(&[], None));

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
-use backend_api::kernel::{Body, Kernel};
+use backend_api::kernel::{Body, VerifiedKernel};
 use backend_api::wrap::SplitMix64;
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory, Launch,
@@ -84,7 +84,7 @@ impl<'a, D: Device> Context<'a, D> {
         let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: place };
         let geometry = Geometry::plain(0);
         let compute = Compute { program: &program, sources: &[elements], geometry, action };
-        let kernel = Kernel::new(Body::default()).expect("a kernel");
+        let kernel = VerifiedKernel::new(Body::default()).expect("a kernel");
         let launch = Launch::new(&kernel, 0, geometry, place);
         let requests: [Request<'_>; 5] =
             [(&search).into(), (&gather).into(), (&scatter).into(), (&compute).into(), (&launch).into()];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{
-    Access, Binary, Body, Code, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl,
+    Access, Binary, Body, Code, Launch, LaunchView, Memory, Op, Reg, Report, Type, VerifiedKernel, ViewDecl,
 };
 use backend_api::{Device, Error, ErrorKind};
 
@@ -54,7 +54,7 @@ __kernel void scale(__global uchar *memory, ulong start, ulong items, ulong by, 
 ";
 
 /// Creates a kernel whose body has the effect of [`PTX`].
-fn kernel() -> Kernel {
+fn kernel() -> VerifiedKernel {
     let (of, [at, value, by, add]) = (Memory::Value(Type::U64), [0, 1, 2, 4].map(Reg));
     let body = Body {
         registers: vec![Type::U64, Type::U64, Type::U64, Type::U32, Type::U64],
@@ -72,7 +72,7 @@ fn kernel() -> Kernel {
         ],
         ..Body::default()
     };
-    Kernel::new(body).expect("a kernel")
+    VerifiedKernel::new(body).expect("a kernel")
 }
 
 pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
@@ -85,7 +85,7 @@ pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
         let by = round + (1 << 40);
         scene.fill(16, 4000, &round.to_ne_bytes());
         let launched = scene.queue.submit(&Launch {
-            views: &[View::Run(elements)],
+            views: &[LaunchView::Run(elements)],
             params: &[by, 7],
             ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
         });
@@ -115,7 +115,7 @@ pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'
     });
     let kernel = kernel().with_code(code);
     let launched = scene.queue.submit(&Launch {
-        views: &[View::Run(scene.elements(16, 1000, 8))],
+        views: &[LaunchView::Run(scene.elements(16, 1000, 8))],
         params: &[1, 0],
         ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
     });

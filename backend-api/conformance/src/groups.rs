@@ -375,7 +375,8 @@ pub(super) fn items_append_their_values<D: Device>(cx: &Context<'_, D>) {
         };
         scene.put(8, &[0; 8]);
         let mut views = views_of(&case, &scene);
-        views[1] = backend_api::View::Run(Elements { start: scene.at(64), count: room as u64, stride: 8 });
+        views[1] =
+            backend_api::LaunchView::Run(Elements { start: scene.at(64), count: room as u64, stride: 8 });
         let launched = scene.queue.submit(&launch_of(&case, &views, &scene));
         let Some(ticket) = accepted(cx, "appending", launched) else { return };
         scene.settle(ticket);

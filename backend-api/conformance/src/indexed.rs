@@ -2,13 +2,13 @@
 
 use backend_api::wrap::SplitMix64;
 use backend_api::{
-    Device, DeviceBuffer, DeviceSpan, Elements, Error, ErrorKind, Gather, HostBuffer, LEFT_OUT, Queue,
-    Scatter, Ticket, View,
+    Device, DeviceBuffer, DeviceSpan, Elements, Error, ErrorKind, Gather, HostBuffer, LEFT_OUT, LaunchView,
+    Queue, Scatter, Ticket,
 };
 
 use super::Context;
 use super::context::{assert_bytes, assert_holds, assert_refused};
-use super::scene::{Gathered, Indexed, Scattered, Scene};
+use super::scene::{Gathered, IndexedKind, Scattered, Scene};
 use super::searches::strides;
 
 /// Work that fails, with the memory that it accesses.
@@ -58,7 +58,7 @@ pub(super) fn gathers_and_scatters_of_nothing<D: Device>(cx: &Context<'_, D>) {
 }
 
 /// Returns random indices. The indices of a scatter are all different.
-fn indices_for(by: Indexed, seed: u64, count: usize, below: usize) -> Vec<u64> {
+fn indices_for(by: IndexedKind, seed: u64, count: usize, below: usize) -> Vec<u64> {
     match by {
         Gathered => any_indices(seed, count, below),
         Scattered => different_indices(seed, count, below),
@@ -73,7 +73,7 @@ pub(super) fn scatters_of_every_stride<D: Device>(cx: &Context<'_, D>) {
     of_every_stride(cx, Scattered);
 }
 
-fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: Indexed) {
+fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: IndexedKind) {
     const COUNT: usize = 61;
     const WANTED: usize = 50;
     let mut scene = Scene::new(cx, (COUNT + 1) * 4096, WANTED * 8 + WANTED * 4096 + 128);
@@ -156,7 +156,7 @@ pub(super) fn elements_in_pages<D: Device>(
     for (stride, page_len, count) in
         [(4, 64, 5000), (44, 7, 2001), (1, 1, 3000), (16, 1 << 40, 999), (2, 500, 1)]
     {
-        let view = View::Striped { bases, page_len, count, stride };
+        let view = LaunchView::Striped { bases, page_len, count, stride };
         let (values, size) = (8 * WANTED, stride as usize);
         let host = cx.host(values + WANTED * size);
         let of = |elements, indices: &[u64]| {
@@ -252,7 +252,7 @@ pub(super) fn a_scatter_with_an_index_outside_fails<D: Device>(cx: &Context<'_, 
     an_index_outside_fails(cx, Scattered);
 }
 
-fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
+fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: IndexedKind) {
     const COUNT: usize = 50;
     const WANTED: usize = 40;
     const START: usize = 64;

@@ -2,8 +2,8 @@
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{
-    Access, Binary, Body, Builtin, Kernel, Launch, Memory, Op, Reg, Report, TableDecl, Type, Unary, View,
-    ViewDecl, f16_to_f32,
+    Access, Binary, Body, Builtin, Launch, LaunchView, Memory, Op, Reg, Report, TableDecl, Type, Unary,
+    VerifiedKernel, ViewDecl, f16_to_f32,
 };
 use backend_api::wrap::SplitMix64;
 use backend_api::{BufferHandle, Device, DeviceSpan, Elements, ErrorKind, Request, Result, Ticket};
@@ -42,7 +42,7 @@ pub(super) fn accepted<D: Device>(
 
 pub(super) fn launch_of<'a, D: Device>(
     case: &'a Case,
-    views: &'a [View<'a>],
+    views: &'a [LaunchView<'a>],
     scene: &Scene<'_, D>,
 ) -> Launch<'a> {
     Launch {
@@ -72,10 +72,10 @@ fn places(case: &Case) -> Vec<usize> {
     places
 }
 
-pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<View<'static>> {
+pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<LaunchView<'static>> {
     let view = |(at, view): (usize, &CaseView)| {
         let (start, count, stride) = (scene.at(at as u64), view.count, view.stride);
-        View::Run(Elements { start, count, stride })
+        LaunchView::Run(Elements { start, count, stride })
     };
     places(case).into_iter().zip(&case.views).map(view).collect()
 }
@@ -116,7 +116,7 @@ pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case
 /// Creates a case without parameters and tables.
 pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
     Case {
-        kernel: Kernel::new(body).expect("a kernel").named(name),
+        kernel: VerifiedKernel::new(body).expect("a kernel").named(name),
         items,
         geometry: Geometry::plain(0),
         params: Vec::new(),
@@ -133,7 +133,7 @@ pub(super) fn own() -> ViewDecl {
 }
 
 /// Creates the kernel `x[i] = x[i] * factor + i` on numbers of 64 bits.
-fn recurrence() -> Kernel {
+fn recurrence() -> VerifiedKernel {
     let (of, [at, value, more]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let body = Body {
         registers: vec![Type::U64; 3],
@@ -150,16 +150,16 @@ fn recurrence() -> Kernel {
         ],
         ..Body::default()
     };
-    Kernel::new(body).expect("a kernel")
+    VerifiedKernel::new(body).expect("a kernel")
 }
 
 pub(super) fn launches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
-    let nothing = Kernel::new(Body::default()).expect("a kernel");
+    let nothing = VerifiedKernel::new(Body::default()).expect("a kernel");
     let recurrence = recurrence();
     for items in [0, 1, 1000] {
         let at = scene.host_at(REPORT as u64);
-        let views = [View::Run(scene.elements(MEMORY_BYTES, 0, 8))];
+        let views = [LaunchView::Run(scene.elements(MEMORY_BYTES, 0, 8))];
         let of_nothing = Launch::new(&nothing, items, Geometry::plain(0), at);
         let on_nothing =
             Launch { views: &views, params: &[1], ..Launch::new(&recurrence, 0, Geometry::plain(0), at) };
@@ -283,7 +283,7 @@ pub(super) fn launches_with_every_operation<D: Device>(cx: &Context<'_, D>) {
 /// Prepares the launches of all cases in two calls. Ignores unsupported cases: the device reports them again
 /// at the launch.
 fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case]) {
-    let views: Vec<Vec<View<'_>>> = cases.iter().map(|case| views_of(case, scene)).collect();
+    let views: Vec<Vec<LaunchView<'_>>> = cases.iter().map(|case| views_of(case, scene)).collect();
     let launches: Vec<Launch<'_>> =
         cases.iter().zip(&views).map(|(case, views)| launch_of(case, views, scene)).collect();
     // A device without `f64` must still prepare the cases that do not use it.
@@ -391,7 +391,7 @@ pub(super) fn launches_on_striped_pages<D: Device>(cx: &Context<'_, D>) {
     let (count, page_len) = (101_u64, 8_u64);
     for bases in [1, 2, 3] {
         let places: Vec<DeviceSpan<'_>> = (0..bases).map(|base| scene.at(40_000 * base)).collect();
-        let view = View::Striped { bases: &places, page_len, count, stride: 12 };
+        let view = LaunchView::Striped { bases: &places, page_len, count, stride: 12 };
         let geometry = Geometry { first: 5, page_len: 7, channel: 1, channels: 2 };
         let launch = Launch {
             views: &[view],
@@ -419,7 +419,7 @@ pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
     for round in 0..10_u64 {
         scene.fill(16, 4000, &round.to_ne_bytes());
         let mut params = [round + 1];
-        let views = [View::Run(elements)];
+        let views = [LaunchView::Run(elements)];
         let launched = scene.queue.submit(&Launch {
             views: &views,
             params: &params,
@@ -481,18 +481,18 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
 pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
-    let copying = Kernel::new(Body {
+    let copying = VerifiedKernel::new(Body {
         views: vec![own(), ViewDecl { access: Access::Read, fields: vec![(4, Memory::Value(Type::U32))] }],
         tables: vec![TableDecl { of: Memory::F16, len: 3 }],
         params: vec![Type::U8],
         ..Body::default()
     });
     let copying = copying.expect("a kernel");
-    let nothing = Kernel::new(Body::default()).expect("a kernel");
+    let nothing = VerifiedKernel::new(Body::default()).expect("a kernel");
     let end = MEMORY_BYTES;
     let (report_at, invalid) = (scene.host_at(REPORT as u64), ErrorKind::InvalidArgument);
-    let run = |at: usize, count: usize, stride: usize| View::Run(scene.elements(at, count, stride));
-    let start = |views: &[View<'_>]| {
+    let run = |at: usize, count: usize, stride: usize| LaunchView::Run(scene.elements(at, count, stride));
+    let start = |views: &[LaunchView<'_>]| {
         let launch =
             Launch { views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
         scene.queue.submit(&launch)
@@ -501,7 +501,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         return;
     }
     let bases = [scene.at(0), scene.at(72)];
-    let striped = |bases, page_len, count| View::Striped { bases, page_len, count, stride: 8 };
+    let striped = |bases, page_len, count| LaunchView::Striped { bases, page_len, count, stride: 8 };
     let mut refused: Vec<(&str, Result<Ticket>)> = vec![
         ("no view", start(&[])),
         ("two views", start(&[run(0, 10, 8), run(1000, 10, 8)])),
@@ -517,7 +517,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         ("too many pages", start(&[striped(&bases, 1, u64::MAX / 8)])),
         ("pages behind the end", start(&[striped(&bases, 9, end as u64 / 4)])),
     ];
-    let start = |views: &[View<'_>], params: &[u64], table: &[u8]| {
+    let start = |views: &[LaunchView<'_>], params: &[u64], table: &[u8]| {
         let launch =
             Launch { views, params, table, ..Launch::new(&copying, 10, Geometry::plain(0), report_at) };
         scene.queue.submit(&launch)
@@ -544,7 +544,7 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
         assert_refused(what, result, invalid);
     }
     let stranger = BufferHandle::unique();
-    let views = [View::Run(Elements { start: stranger.at(0), count: 10, stride: 8 })];
+    let views = [LaunchView::Run(Elements { start: stranger.at(0), count: 10, stride: 8 })];
     let unknown =
         Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
     assert_refused("unknown memory", scene.queue.submit(&unknown), ErrorKind::UnknownHandle);
@@ -562,7 +562,7 @@ pub(super) fn preparing_launches_changes_nothing<D: Device>(cx: &Context<'_, D>)
     let mut scene = scene(cx);
     let cases = [Case::new(3, false), Case::new(4, false), Case::new(3, false)];
     prepare(cx, &scene, &cases);
-    let kernel = Kernel::new(cases[0].kernel.body().clone()).expect("a kernel");
+    let kernel = VerifiedKernel::new(cases[0].kernel.body().clone()).expect("a kernel");
     assert_eq!(kernel, cases[0].kernel);
     scene.assert_as_expected("memory after the preparation of launches");
     run(cx, &mut scene, &cases[0]);

@@ -218,11 +218,11 @@ pub enum Outcome {
 /// assert!(std::panic::catch_unwind(|| report.assert_passed()).is_err());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct SuiteReport {
     outcomes: Vec<(&'static str, Outcome)>,
 }
 
-impl Report {
+impl SuiteReport {
     /// Returns the name and the outcome of every check, in the order of the suite.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
         self.outcomes.iter().map(|(name, outcome)| (*name, outcome))
@@ -252,7 +252,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SuiteReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         for (name, outcome) in self.outcomes() {
@@ -273,13 +273,17 @@ impl fmt::Display for Report {
 }
 
 /// Runs all checks, one after the other. Prints the name of each check on standard output before it starts.
-pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
+pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> SuiteReport {
     run_each(device, limits, |_| {})
 }
 
 /// Runs all checks like [`run_all`], and calls `before` with the name of each check before it starts.
-pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl FnMut(&'static str)) -> Report {
-    let mut report = Report::default();
+pub fn run_each<D: Device>(
+    device: &Arc<D>,
+    limits: &Limits,
+    mut before: impl FnMut(&'static str),
+) -> SuiteReport {
+    let mut report = SuiteReport::default();
     for check in checks::<D>() {
         println!("{}: {}", device.info(), check.name);
         before(check.name);

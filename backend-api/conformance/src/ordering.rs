@@ -67,7 +67,7 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
             cx.device().poll(ticket).expect("the poll of a ticket before a finished one must succeed");
         assert_eq!(
             progress,
-            backend_api::Progress::Done,
+            backend_api::QueueProgress::Done,
             "{ticket:?} is not done, but the later {last:?} is"
         );
     }

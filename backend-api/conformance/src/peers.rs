@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, Binary, Body, Builtin, Kernel, Memory, Op, Reg, Report, Type, ViewDecl};
+use backend_api::kernel::{
+    Access, Binary, Body, Builtin, Memory, Op, Reg, Report, Type, VerifiedKernel, ViewDecl,
+};
 use backend_api::{
-    Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, Launch, Progress, Queue, Reach,
-    Result, Ticket, Transfer, View,
+    Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, Launch, LaunchView, Queue,
+    QueueProgress, Reach, Result, Ticket, Transfer,
 };
 
 use super::context::{assert_holds, assert_refused};
 use super::indexed::elements_in_pages;
-use super::{Context, Limits, Report as Outcomes, outcome};
+use super::{Context, Limits, SuiteReport as Outcomes, outcome};
 
 /// Checks the access of `device` to the memory of `peer`. The value of [`Device::reaches`] determines the
 /// checks: no access, copies, or copies and kernels. Call the function twice to check both directions.
@@ -157,7 +159,7 @@ fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>)
             let gone = unsafe { peer.at(0).detach() };
             drop(peer);
             let now = cx.own.device().poll(ticket).expect("the poll of a finished copy must succeed");
-            assert_eq!(now, Progress::Done, "a copy must be done after its memory was released");
+            assert_eq!(now, QueueProgress::Done, "a copy must be done after its memory was released");
             let refused = copy(&queue, gone, own.at(0), 1);
             assert_refused("a copy from released memory", refused, ErrorKind::UnknownHandle);
         }
@@ -210,7 +212,7 @@ fn memory_without_a_link_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
 }
 
 /// Creates the kernel `y[i] = x[i] + i` on numbers of 64 bits.
-fn kernel() -> Kernel {
+fn kernel() -> VerifiedKernel {
     let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let view = |access| ViewDecl { access, fields: vec![(0, of)] };
     let body = Body {
@@ -225,7 +227,7 @@ fn kernel() -> Kernel {
         ],
         ..Body::default()
     };
-    Kernel::new(body).expect("a kernel")
+    VerifiedKernel::new(body).expect("a kernel")
 }
 
 fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
@@ -235,11 +237,11 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     let (queue, report, kernel) = (cx.own.queue(), cx.own.host(Report::BYTES as usize), kernel());
     let (own, peer) = (cx.own.memory(8 * COUNT), cx.written(&bytes(&|i| i * i)));
     let elements = |start| Elements { start, count: COUNT, stride: 8 };
-    let launch = |to: View<'_>, from: View<'_>| {
+    let launch = |to: LaunchView<'_>, from: LaunchView<'_>| {
         let geometry = Geometry::plain(0);
         queue.submit(&Launch { views: &[to, from], ..Launch::new(&kernel, COUNT, geometry, report.at(0)) })
     };
-    let (here, there) = (View::Run(elements(own.at(0))), View::Run(elements(peer.at(0))));
+    let (here, there) = (LaunchView::Run(elements(own.at(0))), LaunchView::Run(elements(peer.at(0))));
     let launched = launch(here, there);
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
         let kind = launched.expect_err("a launch on memory that the device cannot map must fail").kind();
@@ -259,9 +261,9 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     // The pages of the operand alternate between the memories of both devices. The result is in the peer's
     // memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
-    let striped = View::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
+    let striped = LaunchView::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
     cx.own.wait(
-        launch(View::Run(elements(target.at(0))), striped)
+        launch(LaunchView::Run(elements(target.at(0))), striped)
             .expect("a launch on pages of both devices must succeed"),
     );
     let value = |i: u64| {
@@ -286,7 +288,7 @@ fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &P
     cx.own.wait(cx.own.upload(&queue, &host, &own, BYTES as u64));
     let bases = [peer.at(0), own.at(64)];
     if cx.own.device().reaches(cx.peer.device().info()) < Reach::Maps {
-        let elements = View::Striped { bases: &bases, page_len: 8, count: 99, stride: 4 };
+        let elements = LaunchView::Striped { bases: &bases, page_len: 8, count: 99, stride: 4 };
         let gathered = queue.submit(&Gather { elements, indices: host.at(0), count: 0, values: host.at(0) });
         let kind = gathered.expect_err("a launch on memory that the device cannot map must fail").kind();
         assert!(matches!(kind, ErrorKind::UnknownHandle | ErrorKind::Unsupported), "{kind:?}");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{
-    Access, ArrayDecl, Binary, Body, Builtin, Interpreter, Kernel, Memory, Op, Place, Reg, Report, Rmw,
-    Scope, Slices, Space, SubgroupOp, TableDecl, Type, Unary, ViewDecl,
+    Access, ArrayDecl, Binary, Body, Builtin, Interpreter, Memory, Op, Place, Reg, Report, Rmw, Scope,
+    Slices, Space, SubgroupOp, TableDecl, Type, Unary, VerifiedKernel, ViewDecl,
 };
 use backend_api::wrap::SplitMix64;
 use backend_api::{Device, Result};
@@ -34,7 +34,7 @@ use super::{Context, Limits};
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The kernel to launch.
-    pub kernel: Kernel,
+    pub kernel: VerifiedKernel,
     /// Number of items of the launch.
     pub items: u64,
     /// Mapping from the items of the launch to their indices.
@@ -134,8 +134,9 @@ impl Case {
             _ => Geometry::plain(first),
         };
         let budget = rng.pick(&[None, None, Some(0), Some(7), Some(1000)]);
-        let kernel =
-            Kernel::new(body).expect("the generator makes valid bodies only").named(&format!("case {seed}"));
+        let kernel = VerifiedKernel::new(body)
+            .expect("the generator makes valid bodies only")
+            .named(&format!("case {seed}"));
         let private_heap_bytes = rng.pick(&[0, 16, 64, 200]);
         Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
@@ -268,7 +269,7 @@ impl Case {
             let shorter = (0..attempts).find_map(|keep_within| {
                 let mut body = best.kernel.body().clone();
                 remove(&mut body.code, site as usize, keep_within == 1);
-                let kernel = Kernel::new(body).ok()?.named(best.kernel.name());
+                let kernel = VerifiedKernel::new(body).ok()?.named(best.kernel.name());
                 let attempt = Self { kernel, ..best.clone() };
                 fails(&attempt).then_some(attempt)
             });

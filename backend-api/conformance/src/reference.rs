@@ -28,12 +28,12 @@ use backend_api::LEFT_OUT;
 /// The result of a search.
 ///
 /// ```
-/// use vmarray_conformance::reference::{Found, search};
+/// use vmarray_conformance::reference::{SearchResult, search};
 /// let found = search(b"abcabc", 1, 0, b"c", 1);
-/// assert_eq!(found, Found { total: 2, indices: vec![2] });
+/// assert_eq!(found, SearchResult { total: 2, indices: vec![2] });
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The number of matching elements.
     pub total: u64,
     /// The indices of the first matches, ascending.
@@ -56,8 +56,8 @@ pub fn fill(memory: &mut [u8], pattern: &[u8]) {
 /// # Panics
 /// Panics if the field exceeds its element, or if `stride` is 0.
 #[must_use]
-pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8], limit: u64) -> Found {
-    let mut found = Found::default();
+pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8], limit: u64) -> SearchResult {
+    let mut found = SearchResult::default();
     for (index, element) in elements.chunks_exact(stride).enumerate() {
         if element[field_offset..field_offset + value.len()] == *value {
             if found.total < limit {

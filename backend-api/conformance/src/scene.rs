@@ -6,14 +6,14 @@ use backend_api::{
     Queue, Request, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
-pub(super) use Indexed::{Gathered, Scattered};
+pub(super) use IndexedKind::{Gathered, Scattered};
 
 use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
 
 /// The two kinds of requests that access elements by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Indexed {
+pub(super) enum IndexedKind {
     Gathered,
     Scattered,
 }
@@ -275,7 +275,7 @@ impl<'a, D: Device> Scene<'a, D> {
     /// offsets of the indices and of the values in host memory.
     pub fn submit_indexed(
         &self,
-        by: Indexed,
+        by: IndexedKind,
         elements: Elements<'_>,
         count: usize,
         places: [usize; 2],
@@ -291,7 +291,7 @@ impl<'a, D: Device> Scene<'a, D> {
     /// Submits a gather or scatter to the device as [`submit_indexed`](Self::submit_indexed) does, and
     /// applies it to the expected contents. Does not wait for the device.
     #[track_caller]
-    pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
+    pub fn indexed(&mut self, by: IndexedKind, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
         let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
         let (range, list) = (self.bytes_of(&of), self.indices(places[0], count));
         let (stride, device) = (of.stride as usize, &mut self.expected[range]);

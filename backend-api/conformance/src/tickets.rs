@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use backend_api::{
-    Device, Elements, ErrorKind, Fill, Gather, Progress, QueueHandle, Request, Scatter, Search, Ticket,
+    Device, Elements, ErrorKind, Fill, Gather, QueueHandle, QueueProgress, Request, Scatter, Search, Ticket,
     Transfer,
 };
 
@@ -93,8 +93,8 @@ pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     let mut done = 0;
     while done < tickets.len() {
         match cx.device().poll(tickets[done]).expect("an issued ticket") {
-            Progress::Done => done += 1,
-            Progress::Pending => {
+            QueueProgress::Done => done += 1,
+            QueueProgress::Pending => {
                 assert!(
                     Instant::now() < deadline,
                     "the program only polls, and the work did not end before the deadline"
@@ -106,7 +106,7 @@ pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     for ticket in tickets.into_iter().rev() {
         cx.wait(ticket);
         for _ in 0..3 {
-            assert_eq!(cx.device().poll(ticket).expect("an issued ticket"), Progress::Done);
+            assert_eq!(cx.device().poll(ticket).expect("an issued ticket"), QueueProgress::Done);
         }
         cx.wait(ticket);
     }
@@ -140,7 +140,7 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     for ticket in [first, failing.ticket, last] {
         let progress =
             cx.device().poll(ticket).expect("the poll of a ticket of a released queue must succeed");
-        assert_eq!(progress, Progress::Done, "{ticket:?}");
+        assert_eq!(progress, QueueProgress::Done, "{ticket:?}");
         cx.wait(ticket);
         let woken = Woken::new();
         cx.device().wake(ticket, woken.waker.clone());
@@ -173,7 +173,7 @@ pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
                         ErrorKind::KernelFailed,
                     ),
                     _ => {
-                        while device.poll(last).expect("work that succeeds") == Progress::Pending {
+                        while device.poll(last).expect("work that succeeds") == QueueProgress::Pending {
                             std::thread::yield_now();
                         }
                     }
@@ -234,7 +234,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
     for (ticket, woken) in &asked {
         woken.assert_comes(1, cx.limits().patience);
         let progress = cx.device().poll(*ticket).expect("work that succeeds");
-        assert_eq!(progress, Progress::Done, "{ticket:?} is not done when its waker runs");
+        assert_eq!(progress, QueueProgress::Done, "{ticket:?} is not done when its waker runs");
     }
     let last = scene.submit(&[scene.upload(0, 0, 100)]);
     scene.settle(last);

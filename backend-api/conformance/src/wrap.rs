@@ -12,5 +12,5 @@
 mod counting;
 mod faulty;
 
-pub use counting::{Counting, Counts, Work};
+pub use counting::{Counting, Counts, WorkCounts};
 pub use faulty::Faulty;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use self::checks::{Check, Checks, HostPlace, Part, checksum};
-use self::table::Table;
+use self::checks::{Checks, HostBytes, PendingVerification, WholeUnit, checksum};
+use self::table::ChecksumTable;
 use super::several::access_set::{AccessSet, Ranges};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory,
-    HostSpan, Progress, QueueHandle, Request, Result, Ticket, Transfer, View, forward,
+    HostSpan, LaunchView, QueueHandle, QueueProgress, Request, Result, Ticket, Transfer, forward,
 };
 
 /// A device that verifies data by checksums when it copies the data to the host. If a bit has flipped on the
@@ -68,7 +68,7 @@ use backend_api::{
 pub struct Checksummed<D: Device + ?Sized> {
     inner: Arc<D>,
     unit_bytes: u64,
-    hosts: RwLock<HashMap<HostId, HostPlace>>,
+    hosts: RwLock<HashMap<HostId, HostBytes>>,
     checks: Checks,
     /// The buffers that were not released.
     buffers: Mutex<HashSet<BufferId>>,
@@ -79,7 +79,7 @@ fn forget_all(touches: &AccessSet) {
 }
 
 /// Invalidates the elements that a list of a request names.
-fn forget_listed(elements: &View<'_>, list: HostPlace) {
+fn forget_listed(elements: &LaunchView<'_>, list: HostBytes) {
     let mut buffer = Vec::new();
     // SAFETY: the request borrows the memory.
     let (indices, _) = unsafe { list.read(&mut buffer) }.as_chunks();
@@ -87,17 +87,19 @@ fn forget_listed(elements: &View<'_>, list: HostPlace) {
 }
 
 /// Notes a copy within device memory: checksums of whole units are copied with it.
-fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), parts: &mut Vec<Part>) {
-    let Some(table) = Table::of(to.buffer()) else { return };
+fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), parts: &mut Vec<WholeUnit>) {
+    let Some(table) = ChecksumTable::of(to.buffer()) else { return };
     table.forget(to.offset(), bytes);
-    let Some(source) = Table::of(from.buffer()).filter(|source| source.unit_bytes == table.unit_bytes) else {
+    let Some(source) =
+        ChecksumTable::of(from.buffer()).filter(|source| source.unit_bytes == table.unit_bytes)
+    else {
         return;
     };
     for unit in table.whole(to.offset(), bytes) {
         let at = from.offset() + (unit * table.unit_bytes - to.offset());
         let Some(sum) = source.sum_at(at) else { break };
         let word = table.set(unit, sum);
-        parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
+        parts.push(WholeUnit { table: Arc::clone(&table), unit, word, to: None });
     }
 }
 
@@ -141,7 +143,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
 
     /// Creates the table of a buffer.
     fn note(&self, operation: &'static str, buffer: BufferHandle, bytes: u64) -> Result<BufferHandle> {
-        match Table::new(operation, self.unit_bytes, bytes) {
+        match ChecksumTable::new(operation, self.unit_bytes, bytes) {
             Ok(table) => {
                 self.buffers.lock().insert(buffer.id());
                 table.put(buffer.id());
@@ -155,19 +157,19 @@ impl<D: Device + ?Sized> Checksummed<D> {
     }
 
     fn note_host(&self, host: &HostAllocation) {
-        let place = HostPlace { address: host.address(), bytes: host.bytes() };
+        let place = HostBytes { address: host.address(), bytes: host.bytes() };
         self.hosts.write().insert(host.id(), place);
     }
 
     /// The address of host memory that a call names, and which therefore exists.
-    fn host_place(&self, at: HostSpan<'_>, bytes: u64) -> Option<HostPlace> {
+    fn host_place(&self, at: HostSpan<'_>, bytes: u64) -> Option<HostBytes> {
         let memory = *self.hosts.read().get(&at.host())?;
         memory.part(at.offset(), bytes)
     }
 
     /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
     /// the units that it copies as a whole.
-    fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<Part> {
+    fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<WholeUnit> {
         // The contents are unknown while pending work writes to this host memory.
         let is_known = || !self.checks.writes_to(&touches.host_reads);
         match request {
@@ -208,35 +210,39 @@ impl<D: Device + ?Sized> Checksummed<D> {
         &self,
         (from, to, bytes): (HostSpan<'_>, DeviceSpan<'_>, u64),
         is_known: bool,
-        parts: &mut Vec<Part>,
+        parts: &mut Vec<WholeUnit>,
         buffer: &mut Vec<u8>,
     ) {
-        let Some(table) = Table::of(to.buffer()) else { return };
+        let Some(table) = ChecksumTable::of(to.buffer()) else { return };
         table.forget(to.offset(), bytes);
         for unit in table.whole(to.offset(), bytes).filter(|_| is_known) {
             let ahead = unit * table.unit_bytes - to.offset();
             let Some(place) = self.host_place(from.plus(ahead), table.unit_bytes) else { break };
             // SAFETY: the request borrows the memory.
             let word = table.set(unit, checksum(unsafe { place.read(buffer) }));
-            parts.push(Part { table: Arc::clone(&table), unit, word, to: None });
+            parts.push(WholeUnit { table: Arc::clone(&table), unit, word, to: None });
         }
     }
 
-    fn begin_download(&self, (from, to, bytes): (DeviceSpan<'_>, HostSpan<'_>, u64), parts: &mut Vec<Part>) {
-        let Some(table) = Table::of(from.buffer()) else { return };
+    fn begin_download(
+        &self,
+        (from, to, bytes): (DeviceSpan<'_>, HostSpan<'_>, u64),
+        parts: &mut Vec<WholeUnit>,
+    ) {
+        let Some(table) = ChecksumTable::of(from.buffer()) else { return };
         for unit in table.whole(from.offset(), bytes) {
             let to = to.plus(unit * table.unit_bytes - from.offset());
             let Some(place) = self.host_place(to, table.unit_bytes) else { break };
             let to = Some((to.host(), to.offset()..to.offset() + table.unit_bytes, place));
-            parts.push(Part { table: Arc::clone(&table), unit, word: table.word(unit), to });
+            parts.push(WholeUnit { table: Arc::clone(&table), unit, word: table.word(unit), to });
         }
     }
 
     /// Returns the outcome of a finished ticket, after all work that is over with it was verified.
     fn settle(&self, ticket: Ticket) -> Result<()> {
         self.checks.settle(ticket, self.inner.info(), |ticket| match self.inner.poll(ticket) {
-            Ok(Progress::Pending) => None,
-            Ok(Progress::Done) => Some(false),
+            Ok(QueueProgress::Pending) => None,
+            Ok(QueueProgress::Done) => Some(false),
             Err(_) => Some(true),
         })
     }
@@ -264,7 +270,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         }
         let touches = AccessSet::of(request);
         self.checks.supersede(&touches.host_writes);
-        let mut check = Check::new(self.begin(request, &touches), touches.host_writes);
+        let mut check = PendingVerification::new(self.begin(request, &touches), touches.host_writes);
         let ticket = self.inner.submit(queue, request).inspect_err(|_| check.forget())?;
         if !check.is_nothing() {
             self.checks.add(ticket, check);
@@ -291,7 +297,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         self.inner.extend(buffer, bytes, commit)?;
-        match Table::of(buffer.id()) {
+        match ChecksumTable::of(buffer.id()) {
             Some(table) => table.grow("extend", bytes).map_err(|error| error.on(self.inner.info())),
             None => Ok(()),
         }
@@ -299,13 +305,13 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release(&self, buffer: BufferHandle) {
         let id = buffer.id();
-        if let Some(table) = Table::of(id) {
-            let is_of = |part: &Part| Arc::ptr_eq(&part.table, &table);
+        if let Some(table) = ChecksumTable::of(id) {
+            let is_of = |part: &WholeUnit| Arc::ptr_eq(&part.table, &table);
             self.wait_for(self.checks.waiting(|_, check| check.concerns(is_of)));
         }
         self.inner.release(buffer);
         if self.buffers.lock().remove(&id) {
-            Table::remove(id);
+            ChecksumTable::remove(id);
         }
     }
 
@@ -325,7 +331,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release_host(&self, host: HostAllocation) {
         let id = host.id();
-        let is_there = |part: &Part| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
+        let is_there = |part: &WholeUnit| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
         self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
         // From here on no check reads this memory, even if the work failed.
         self.checks.supersede(&Ranges::all_of(id));
@@ -333,9 +339,9 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         self.inner.release_host(host);
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         match self.inner.poll(ticket) {
-            Ok(Progress::Pending) => Ok(Progress::Pending),
+            Ok(QueueProgress::Pending) => Ok(QueueProgress::Pending),
             polled => self.settle(ticket).and(polled),
         }
     }
@@ -355,6 +361,6 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 impl<D: Device + ?Sized> Drop for Checksummed<D> {
     fn drop(&mut self) {
         // Removes the tables of memory whose handles were forgotten.
-        self.buffers.get_mut().drain().for_each(Table::remove);
+        self.buffers.get_mut().drain().for_each(ChecksumTable::remove);
     }
 }

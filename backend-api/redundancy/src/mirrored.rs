@@ -15,15 +15,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory, Launch,
-    MemoryStatus, Progress, QueueHandle, Request, Result, Route, Routing, Ticket,
+    MemoryStatus, QueueHandle, QueueProgress, Request, Result, Route, Routing, Ticket,
 };
 use vmarray_support::contended;
 use vmarray_support::links::{has_twice, is_same};
 
-use super::several::member::{Member, Places, Status};
-use super::several::wakers::{Call, Chain, Woken};
-use memory::OwnMemory;
-use state::{Length, State};
+use super::several::member::{Member, MemberStatus, PlaceTranslation};
+use super::several::wakers::{Chain, DeferringCall, Woken};
+use memory::MirrorMemory;
+use state::{Length, MirrorState};
 
 /// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
 /// long as one of them works.
@@ -141,7 +141,7 @@ pub enum ReplicaState {
 struct Core {
     info: DeviceInfo,
     routes: Vec<Route>,
-    state: Mutex<State>,
+    state: Mutex<MirrorState>,
     /// Notified when a copy from device to device ends, and when no submission waits for that any more.
     opened: Condvar,
     /// Held during the creation of queues and memory, and while a device joins or leaves.
@@ -150,7 +150,7 @@ struct Core {
     rebuilding: Mutex<()>,
     next_member: AtomicU64,
     /// Dropped after the devices, which copy from and to it.
-    own: Mutex<OwnMemory>,
+    own: Mutex<MirrorMemory>,
 }
 
 impl Mirrored {
@@ -169,7 +169,7 @@ impl Mirrored {
         let info = info(&devices);
         let routes = devices[0].routes().to_vec();
         let members =
-            devices.into_iter().zip(0..).map(|(device, id)| Member::new(id, device, Status::Current));
+            devices.into_iter().zip(0..).map(|(device, id)| Member::new(id, device, MemberStatus::Current));
         let mut members = members.collect::<Result<Vec<_>>>()?;
         let all: Vec<_> = members.iter().map(|member| (member.id, Arc::clone(&member.device))).collect();
         members.iter_mut().for_each(|member| member.links = rebuild::links_to(&all, &member.device));
@@ -177,7 +177,7 @@ impl Mirrored {
         let core = Core {
             info,
             routes,
-            state: Mutex::new(State::new(members)),
+            state: Mutex::new(MirrorState::new(members)),
             opened: Condvar::new(),
             setup: Mutex::new(()),
             rebuilding: Mutex::new(()),
@@ -194,10 +194,10 @@ impl Mirrored {
         let replica = |member: &Member| {
             let missing_bytes = member.missing.iter().map(|(_, range)| range.end - range.start).sum();
             let state = match member.status {
-                Status::Current => ReplicaState::Current,
-                Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
-                Status::Lost => ReplicaState::Lost,
-                Status::Leaving => return None,
+                MemberStatus::Current => ReplicaState::Current,
+                MemberStatus::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
+                MemberStatus::Lost => ReplicaState::Lost,
+                MemberStatus::Leaving => return None,
             };
             Some(Replica { device: member.device.info().to_string(), state })
         };
@@ -230,14 +230,14 @@ impl Mirrored {
     #[must_use]
     pub fn first_lost(&self) -> Option<Arc<dyn Device>> {
         let state = self.core.lock();
-        let lost = state.members.iter().find(|member| member.status == Status::Lost);
+        let lost = state.members.iter().find(|member| member.status == MemberStatus::Lost);
         lost.map(|member| Arc::clone(&member.device))
     }
 
     /// Returns true if `device` belongs to the mirror and is lost.
     #[must_use]
     pub fn has_lost(&self, device: &Arc<dyn Device>) -> bool {
-        let is_it = |member: &Member| member.status == Status::Lost && is_same(&member.device, device);
+        let is_it = |member: &Member| member.status == MemberStatus::Lost && is_same(&member.device, device);
         self.core.lock().members.iter().any(is_it)
     }
 }
@@ -259,14 +259,14 @@ fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
 }
 
 impl Core {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MirrorState> {
         contended::lock(&self.state)
     }
 
     /// Calls `run` for each working device. Returns the first error that is not a loss, or an error if no
     /// device is complete.
     fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let mut state = self.lock();
         let mut outcome = Ok(());
         for at in 0..state.members.len() {
@@ -287,7 +287,7 @@ impl Core {
     }
 
     /// Returns true if a ticket is done because its queue was released.
-    fn check_ticket(&self, state: &State, operation: &'static str, ticket: Ticket) -> Result<bool> {
+    fn check_ticket(&self, state: &MirrorState, operation: &'static str, ticket: Ticket) -> Result<bool> {
         let ended = state.ended.get(&ticket.queue).copied();
         let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
         match newest {
@@ -297,20 +297,20 @@ impl Core {
         }
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        let _call = Call::begin();
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
+        let _call = DeferringCall::begin();
         let mut state = self.lock();
         if self.check_ticket(&state, "poll", ticket)? {
-            return Ok(Progress::Done);
+            return Ok(QueueProgress::Done);
         }
         if state.settle_up_to(ticket.queue, ticket.value).is_some() {
-            return Ok(Progress::Pending);
+            return Ok(QueueProgress::Pending);
         }
-        state.outcome(ticket).map(|()| Progress::Done)
+        state.outcome(ticket).map(|()| QueueProgress::Done)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         loop {
             let mut state = self.lock();
             if self.check_ticket(&state, "wait", ticket)? {
@@ -328,7 +328,7 @@ impl Core {
 
 impl Woken for Core {
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
-        let call = Call::begin();
+        let call = DeferringCall::begin();
         let mut state = self.lock();
         let is_over = self.check_ticket(&state, "wake", ticket).unwrap_or(true);
         let part = if is_over { None } else { state.settle_up_to(ticket.queue, ticket.value) };
@@ -449,7 +449,7 @@ unsafe impl Device for Mirrored {
     }
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let state = self.core.lock();
         state.check_launch(launch).map_err(|error| error.on(&self.core.info))?;
         let first = state.members.iter().find(|member| member.is_current());
@@ -457,7 +457,7 @@ unsafe impl Device for Mirrored {
         member.with_launch(launch, None, |launch| member.device.kernel_facts(launch))
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         self.core.poll(ticket)
     }
 

@@ -20,13 +20,13 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::several::member::{Member, Places, Status};
-use super::several::wakers::{Call, Woken};
+use super::several::member::{Member, MemberStatus, PlaceTranslation};
+use super::several::wakers::{DeferringCall, Woken};
 use super::{Replica, ReplicaState};
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory, Launch,
-    MemoryStatus, Progress, QueueHandle, Request, Result, Route, Routing, Ticket,
+    MemoryStatus, QueueHandle, QueueProgress, Request, Result, Route, Routing, Ticket,
 };
 use vmarray_support::links::has_twice;
 
@@ -147,7 +147,7 @@ impl ParityGroup {
         let member_queues = devices
             .into_iter()
             .zip(0..)
-            .map(|(device, id)| Ok(MemberQueue::new(Member::new(id, device, Status::Current)?)));
+            .map(|(device, id)| Ok(MemberQueue::new(Member::new(id, device, MemberStatus::Current)?)));
         let member_queues = member_queues.collect::<Result<Vec<_>>>()?;
         let core = Arc::new(Core {
             next_member: AtomicU64::new(member_queues.len() as u64),
@@ -205,9 +205,9 @@ impl ParityGroup {
             let device = state.member.device.info().to_string();
             let missing_bytes = state.missing_bytes;
             let state = match state.member.status {
-                Status::Current => ReplicaState::Current,
-                Status::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
-                Status::Leaving | Status::Lost => ReplicaState::Lost,
+                MemberStatus::Current => ReplicaState::Current,
+                MemberStatus::Rebuilding => ReplicaState::Rebuilding { missing_bytes },
+                MemberStatus::Leaving | MemberStatus::Lost => ReplicaState::Lost,
             };
             Replica { device, state }
         };
@@ -258,7 +258,7 @@ impl ParityGroup {
     /// - [`Lost`](ErrorKind::Lost) if the spare is lost (try another spare), or if another device is lost,
     ///   too, so that the data cannot be reconstructed.
     pub fn rebuild(&self, lost: &Arc<dyn Device>, spare: Arc<dyn Device>) -> Result<()> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let worker: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.worker)).collect();
         self.core().rebuild(&worker, lost, spare)
     }
@@ -278,7 +278,7 @@ impl Drop for ParityMember {
     fn drop(&mut self) {
         let member_queue = self.worker.member_queue();
         {
-            let _call = Call::begin();
+            let _call = DeferringCall::begin();
             self.worker.wait_for_all(|_| true);
         }
         let mut state = member_queue.lock();
@@ -307,7 +307,7 @@ unsafe impl Device for ParityMember {
     }
 
     fn memory(&self) -> Result<MemoryStatus> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let core = &self.worker.core;
         let own = self.worker.at;
         let mut refusal = None;
@@ -366,7 +366,7 @@ unsafe impl Device for ParityMember {
     }
 
     fn wipe_on_release(&self) -> Result<()> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let core = &self.worker.core;
         let _setup = core.setup.lock();
         for position in 0..core.member_queues.len() {
@@ -393,7 +393,7 @@ unsafe impl Device for ParityMember {
     }
 
     fn prepare(&self, requests: &[Request<'_>]) -> Result<()> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let state = self.worker.member_queue().lock();
         for request in requests {
             request.check(&*state).map_err(|error| error.on(&self.worker.info))?;
@@ -407,7 +407,7 @@ unsafe impl Device for ParityMember {
     }
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let state = self.worker.member_queue().lock();
         state.check_launch(launch).map_err(|error| error.on(&self.worker.info))?;
         if !state.member.is_current() {
@@ -416,7 +416,7 @@ unsafe impl Device for ParityMember {
         state.member.with_launch(launch, None, |launch| state.member.device.kernel_facts(launch))
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         self.worker.poll(ticket)
     }
 

@@ -46,12 +46,12 @@ impl Geometry {
 /// A write of a value of the program to a field of each element.
 ///
 /// ```
-/// use backend_api::expr::{Action, Store, Value};
-/// let [low, high] = [4, 8].map(|offset| Store { value: Value(2), source: 0, offset });
+/// use backend_api::expr::{Action, FieldStore, Value};
+/// let [low, high] = [4, 8].map(|offset| FieldStore { value: Value(2), source: 0, offset });
 /// assert!(matches!(Action::Store { stores: &[low, high], filter: None }, Action::Store { .. }));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Store {
+pub struct FieldStore {
     /// The value to write; not a bool.
     pub value: Value,
     /// Index of the source to write to.
@@ -67,10 +67,10 @@ pub struct Store {
 /// only elements for which it is true count.
 ///
 /// ```
-/// use backend_api::expr::{Action, Store, Value};
-/// let double = Store { value: Value(2), source: 0, offset: 8 };
+/// use backend_api::expr::{Action, FieldStore, Value};
+/// let double = FieldStore { value: Value(2), source: 0, offset: 8 };
 /// let action = Action::Store { stores: &[double], filter: Some(Value(1)) };
-/// assert!(matches!(action, Action::Store { stores: [Store { offset: 8, .. }], .. }));
+/// assert!(matches!(action, Action::Store { stores: [FieldStore { offset: 8, .. }], .. }));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
@@ -126,7 +126,7 @@ pub enum Action<'a> {
     /// may read and write whole elements, so no other work may write to the elements meanwhile.
     Store {
         /// The stores, 1 to [`Compute::STORES_MAX`]. No two stores may write the same bytes.
-        stores: &'a [Store],
+        stores: &'a [FieldStore],
         /// Filter of the elements that are written.
         filter: Option<Value>,
     },
@@ -138,7 +138,7 @@ pub enum Action<'a> {
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-/// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Store, Type, Value};
+/// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, FieldStore, Type, Value};
 /// // The sum of ten numbers of 32 bits that follow one another.
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }, Instruction::Index])?;
 /// let memory = BufferHandle::unique();
@@ -153,7 +153,7 @@ pub enum Action<'a> {
 /// assert_eq!(sum.answer_bytes(), Compute::partials_bytes());
 /// assert_eq!(Compute::partials_bytes(), 8 + Compute::PARTIALS_MAX * Partial::BYTES);
 ///
-/// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
+/// let stores = [FieldStore { value: Value(0), source: 0, offset: 0 }];
 /// let stored = asked(Action::Store { stores: &stores, filter: None });
 /// assert!(stored.writes(0) && stored.answer().is_none());
 /// # Ok::<_, backend_api::Error>(())

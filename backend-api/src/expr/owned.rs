@@ -1,6 +1,6 @@
 //! Owned copies of compute requests, for queues that execute them later.
 
-use super::{Action, Compute, Geometry, Program, Store};
+use super::{Action, Compute, FieldStore, Geometry, Program};
 use crate::{Elements, HostSpan};
 
 /// A [`Compute`] request without a lifetime, which owns its program and lists. A queue can store it.
@@ -19,7 +19,7 @@ pub struct OwnedCompute {
     sources: Vec<Elements<'static>>,
     geometry: Geometry,
     action: Action<'static>,
-    stores: Vec<Store>,
+    stores: Vec<FieldStore>,
 }
 
 impl OwnedCompute {

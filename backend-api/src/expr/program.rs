@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use super::{Geometry, Type};
 use crate::kernel::{
-    Access, Body, Builtin, Function, Interpreter, Kernel, Memory, Op, Reg, Slices, ViewDecl, Views,
+    Access, Body, Builtin, Interpreter, Memory, Op, Reg, ScalarFunction, Slices, VerifiedKernel, ViewDecl,
+    Views,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -331,7 +332,7 @@ pub enum Instruction {
     /// excludes.
     Call {
         /// The function.
-        function: Function,
+        function: ScalarFunction,
         /// Arguments, with the types of the function's parameters.
         arguments: Vec<Value>,
     },
@@ -357,7 +358,7 @@ pub enum Instruction {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Program(Kernel);
+pub struct Program(VerifiedKernel);
 
 impl Program {
     /// Maximum number of instructions of a program.
@@ -395,7 +396,7 @@ impl Program {
             body.code.push(operation(instruction, Reg(at as u32), item));
         }
         body.registers.push(Type::U64);
-        let kernel = Kernel::of_program(body).map_err(|error| invalid(error.detail().to_owned()))?;
+        let kernel = VerifiedKernel::of_program(body).map_err(|error| invalid(error.detail().to_owned()))?;
         Ok(Self(kernel))
     }
 
@@ -584,7 +585,8 @@ fn instruction(op: &Op, result: Type) -> Instruction {
     }
 }
 
-/// The type of an instruction's value, if all operands of its type are known. `Kernel` checks the rest.
+/// The type of an instruction's value, if all operands of its type are known. `VerifiedKernel` checks the
+/// rest.
 fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
     let known = |value: Value| types.get(value.at()).copied();
     Some(match *instruction {

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Action, Compute, Store, Type, Value};
-use crate::kernel::{Builtin, Function, Op, Reg};
+use super::{Action, Compute, FieldStore, Type, Value};
+use crate::kernel::{Builtin, Op, Reg, ScalarFunction};
 
 /// The parts of a compute request that determine the code of its kernels: the program, and the task. All
 /// other parts of the request are parameters of the kernels.
 ///
 /// ```
-/// use backend_api::expr::{Action, Geometry, Instruction, Program, Specialization, Store, Type, Value};
+/// use backend_api::expr::{Action, Geometry, Instruction, Program, Specialization, FieldStore, Type, Value};
 /// use backend_api::{BufferHandle, Compute, Elements};
-/// let (memory, stores) = (BufferHandle::unique(), [Store { value: Value(0), source: 0, offset: 0 }]);
+/// let (memory, stores) = (BufferHandle::unique(), [FieldStore { value: Value(0), source: 0, offset: 0 }]);
 /// let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
 /// let make = |bits| {
 ///     let program = Program::new(vec![Instruction::Literal { of: Type::U32, bits }]).unwrap();
@@ -70,7 +70,7 @@ pub enum Task {
     /// [`Action::Histogram`].
     Histogram { value: Value, filter: Option<Value> },
     /// [`Action::Store`].
-    Store { stores: Vec<Store>, filter: Option<Value> },
+    Store { stores: Vec<FieldStore>, filter: Option<Value> },
 }
 
 impl Task {
@@ -162,8 +162,8 @@ impl Specialization {
 
     /// Returns the distinct functions that the program calls, in the order of their first calls.
     #[must_use]
-    pub fn functions(&self) -> Vec<&Function> {
-        let mut functions: Vec<&Function> = Vec::new();
+    pub fn functions(&self) -> Vec<&ScalarFunction> {
+        let mut functions: Vec<&ScalarFunction> = Vec::new();
         for op in &self.ops {
             if let Op::Call { function, .. } = op
                 && !functions.contains(&function)

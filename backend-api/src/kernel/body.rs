@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Function;
+use super::ScalarFunction;
 use crate::expr::{Binary, Type, Unary, Value};
 
 /// A register: a mutable variable of an item, given by its index in [`Body::registers`], which has its type.
@@ -467,7 +467,7 @@ pub enum Op {
     Subgroup { how: SubgroupOp, to: Reg, of: Reg },
     /// The result of a function. Only the bodies of [programs](crate::expr::Program) have calls; kernels
     /// contain the code of their functions.
-    Call { to: Reg, function: Function, arguments: Vec<Reg> },
+    Call { to: Reg, function: ScalarFunction, arguments: Vec<Reg> },
 }
 
 /// Calls `$visit` with a reference to each register that an operation itself reads. `$op` is a shared or an

@@ -11,21 +11,21 @@ use crate::{Error, ErrorKind, Result};
 /// if their bodies and their foreign code are equal.
 ///
 /// ```
-/// use backend_api::kernel::{Body, Kernel, Op, Reg, Type};
+/// use backend_api::kernel::{Body, VerifiedKernel, Op, Reg, Type};
 /// let body = |bits| Body {
 ///     registers: vec![Type::F64],
 ///     code: vec![Op::Literal { to: Reg(0), bits }],
 ///     ..Body::default()
 /// };
-/// let kernel = Kernel::new(body(1))?;
+/// let kernel = VerifiedKernel::new(body(1))?;
 /// assert_eq!((kernel.body(), kernel.name()), (&body(1), "kernel"));
-/// assert!(kernel == Kernel::new(body(1))?.named("blur") && kernel != Kernel::new(body(2))?);
-/// assert_ne!(kernel.hash128(), Kernel::new(body(2))?.hash128());
+/// assert!(kernel == VerifiedKernel::new(body(1))?.named("blur") && kernel != VerifiedKernel::new(body(2))?);
+/// assert_ne!(kernel.hash128(), VerifiedKernel::new(body(2))?.hash128());
 /// assert!(kernel.needs().f64 && !kernel.needs().atomics && kernel.host().is_none());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Kernel(Arc<Verified>);
+pub struct VerifiedKernel(Arc<Verified>);
 
 #[derive(Clone, Debug)]
 struct Verified {
@@ -40,9 +40,9 @@ struct Verified {
 /// Optional capabilities that a kernel needs, or that a device has.
 ///
 /// ```
-/// use backend_api::kernel::{Body, Kernel, Needs};
-/// assert_eq!(Kernel::new(Body::default())?.needs(), Needs::default());
-/// let grouped = Kernel::new(Body { group_len: Some(64), ..Body::default() })?.needs();
+/// use backend_api::kernel::{Body, VerifiedKernel, Needs};
+/// assert_eq!(VerifiedKernel::new(Body::default())?.needs(), Needs::default());
+/// let grouped = VerifiedKernel::new(Body { group_len: Some(64), ..Body::default() })?.needs();
 /// assert!(grouped.check("launch", Needs::ALL).is_ok());
 /// let error = grouped.check("launch", Needs { groups: false, ..Needs::ALL }).unwrap_err();
 /// assert_eq!(error.kind(), backend_api::ErrorKind::Unsupported);
@@ -126,7 +126,7 @@ impl Needs {
     }
 }
 
-impl Kernel {
+impl VerifiedKernel {
     /// Verifies a body, and creates a kernel from it.
     ///
     /// # Errors
@@ -160,8 +160,8 @@ impl Kernel {
     /// body. Devices that compute on the processor run it, if possible, instead of interpreting the body.
     ///
     /// ```
-    /// use backend_api::kernel::{Body, Kernel, Report};
-    /// let kernel = Kernel::new(Body::default())?.with_host(|_| Report::default());
+    /// use backend_api::kernel::{Body, VerifiedKernel, Report};
+    /// let kernel = VerifiedKernel::new(Body::default())?.with_host(|_| Report::default());
     /// assert!(kernel.host().is_some());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -181,8 +181,8 @@ impl Kernel {
     /// the body. Such a launch reports no failures of items.
     ///
     /// ```
-    /// use backend_api::kernel::{Body, Code, Kernel};
-    /// let kernel = Kernel::new(Body::default())?;
+    /// use backend_api::kernel::{Body, Code, VerifiedKernel};
+    /// let kernel = VerifiedKernel::new(Body::default())?;
     /// // SAFETY: both do nothing.
     /// let code = unsafe { Code::new("nothing") }.opencl_c("__kernel void nothing() {}");
     /// let foreign = kernel.clone().with_code(code);
@@ -229,7 +229,7 @@ impl Kernel {
     }
 }
 
-impl PartialEq for Kernel {
+impl PartialEq for VerifiedKernel {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || {
             let [one, two] = [&self.0, &other.0];
@@ -238,9 +238,9 @@ impl PartialEq for Kernel {
     }
 }
 
-impl Eq for Kernel {}
+impl Eq for VerifiedKernel {}
 
-impl Hash for Kernel {
+impl Hash for VerifiedKernel {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(self.0.hash);
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::Result;
 use crate::expr::Geometry;
 
-/// Foreign code of a kernel, for [`Kernel::with_code`](super::Kernel::with_code). A device runs it instead of
-/// code generated from the kernel's body.
+/// Foreign code of a kernel, for [`Kernel::with_code`](super::VerifiedKernel::with_code). A device runs it
+/// instead of code generated from the kernel's body.
 ///
 /// A device uses the first of these that exists:
 ///

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::interpret::{from_bits, to_bits};
-use super::{Body, Interpreter, Kernel, Op, Reg, Report, TimeLimit, Type};
+use super::{Body, Interpreter, Op, Reg, Report, TimeLimit, Type, VerifiedKernel};
 use crate::expr::Geometry;
 use crate::{Error, ErrorKind, OverTime, Result};
 
-/// The native code of a [`Function`] for the host, for [`Function::with_host`]. It computes many calls at
-/// once: `arguments` has, for each argument, the values for all calls, contiguous and unaligned; bools are
-/// bytes of 0 and 1. It writes the result of each call to `results`.
+/// The native code of a [`ScalarFunction`] for the host, for [`ScalarFunction::with_host`]. It computes many
+/// calls at once: `arguments` has, for each argument, the values for all calls, contiguous and unaligned;
+/// bools are bytes of 0 and 1. It writes the result of each call to `results`.
 ///
 /// If a call runs longer than the limit, or another call of the same request has done so, the code returns
 /// early, and the remaining results are unspecified. If one of its own calls was the first to exceed the
@@ -34,10 +34,10 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Optio
 /// functions are equal if their bodies and tables are equal.
 ///
 /// ```
-/// use backend_api::kernel::{Binary, Body, Function, Op, Reg, Type};
+/// use backend_api::kernel::{Binary, Body, ScalarFunction, Op, Reg, Type};
 /// // x * x + y
 /// let [x, y] = [0, 1].map(Reg);
-/// let function = Function::new(
+/// let function = ScalarFunction::new(
 ///     Body {
 ///         registers: vec![Type::I32; 2],
 ///         params: vec![Type::I32; 2],
@@ -71,15 +71,15 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Optio
 /// assert_eq!(timed.time_limit(), None);
 /// // Its last operation writes nothing.
 /// let nothing = Body { code: vec![Op::Block { body: vec![] }], ..Body::default() };
-/// assert!(Function::new(nothing, Vec::new()).is_err());
+/// assert!(ScalarFunction::new(nothing, Vec::new()).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Function(Arc<Checked>);
+pub struct ScalarFunction(Arc<Checked>);
 
 #[derive(Clone, Debug)]
 struct Checked {
-    kernel: Kernel,
+    kernel: VerifiedKernel,
     result: Reg,
     table: Vec<u8>,
     host: Option<HostFunction>,
@@ -88,7 +88,7 @@ struct Checked {
     loops: Vec<(u32, String)>,
 }
 
-impl Function {
+impl ScalarFunction {
     /// Creates a function from a body and the bytes of its tables.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Function {
         }
         let mut asks = false;
         body.operations(|_, op| asks |= matches!(op, Op::Builtin { .. }));
-        let kernel = Kernel::new(body)?.named("function");
+        let kernel = VerifiedKernel::new(body)?.named("function");
         if asks || kernel.needs().private_heap {
             return Err(invalid(
                 "a function uses built-in values or a private heap, which only kernels can use".into(),
@@ -147,11 +147,11 @@ impl Function {
     /// [`OverTime`](crate::OverTime). Equality ignores the limit.
     ///
     /// ```
-    /// use backend_api::kernel::{Body, Function, Op, Reg, Type};
+    /// use backend_api::kernel::{Body, ScalarFunction, Op, Reg, Type};
     /// use std::time::Duration;
     /// let one = Op::Literal { to: Reg(0), bits: 1 };
     /// let body = Body { registers: vec![Type::U8], code: vec![one], ..Body::default() };
-    /// let function = Function::new(body, Vec::new())?;
+    /// let function = ScalarFunction::new(body, Vec::new())?;
     /// let limited = function.clone().with_time_limit(Some(Duration::from_secs(1)));
     /// assert_eq!(limited, function);
     /// // It has no loops.
@@ -205,7 +205,7 @@ impl Function {
 
     /// Verified body, with the name of the function.
     #[must_use]
-    pub fn kernel(&self) -> &Kernel {
+    pub fn kernel(&self) -> &VerifiedKernel {
         &self.0.kernel
     }
 
@@ -279,15 +279,15 @@ impl Function {
     }
 }
 
-impl PartialEq for Function {
+impl PartialEq for ScalarFunction {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || (self.0.kernel == other.0.kernel && self.0.table == other.0.table)
     }
 }
 
-impl Eq for Function {}
+impl Eq for ScalarFunction {}
 
-impl Hash for Function {
+impl Hash for ScalarFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.kernel.hash(state);
     }
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn functions_that_ask_for_the_item_or_lack_their_tables_are_refused() {
         let refused = |body: Body, table: Vec<u8>, what: &str| {
-            let error = Function::new(body, table).unwrap_err();
+            let error = ScalarFunction::new(body, table).unwrap_err();
             assert!(error.detail().contains(what), "{error}");
         };
         let asks = Op::Builtin { to: Reg(0), what: Builtin::Item };
@@ -321,7 +321,7 @@ mod tests {
         refused(with_table.clone(), vec![0; 8], "the tables have 8 bytes, but the body declares 16");
         let words = [3_u64, 4].map(u64::to_ne_bytes).concat();
         let [function, other] =
-            [words, vec![0; 16]].map(|table| Function::new(with_table.clone(), table).unwrap());
+            [words, vec![0; 16]].map(|table| ScalarFunction::new(with_table.clone(), table).unwrap());
         assert_eq!((function.call(&[]), other.call(&[])), (4, 0));
         assert_ne!(function, other);
     }

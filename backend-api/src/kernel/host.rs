@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::interpret::{from_bits, to_bits};
-use super::{Access, Interpreter, Kernel, Report, TimeLimit, Views, f16_to_f32, f32_to_f16};
+use super::{Access, Interpreter, Report, TimeLimit, VerifiedKernel, Views, f16_to_f32, f32_to_f16};
 use crate::Result;
 use crate::expr::{Geometry, Number};
 use crate::racy;
 
-/// The native code of a kernel for the host, for [`Kernel::with_host`](super::Kernel::with_host). It runs
-/// some items of a launch with the same effects as the kernel's body, and reports failed items.
+/// The native code of a kernel for the host, for
+/// [`VerifiedKernel::with_host`](super::VerifiedKernel::with_host). It runs some items of a launch with the
+/// same effects as the kernel's body, and reports failed items.
 ///
 /// ```
 /// use backend_api::kernel::{HostForm, HostItems, Report};
@@ -36,14 +37,14 @@ pub type HostForm = fn(&HostItems<'_>) -> Report;
 ///
 /// ```
 /// use backend_api::expr::Geometry;
-/// use backend_api::kernel::{Access, Body, HostItems, Interpreter, Kernel, Memory, Type, ViewDecl};
+/// use backend_api::kernel::{Access, Body, HostItems, Interpreter, VerifiedKernel, Memory, Type, ViewDecl};
 /// use std::ptr::NonNull;
 /// fn see(items: &HostItems<'_>) -> (u64, u64, u64, usize, Option<u64>) {
 ///     (items.items().end, items.index(3), items.param(0), items.table().len(), items.budget())
 /// }
 /// let fields = vec![(0, Memory::Value(Type::U8))];
 /// let views = vec![ViewDecl { access: Access::Write { tile: 1 }, fields }];
-/// let kernel = Kernel::new(Body { views, params: vec![Type::U8], ..Body::default() })?;
+/// let kernel = VerifiedKernel::new(Body { views, params: vec![Type::U8], ..Body::default() })?;
 /// let launch = Interpreter { params: &[9], ..Interpreter::new(&kernel, 4, Geometry::plain(100)) };
 /// let mut bytes = [1_u8, 2, 3, 4];
 /// let bases = [NonNull::from(&mut bytes).cast()];
@@ -97,9 +98,9 @@ impl<'a> HostItems<'a> {
     /// bytes, and the number of elements.
     ///
     /// # Safety
-    /// The elements of each view are in the memory that [`View`](super::View) describes. If the kernel
-    /// writes to them, they are writable while the value lives. Other threads may race within the rules of
-    /// [`racy`].
+    /// The elements of each view are in the memory that [`LaunchView`](super::LaunchView) describes. If the
+    /// kernel writes to them, they are writable while the value lives. Other threads may race within the
+    /// rules of [`racy`].
     #[must_use]
     pub unsafe fn new(
         launch: &Interpreter<'a>,
@@ -229,8 +230,8 @@ impl<'a> HostItems<'a> {
     /// A native kernel calls it to find the [site](Report::site) of an item's failure.
     ///
     /// ```
-    /// use backend_api::kernel::{HostItems, Kernel, Report};
-    /// fn site(items: &HostItems<'_>, same: &Kernel, item: u64) -> u32 {
+    /// use backend_api::kernel::{HostItems, VerifiedKernel, Report};
+    /// fn site(items: &HostItems<'_>, same: &VerifiedKernel, item: u64) -> u32 {
     ///     items.report_of(same, item).site
     /// }
     /// ```
@@ -238,7 +239,7 @@ impl<'a> HostItems<'a> {
     /// # Panics
     /// If the kernel lacks parameters, tables or views of the launch.
     #[must_use]
-    pub fn report_of(&self, kernel: &Kernel, item: u64) -> Report {
+    pub fn report_of(&self, kernel: &VerifiedKernel, item: u64) -> Report {
         self.report_within(kernel, item, self.budget)
     }
 
@@ -246,8 +247,8 @@ impl<'a> HostItems<'a> {
     /// has exceeded the [time limit](Self::time_limit).
     ///
     /// ```
-    /// use backend_api::kernel::{HostItems, Kernel, Report};
-    /// fn endless_loop(items: &HostItems<'_>, same: &Kernel, item: u64) -> u32 {
+    /// use backend_api::kernel::{HostItems, VerifiedKernel, Report};
+    /// fn endless_loop(items: &HostItems<'_>, same: &VerifiedKernel, item: u64) -> u32 {
     ///     items.report_within(same, item, Some(1 << 20)).site
     /// }
     /// ```
@@ -255,7 +256,7 @@ impl<'a> HostItems<'a> {
     /// # Panics
     /// The panics of [`report_of`](Self::report_of).
     #[must_use]
-    pub fn report_within(&self, kernel: &Kernel, item: u64, budget: Option<u64>) -> Report {
+    pub fn report_within(&self, kernel: &VerifiedKernel, item: u64, budget: Option<u64>) -> Report {
         let interpreter = Interpreter {
             params: self.params,
             table: self.table,
@@ -493,14 +494,14 @@ impl Views for Unwritten<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Body, Kernel, Memory, Type, ViewDecl};
+    use super::super::{Body, Memory, Type, VerifiedKernel, ViewDecl};
     use super::*;
 
     #[test]
     fn items_reach_their_own_tiles_and_read_their_values() {
         let decl = |access| ViewDecl { access, fields: vec![(0, Memory::Value(Type::U8))] };
         let views = vec![decl(Access::Read), decl(Access::Write { tile: 2 })];
-        let kernel = Kernel::new(Body { views, ..Body::default() }).unwrap();
+        let kernel = VerifiedKernel::new(Body { views, ..Body::default() }).unwrap();
         let (mut input, mut output) = ([1_u8, 2, 3, 4, 5, 6], [0_u8; 7]);
         let bases = [[NonNull::from(&mut input).cast::<u8>()], [NonNull::from(&mut output).cast::<u8>()]];
         let view = |number: usize, stride, count| (&bases[number][..], 1 << 63, stride, count);
@@ -526,7 +527,7 @@ mod tests {
 
     #[test]
     fn runs_of_items_have_consecutive_indices() {
-        let kernel = Kernel::new(Body::default()).unwrap();
+        let kernel = VerifiedKernel::new(Body::default()).unwrap();
         let geometry = Geometry { first: 4, page_len: 5, channel: 1, channels: 3 };
         let launch = Interpreter::new(&kernel, 20, geometry);
         // SAFETY: the kernel has no views.

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::arithmetic::{self, binary, binary_lanes, each, pairs};
 use super::{
-    Access, Binary, Body, Builtin, Kernel, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
-    SubgroupOp, TimeLimit, Type,
+    Access, Binary, Body, Builtin, LoopClock, Memory, Op, Overtime, Place, Reg, Report, Rmw, Space,
+    SubgroupOp, TimeLimit, Type, VerifiedKernel,
 };
 use crate::expr::{Geometry, Number};
 use crate::{Result, by_integer};
@@ -127,12 +127,12 @@ impl Views for Slices<'_> {
 /// ```
 /// use backend_api::expr::Geometry;
 /// use backend_api::kernel::{
-///     Access, Binary, Body, Builtin, Interpreter, Kernel, Memory, Op, Reg, Slices, Type, ViewDecl,
+///     Access, Binary, Body, Builtin, Interpreter, VerifiedKernel, Memory, Op, Reg, Slices, Type, ViewDecl,
 /// };
 /// // out[i] = in[i + 1] + 5
 /// let (of, [item, one, zero, value, five]) = (Memory::Value(Type::U8), [0, 1, 2, 3, 4].map(Reg));
 /// let view = |access| ViewDecl { access, fields: vec![(0, of)] };
-/// let kernel = Kernel::new(Body {
+/// let kernel = VerifiedKernel::new(Body {
 ///     registers: vec![Type::U64, Type::U64, Type::U64, Type::U8, Type::U8],
 ///     params: vec![Type::U8],
 ///     views: vec![view(Access::Read), view(Access::Write { tile: 1 })],
@@ -170,7 +170,7 @@ impl Views for Slices<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter<'a> {
     /// Kernel to interpret.
-    pub kernel: &'a Kernel,
+    pub kernel: &'a VerifiedKernel,
     /// Number of items of the launch.
     pub items: u64,
     /// Mapping from item numbers to element indices.
@@ -191,7 +191,7 @@ impl<'a> Interpreter<'a> {
     /// Creates an interpreter of a kernel without parameters and tables, with no budget, no time limit and no
     /// private heap.
     #[must_use]
-    pub fn new(kernel: &'a Kernel, items: u64, geometry: Geometry) -> Self {
+    pub fn new(kernel: &'a VerifiedKernel, items: u64, geometry: Geometry) -> Self {
         Self {
             kernel,
             items,
@@ -285,9 +285,9 @@ impl<'a> Interpreter<'a> {
     ///
     /// ```
     /// use backend_api::expr::Geometry;
-    /// use backend_api::kernel::{Body, Builtin, Interpreter, Kernel, Op, Reg, Slices, Type};
+    /// use backend_api::kernel::{Body, Builtin, Interpreter, VerifiedKernel, Op, Reg, Slices, Type};
     /// // Items fail at their own number.
-    /// let kernel = Kernel::new(Body {
+    /// let kernel = VerifiedKernel::new(Body {
     ///     registers: vec![Type::U64],
     ///     group_len: Some(4),
     ///     code: vec![
@@ -925,7 +925,7 @@ mod tests {
     }
 
     fn run(body: Body, items: u64) -> (Vec<u64>, Report) {
-        let kernel = Kernel::new(body).unwrap();
+        let kernel = VerifiedKernel::new(body).unwrap();
         let interpreter = Interpreter {
             budget: Some(100),
             private_heap_bytes: 24,
@@ -1037,7 +1037,7 @@ mod tests {
         ];
         let body = body(3, 1, code.concat());
         for group_len in [None, Some(2), Some(8)] {
-            let kernel = Kernel::new(Body { group_len, ..body.clone() }).unwrap();
+            let kernel = VerifiedKernel::new(Body { group_len, ..body.clone() }).unwrap();
             let mut out = [0_u8; 6 * 8];
             let limit = TimeLimit::new(std::time::Duration::from_millis(1));
             let interpreter =

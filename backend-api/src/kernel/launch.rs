@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Access, Kernel, Memory, Report};
+use super::{Access, Memory, Report, VerifiedKernel};
 use crate::expr::Geometry;
 use crate::validate::check_aligned;
 use crate::{BufferId, DeviceSpan, Elements, Error, ErrorKind, Extents, HostSpan, Result};
@@ -13,25 +13,26 @@ const OPERATION: &str = "launch";
 /// The elements of a view: an array of elements in device memory, contiguous or in pages.
 ///
 /// ```
-/// use backend_api::{BufferHandle, Elements, View};
+/// use backend_api::{BufferHandle, Elements, LaunchView};
 /// let memory = BufferHandle::unique();
-/// let row = View::Run(Elements { start: memory.at(0), count: 5, stride: 4 });
+/// let row = LaunchView::Run(Elements { start: memory.at(0), count: 5, stride: 4 });
 /// assert_eq!((row.count(), row.stride(), row.place(3)), (5, 4, Some((memory.at(0), 12))));
 /// // Pages of two elements, striped over two places.
 /// let bases = [memory.at(100), memory.at(200)];
-/// let striped = View::Striped { bases: &bases, page_len: 2, count: 7, stride: 4 };
+/// let striped = LaunchView::Striped { bases: &bases, page_len: 2, count: 7, stride: 4 };
 /// assert_eq!(striped.place(3), Some((memory.at(200), 4)));
 /// assert_eq!((striped.place(5), striped.place(7)), (Some((memory.at(100), 12)), None));
 /// assert_eq!(striped.ranges().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [16, 12]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View<'a> {
+pub enum LaunchView<'a> {
     /// Contiguous elements.
     Run(Elements<'a>),
     /// Elements in pages, which are striped over several places. With `n = bases.len()`, page `p` is page
     /// number `p / n` of the contiguous pages from `bases[p % n]` on.
     Striped {
-        /// The `n` places, 1 to [`View::BASES_MAX`]: the start of the pages `i`, `i + n`, `i + 2n` and so on.
+        /// The `n` places, 1 to [`LaunchView::BASES_MAX`]: the start of the pages `i`, `i + n`, `i + 2n` and
+        /// so on.
         bases: &'a [DeviceSpan<'a>],
         /// Number of elements of a page; at least 1.
         page_len: u64,
@@ -42,13 +43,13 @@ pub enum View<'a> {
     },
 }
 
-impl<'a> From<Elements<'a>> for View<'a> {
+impl<'a> From<Elements<'a>> for LaunchView<'a> {
     fn from(elements: Elements<'a>) -> Self {
         Self::Run(elements)
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> LaunchView<'a> {
     /// Maximum number of places over which a view's pages are striped.
     pub const BASES_MAX: usize = 64;
 
@@ -126,7 +127,8 @@ impl<'a> View<'a> {
 /// ```
 /// use backend_api::expr::Geometry;
 /// use backend_api::kernel::{
-///     Access, Binary, Body, Builtin, Kernel, Launch, Memory, Op, Reg, Report, Type, View, ViewDecl,
+///     Access, Binary, Body, Builtin, Launch, LaunchView, Memory, Op, Reg, Report, Type, VerifiedKernel,
+///     ViewDecl,
 /// };
 /// use backend_api::{
 ///     Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Request, Transfer,
@@ -137,7 +139,7 @@ impl<'a> View<'a> {
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// // x[i] += i
 /// let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
-/// let kernel = Kernel::new(Body {
+/// let kernel = VerifiedKernel::new(Body {
 ///     registers: vec![Type::U64; 3],
 ///     views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
 ///     code: vec![
@@ -150,7 +152,7 @@ impl<'a> View<'a> {
 ///     ..Body::default()
 /// })?;
 /// queue.submit(&Fill { to: memory.at(0), bytes: 64, pattern: &100_u64.to_ne_bytes() })?;
-/// let views = [View::Run(Elements { start: memory.at(0), count: 4, stride: 8 })];
+/// let views = [LaunchView::Run(Elements { start: memory.at(0), count: 4, stride: 8 })];
 /// let launch = Launch { views: &views, ..Launch::new(&kernel, 4, Geometry::plain(7), host.at(32)) };
 /// assert!(launch.writes(0) && launch.bytes() == 32);
 /// device.prepare(&[Request::Launch(&launch)])?; // From here on nothing waits for a compiler.
@@ -166,14 +168,14 @@ impl<'a> View<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// Kernel to launch.
-    pub kernel: &'a Kernel,
+    pub kernel: &'a VerifiedKernel,
     /// Number of items to run.
     pub items: u64,
     /// Mapping from item numbers to element indices.
     pub geometry: Geometry,
     /// Views, one for each view of the kernel. A written view has at least one [tile](super::Access) for each
     /// item. It overlaps neither with itself nor with another view.
-    pub views: &'a [View<'a>],
+    pub views: &'a [LaunchView<'a>],
     /// Parameters, one for each parameter of the kernel: its value as 64 bits; see [`Type`](super::Type). The
     /// call copies them before it returns.
     pub params: &'a [u64],
@@ -199,8 +201,13 @@ impl<'a> Launch<'a> {
     /// Creates a launch without views, parameters and tables, with no budget, no time limit and no private
     /// heap.
     #[must_use]
-    pub const fn new(kernel: &'a Kernel, items: u64, geometry: Geometry, report: HostSpan<'a>) -> Self {
-        let (views, params, table): (&[View<'_>], &[u64], &[u8]) = (&[], &[], &[]);
+    pub const fn new(
+        kernel: &'a VerifiedKernel,
+        items: u64,
+        geometry: Geometry,
+        report: HostSpan<'a>,
+    ) -> Self {
+        let (views, params, table): (&[LaunchView<'_>], &[u64], &[u8]) = (&[], &[], &[]);
         let (budget, time_limit) = (None, None);
         Self {
             kernel,
@@ -293,14 +300,14 @@ pub(crate) fn check_shape<E: Extents + ?Sized>(
     extents: &E,
     operation: &'static str,
     what: &str,
-    view: &View<'_>,
+    view: &LaunchView<'_>,
 ) -> Result<()> {
     let invalid = |detail: String| Err(Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail));
     match *view {
-        View::Run(elements) => extents.check_elements(operation, &elements).map(drop),
-        View::Striped { bases, page_len, count, stride } => {
-            if !(1..=View::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
-                let (places, most) = (bases.len(), View::BASES_MAX);
+        LaunchView::Run(elements) => extents.check_elements(operation, &elements).map(drop),
+        LaunchView::Striped { bases, page_len, count, stride } => {
+            if !(1..=LaunchView::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
+                let (places, most) = (bases.len(), LaunchView::BASES_MAX);
                 return invalid(format!(
                     "{what}: {places} places with pages of {page_len} elements of {stride} bytes, but 1 to {most} places \
                      and at least 1 element and byte are supported"
@@ -322,7 +329,7 @@ fn check_view<E: Extents + ?Sized>(
     extents: &E,
     launch: &Launch<'_>,
     number: usize,
-    view: &View<'_>,
+    view: &LaunchView<'_>,
     reached: &mut Vec<Reached>,
 ) -> Result<()> {
     let decl = &launch.kernel.body().views[number];

@@ -1,6 +1,6 @@
 //! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
 
-use super::{Access, Body, Function, Memory, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
+use super::{Access, Body, Memory, Op, Place, Reg, Rmw, ScalarFunction, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result, Search};
 
 impl Body {
@@ -384,7 +384,7 @@ impl Check<'_> {
         }
     }
 
-    fn call(&self, to: Reg, function: &Function, arguments: &[Reg]) -> Result<()> {
+    fn call(&self, to: Reg, function: &ScalarFunction, arguments: &[Reg]) -> Result<()> {
         if !self.has_calls {
             return Err(self.error(
                 "a kernel calls a function, but only programs of expressions can call functions".into(),

@@ -113,7 +113,9 @@ macro_rules! forward {
         }
     };
     (@poll $self:ident => $to:expr) => {
-        $crate::forward! { @ $self => $to; poll(ticket: $crate::Ticket) -> $crate::Result<$crate::Progress> }
+        $crate::forward! {
+            @ $self => $to; poll(ticket: $crate::Ticket) -> $crate::Result<$crate::QueueProgress>
+        }
     };
     (@wait $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; wait(ticket: $crate::Ticket) -> $crate::Result<()> }

@@ -15,18 +15,18 @@ use backend_api::{
 
 /// The table of a device's memory: each buffer `B` and each host allocation `H` by its id, with its length.
 #[derive(Debug)]
-pub struct Memory<B, H> {
+pub struct MemoryTable<B, H> {
     buffers: IdMap<BufferId, (u64, Arc<B>)>,
     hosts: IdMap<HostId, (u64, Arc<H>)>,
 }
 
-impl<B, H> Default for Memory<B, H> {
+impl<B, H> Default for MemoryTable<B, H> {
     fn default() -> Self {
         Self { buffers: IdMap::default(), hosts: IdMap::default() }
     }
 }
 
-impl<B, H> Memory<B, H> {
+impl<B, H> MemoryTable<B, H> {
     /// Adds a buffer of `bytes` bytes. Returns its new handle.
     pub fn add_buffer(&mut self, bytes: u64, buffer: Arc<B>) -> BufferHandle {
         let handle = BufferHandle::unique();
@@ -90,7 +90,7 @@ impl<B, H> Memory<B, H> {
     }
 }
 
-impl<B, H> Extents for Memory<B, H> {
+impl<B, H> Extents for MemoryTable<B, H> {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
         self.buffers.get(&buffer).map(|(bytes, _)| *bytes)
     }
@@ -131,7 +131,7 @@ pub struct Account(AtomicU64);
 
 /// Bytes that are counted in an [`Account`]; the drop subtracts them.
 #[derive(Debug)]
-pub struct Share {
+pub struct AccountShare {
     account: Arc<Account>,
     bytes: u64,
 }
@@ -151,7 +151,12 @@ impl Account {
     /// # Errors
     /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes, [`OutOfMemory`](ErrorKind::OutOfMemory)
     /// for more bytes than are available; both with the numbers of bytes.
-    pub fn take(self: &Arc<Self>, bytes: u64, most: u64, available: impl Fn(u64) -> u64) -> Result<Share> {
+    pub fn take(
+        self: &Arc<Self>,
+        bytes: u64,
+        most: u64,
+        available: impl Fn(u64) -> u64,
+    ) -> Result<AccountShare> {
         let refused =
             |kind, available| Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available);
         if bytes > most {
@@ -161,11 +166,11 @@ impl Account {
         self.0
             .try_update(Ordering::AcqRel, Ordering::Acquire, take)
             .map_err(|taken| refused(ErrorKind::OutOfMemory, available(taken)))?;
-        Ok(Share { account: Arc::clone(self), bytes })
+        Ok(AccountShare { account: Arc::clone(self), bytes })
     }
 }
 
-impl Drop for Share {
+impl Drop for AccountShare {
     fn drop(&mut self) {
         self.account.0.fetch_sub(self.bytes, Ordering::AcqRel);
     }
@@ -173,14 +178,14 @@ impl Drop for Share {
 
 /// The direction of a copy of elements by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum IndexedDirection {
     /// From the device to the host.
     Gather,
     /// From the host to the device.
     Scatter,
 }
 
-impl Direction {
+impl IndexedDirection {
     /// Returns the direction of a gather or a scatter request.
     #[must_use]
     pub fn of(request: &Request<'_>) -> Self {

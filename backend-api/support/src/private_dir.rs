@@ -110,7 +110,7 @@ fn user() -> u32 {
 /// ```
 #[derive(Debug)]
 pub struct PrivateDir {
-    place: os::Place,
+    place: os::DirPlace,
     path: PathBuf,
 }
 
@@ -137,7 +137,7 @@ impl PrivateDir {
     pub fn open(path: &Path) -> io::Result<Self> {
         // A slash at the end would make the system follow a link.
         let path: PathBuf = path.components().collect();
-        Ok(Self { place: os::Place::open(&path)?, path })
+        Ok(Self { place: os::DirPlace::open(&path)?, path })
     }
 
     /// The path of the folder.
@@ -240,13 +240,13 @@ mod os {
     use super::{File, Path, check, io, refused};
 
     #[derive(Debug)]
-    pub(super) struct Place(File);
+    pub(super) struct DirPlace(File);
 
     fn answer(code: c_int) -> io::Result<c_int> {
         if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
     }
 
-    impl Place {
+    impl DirPlace {
         pub fn open(path: &Path) -> io::Result<Self> {
             let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
             let folder = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
@@ -311,9 +311,9 @@ mod os {
     use super::{File, Path, io, refused};
 
     #[derive(Debug)]
-    pub(super) struct Place(PathBuf);
+    pub(super) struct DirPlace(PathBuf);
 
-    impl Place {
+    impl DirPlace {
         pub fn open(path: &Path) -> io::Result<Self> {
             if !fs::symlink_metadata(path)?.is_dir() {
                 return Err(refused(

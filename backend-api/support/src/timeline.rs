@@ -8,7 +8,7 @@ use std::task::Waker;
 use parking_lot::{Condvar, Mutex};
 
 use crate::contended::spin_until;
-use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
+use backend_api::{Error, ErrorKind, QueueId, QueueProgress, Result, Ticket};
 
 /// The most separate runs of failures in the history. They take some 4 MiB; real programs collect far
 /// fewer.
@@ -25,7 +25,7 @@ const FAILURES_MAX: usize = 1 << 14;
 /// them. A very late poll may therefore return the failure of another ticket, but never misses a failure.
 ///
 /// ```
-/// use backend_api::{Error, ErrorKind, Progress, QueueHandle};
+/// use backend_api::{Error, ErrorKind, QueueProgress, QueueHandle};
 /// use vmarray_support::Timeline;
 /// let timeline = Timeline::new(QueueHandle::unique().id());
 /// assert_eq!(timeline.newest().value, 0);
@@ -36,7 +36,7 @@ const FAILURES_MAX: usize = 1 << 14;
 /// timeline.wake(copy.value, std::task::Waker::noop().clone());
 /// timeline.complete(kernel.value, Err(Error::new(ErrorKind::KernelFailed, "search")));
 /// assert_eq!(timeline.poll(kernel.value).unwrap_err().kind(), ErrorKind::KernelFailed);
-/// assert_eq!(timeline.poll(last.value)?, Progress::Pending);
+/// assert_eq!(timeline.poll(last.value)?, QueueProgress::Pending);
 /// timeline.lose(Error::new(ErrorKind::Lost, "submit"));
 /// assert_eq!(timeline.poll(last.value).unwrap_err().kind(), ErrorKind::Lost);
 /// assert_eq!(timeline.begin().unwrap_err().kind(), ErrorKind::Lost);
@@ -173,16 +173,16 @@ impl Timeline {
             .with_detail(format!("ticket {value} was never issued")))
     }
 
-    /// Returns [`Done`](Progress::Done) if all work up to `value` is done. Value 0 is always done.
+    /// Returns [`Done`](QueueProgress::Done) if all work up to `value` is done. Value 0 is always done.
     ///
     /// # Errors
     /// The errors of [`Device::poll`](backend_api::Device::poll).
-    pub fn poll(&self, value: u64) -> Result<Progress> {
+    pub fn poll(&self, value: u64) -> Result<QueueProgress> {
         self.check(value)?;
         if self.completed.load(Ordering::Acquire) < value {
-            return Ok(Progress::Pending);
+            return Ok(QueueProgress::Pending);
         }
-        self.outcome(value).map(|()| Progress::Done)
+        self.outcome(value).map(|()| QueueProgress::Done)
     }
 
     /// Blocks until all work up to `value` is done.
@@ -295,7 +295,7 @@ mod tests {
         t.complete(1, Ok(()));
         t.lose(lost());
         t.complete(2, Ok(()));
-        assert_eq!(t.poll(1).unwrap(), Progress::Done);
+        assert_eq!(t.poll(1).unwrap(), QueueProgress::Done);
         assert_eq!(t.poll(2).unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(t.begin().unwrap_err().kind(), ErrorKind::Lost);
     }

@@ -1,6 +1,6 @@
 //! Owners of the driver's objects. The drop destroys them and logs the driver's errors.
 //!
-//! The context must be current in all calls except for creation and drop: see [`Context::enter`].
+//! The context must be current in all calls except for creation and drop: see [`CudaContext::enter`].
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute};
 
-use super::{Code, ContextHandle, EventHandle, Function, ModuleHandle, Outcome, StreamHandle, check};
-use crate::context::Context;
+use super::{
+    ContextHandle, DriverResult, EventHandle, Function, ModuleHandle, StatusCode, StreamHandle, check,
+};
+use crate::context::CudaContext;
 
 /// The number of threads of a block, in all kernels.
 pub(crate) const THREADS: u32 = 256;
@@ -19,7 +21,7 @@ macro_rules! owner {
         $(#[$doc])*
         #[derive(Debug)]
         pub(crate) struct $name {
-            context: Arc<Context>,
+            context: Arc<CudaContext>,
             handle: $handle,
         }
 
@@ -58,7 +60,7 @@ pub(crate) enum Unit {
 }
 
 impl Event {
-    pub fn new(context: &Arc<Context>) -> Outcome<Self> {
+    pub fn new(context: &Arc<CudaContext>) -> DriverResult<Self> {
         let mut handle = EventHandle::NULL;
         let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
         let _current = context.enter()?;
@@ -68,49 +70,49 @@ impl Event {
     }
 
     /// Records the event after all earlier work of the stream.
-    pub fn record(&self, stream: &Stream) -> Outcome {
+    pub fn record(&self, stream: &Stream) -> DriverResult {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.event_record)(self.handle, stream.handle) })
     }
 
     /// Returns true if all work before the event is done.
-    pub fn query(&self) -> Outcome<bool> {
+    pub fn query(&self) -> DriverResult<bool> {
         // SAFETY: the handle is alive, here and below.
         match check(unsafe { (self.context.driver.table.event_query)(self.handle) }) {
             Ok(()) => Ok(true),
-            Err(Code::NOT_READY) => Ok(false),
+            Err(StatusCode::NOT_READY) => Ok(false),
             Err(code) => Err(code),
         }
     }
 
     /// Blocks until all work before the event is done.
-    pub fn synchronize(&self) -> Outcome {
+    pub fn synchronize(&self) -> DriverResult {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.event_synchronize)(self.handle) })
     }
 }
 
 impl Stream {
-    pub fn new(context: &Arc<Context>) -> Outcome<Self> {
+    pub fn new(context: &Arc<CudaContext>) -> DriverResult<Self> {
         let _current = context.enter()?;
         Ok(Self { context: Arc::clone(context), handle: context.make_stream()? })
     }
 
     /// Returns `Ok` if all work of the stream is done, and else the driver's code.
-    pub fn query(&self) -> Outcome {
+    pub fn query(&self) -> DriverResult {
         // SAFETY: the handle is alive, here and below.
         check(unsafe { (self.context.driver.table.stream_query)(self.handle) })
     }
 
     /// Blocks until all work of the stream is done.
-    pub fn synchronize(&self) -> Outcome {
+    pub fn synchronize(&self) -> DriverResult {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
     /// Makes later work of the stream wait for an event. The caller may destroy the event before it is
     /// reached.
-    pub fn wait_for(&self, event: &Event) -> Outcome {
+    pub fn wait_for(&self, event: &Event) -> DriverResult {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
     }
@@ -119,7 +121,7 @@ impl Stream {
     ///
     /// # Safety
     /// Both ranges must be allocated until the work is done.
-    pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> Outcome {
+    pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> DriverResult {
         let from: *const c_void = with_exposed_provenance(from as usize);
         // SAFETY: guaranteed by the caller, here and below.
         check(unsafe { (self.context.driver.table.memcpy_htod_async)(to, from, bytes as usize, self.handle) })
@@ -129,7 +131,7 @@ impl Stream {
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
-    pub unsafe fn download(&self, to: u64, from: u64, bytes: u64) -> Outcome {
+    pub unsafe fn download(&self, to: u64, from: u64, bytes: u64) -> DriverResult {
         let to: *mut c_void = with_exposed_provenance_mut(to as usize);
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.memcpy_dtoh_async)(to, from, bytes as usize, self.handle) })
@@ -139,7 +141,7 @@ impl Stream {
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
-    pub unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Outcome {
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> DriverResult {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
     }
@@ -153,7 +155,7 @@ impl Stream {
         to: (ContextHandle, u64),
         from: (ContextHandle, u64),
         bytes: u64,
-    ) -> Outcome {
+    ) -> DriverResult {
         let copy = self.context.driver.table.memcpy_peer_async;
         // SAFETY: as above.
         check(unsafe { copy(to.1, to.0, from.1, from.0, bytes as usize, self.handle) })
@@ -163,7 +165,7 @@ impl Stream {
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
-    pub unsafe fn clear(&self, to: u64, bytes: u64) -> Outcome {
+    pub unsafe fn clear(&self, to: u64, bytes: u64) -> DriverResult {
         // SAFETY: guaranteed by the caller.
         unsafe { self.set(to, bytes, Unit::One(0)) }
     }
@@ -173,7 +175,7 @@ impl Stream {
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
-    pub unsafe fn set(&self, to: u64, bytes: u64, unit: Unit) -> Outcome {
+    pub unsafe fn set(&self, to: u64, bytes: u64, unit: Unit) -> DriverResult {
         let (table, bytes) = (&self.context.driver.table, bytes as usize);
         // SAFETY: as above.
         check(unsafe {
@@ -190,7 +192,12 @@ impl Stream {
     /// # Safety
     /// The arguments must match the declaration of the kernel, and all addresses among them must be valid
     /// for the kernel's accesses until the work is done.
-    pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
+    pub unsafe fn launch(
+        &self,
+        function: Function,
+        blocks: u64,
+        arguments: &mut [*mut c_void],
+    ) -> DriverResult {
         // SAFETY: guaranteed by the caller.
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
@@ -206,7 +213,7 @@ impl Stream {
         blocks: u64,
         (threads, shared_bytes): (u32, u32),
         arguments: &mut [*mut c_void],
-    ) -> Outcome {
+    ) -> DriverResult {
         let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
         let (launch, one, none) = (self.context.driver.table.launch_kernel, 1, null_mut());
         let arguments = arguments.as_mut_ptr();
@@ -224,7 +231,7 @@ impl Stream {
 
 impl Module {
     /// Loads a module from PTX text, which the driver compiles. The text must end with a NUL character.
-    pub fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
+    pub fn load(context: &Arc<CudaContext>, text: &str) -> DriverResult<Self> {
         assert!(text.ends_with('\0'), "the text must end with a NUL");
         let mut handle = ModuleHandle::NULL;
         // SAFETY: writes one handle; the text is a C string.
@@ -232,7 +239,7 @@ impl Module {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    pub fn function(&self, name: &str) -> Outcome<Function> {
+    pub fn function(&self, name: &str) -> DriverResult<Function> {
         let (mut function, name) = (Function::NULL, CString::new(name).unwrap_or_default());
         let find = self.context.driver.table.module_get_function;
         // SAFETY: writes one handle; the module is loaded and the name a C string.
@@ -241,7 +248,7 @@ impl Module {
     }
 
     /// Returns `N` kernels of the module: `name_1`, `name_2`, `name_4` and so on.
-    pub fn family<const N: usize>(&self, name: &str) -> Outcome<[Function; N]> {
+    pub fn family<const N: usize>(&self, name: &str) -> DriverResult<[Function; N]> {
         let mut functions = [Function::NULL; N];
         for (log2, function) in functions.iter_mut().enumerate() {
             *function = self.function(&format!("{name}_{}", 1 << log2))?;
@@ -250,7 +257,7 @@ impl Module {
     }
 
     /// Returns an attribute of `function`, a function of this module.
-    pub fn attribute(&self, function: Function, which: Attribute) -> Outcome<u32> {
+    pub fn attribute(&self, function: Function, which: Attribute) -> DriverResult<u32> {
         let mut value = 0;
         let ask = self.context.driver.table.function_get_attribute;
         // SAFETY: writes one integer; the function is alive.
@@ -260,7 +267,7 @@ impl Module {
 
     /// Allows launches of `function`, a function of this module, to request up to `bytes` bytes of dynamic
     /// shared memory for each block.
-    pub fn allow_shared(&self, function: Function, bytes: u32) -> Outcome {
+    pub fn allow_shared(&self, function: Function, bytes: u32) -> DriverResult {
         let (set, most) = (self.context.driver.table.function_set_attribute, c_int::try_from(bytes));
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_int;
         // SAFETY: the function is alive.

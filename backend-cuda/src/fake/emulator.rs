@@ -43,7 +43,7 @@ struct Instruction {
 
 /// A kernel.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct EmulatedKernel {
     pub param_bytes: usize,
     local_bytes: usize,
     shared_bytes: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Kernel {
 const TURNED: u64 = 0x7075_7265;
 
 /// Reads and writes device memory for the emulator.
-pub(crate) trait Memory {
+pub(crate) trait EmulatedMemory {
     fn read(&self, address: u64, bytes: &mut [u8]);
     fn write(&self, address: u64, bytes: &[u8]);
 }
@@ -78,7 +78,7 @@ enum Stop {
     Together(usize),
 }
 
-impl Kernel {
+impl EmulatedKernel {
     /// Parses the kernel with this name in a PTX text; `None` if there is none.
     pub fn parse(text: &str, name: &str) -> Option<Self> {
         let head = format!(".visible .entry {name}(");
@@ -128,7 +128,7 @@ impl Kernel {
     }
 
     /// Runs all threads of all blocks, one after the other up to each barrier.
-    pub fn run(&self, memory: &impl Memory, blocks: u32, threads: u32, params: &[u8]) {
+    pub fn run(&self, memory: &impl EmulatedMemory, blocks: u32, threads: u32, params: &[u8]) {
         for block in 0..blocks {
             let thread = |number| Thread {
                 number,
@@ -304,7 +304,7 @@ fn float(kind: &str, value: u64) -> f64 {
 }
 
 struct Run<'a, M> {
-    kernel: &'a Kernel,
+    kernel: &'a EmulatedKernel,
     memory: &'a M,
     params: &'a [u8],
     shared: &'a mut [u8],
@@ -314,7 +314,7 @@ struct Run<'a, M> {
     thread: &'a mut Thread,
 }
 
-impl<M: Memory> Run<'_, M> {
+impl<M: EmulatedMemory> Run<'_, M> {
     fn on(&mut self) -> Stop {
         loop {
             let Some(instruction) = self.kernel.code.get(self.thread.at) else { return Stop::Over };

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use backend_api::expr::{Action, Partial, ProgramCache, Task};
 use backend_api::{Compute, Search};
 
-use self::shape::{LITERALS_MAX, Shape, head};
-use super::search::{Aim, Answer, Chunks, Places};
+use self::shape::{LITERALS_MAX, ProgramKey, head};
+use super::search::{Aim, AnswerPlace, SearchChunks, SearchScratch};
 use super::{argument, ptx as text, scratch};
-use crate::context::Context;
-use crate::core::Submission;
+use crate::context::CudaContext;
+use crate::core::CudaSubmission;
 use crate::driver::objects::{Module, THREADS};
-use crate::driver::{Function, Outcome};
+use crate::driver::{DriverResult, Function};
 use crate::host_memory::HostAddress;
 
 const FIND: &str = text!("compute_find");
@@ -52,11 +52,11 @@ struct Computing {
 
 /// The translated programs of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Programs(ProgramCache<Shape, Computing>);
+pub(crate) struct TranslatedProgramCache(ProgramCache<ProgramKey, Computing>);
 
-impl Programs {
+impl TranslatedProgramCache {
     /// Returns the kernels for a shape, and translates them if they are unknown. The context is current.
-    fn get(&self, context: &Arc<Context>, shape: Shape) -> Outcome<Arc<Computing>> {
+    fn get(&self, context: &Arc<CudaContext>, shape: ProgramKey) -> DriverResult<Arc<Computing>> {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
@@ -64,7 +64,7 @@ impl Programs {
         // program.
         let (text, names) = source(&shape);
         let module = Module::load(context, &codegen::splice(text, &shape, names))?;
-        let functions = names.iter().map(|name| module.function(name)).collect::<Outcome<Vec<_>>>()?;
+        let functions = names.iter().map(|name| module.function(name)).collect::<DriverResult<Vec<_>>>()?;
         let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
         let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
         // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
@@ -80,13 +80,18 @@ impl Programs {
 
     /// Translates the kernels for a request with these source addresses, if they are unknown. The context
     /// is current.
-    pub(crate) fn prepare(&self, context: &Arc<Context>, compute: &Compute<'_>, starts: &[u64]) -> Outcome {
-        self.get(context, Shape::new(compute, starts).0).map(drop)
+    pub(crate) fn prepare(
+        &self,
+        context: &Arc<CudaContext>,
+        compute: &Compute<'_>,
+        starts: &[u64],
+    ) -> DriverResult {
+        self.get(context, ProgramKey::new(compute, starts).0).map(drop)
     }
 }
 
 /// Returns the text that contains a shape's kernels, and their names.
-fn source(shape: &Shape) -> (&'static str, &'static [&'static str]) {
+fn source(shape: &ProgramKey) -> (&'static str, &'static [&'static str]) {
     match &shape.task {
         Task::Find { .. } => (FIND, &["compute_count", "compute_list"]),
         Task::Sum { value, .. } if shape.of(*value).is_float() => (SUM, &["compute_sum_floats"]),
@@ -99,7 +104,7 @@ fn source(shape: &Shape) -> (&'static str, &'static [&'static str]) {
 }
 
 /// Divides elements into chunks for [`Action::Find`].
-fn chunks((head, count): (u64, u64), bytes_each: u64, blocks: u64, aim: Aim, tile: u64) -> Chunks {
+fn chunks((head, count): (u64, u64), bytes_each: u64, blocks: u64, aim: Aim, tile: u64) -> SearchChunks {
     /// The number of chunks that each block should get.
     const CHUNKS_PER_BLOCK: u64 = 16;
     let even = count.div_ceil(blocks.max(1) * CHUNKS_PER_BLOCK);
@@ -107,18 +112,18 @@ fn chunks((head, count): (u64, u64), bytes_each: u64, blocks: u64, aim: Aim, til
     let least = count.div_ceil(scratch::CHUNKS_MAX);
     let per_chunk = even.clamp(tile, most).max(least).next_multiple_of(tile);
     let chunks = if count == 0 { 0 } else { count.saturating_sub(head).div_ceil(per_chunk).max(1) };
-    Chunks { count, head, per_chunk, chunks, tile }
+    SearchChunks { count, head, per_chunk, chunks, tile }
 }
 
 /// Executes a checked computation on sources at these addresses.
 pub(crate) fn run(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     compute: &Compute<'_>,
     starts: &[u64],
     answer: Option<HostAddress>,
-) -> Outcome {
+) -> DriverResult {
     let core = work.core;
-    let (shape, mut parameters) = Shape::new(compute, starts);
+    let (shape, mut parameters) = ProgramKey::new(compute, starts);
     let tile = shape.tile();
     if let (Some(comparison), Some((_, _, _, bytes))) = (shape.comparison, compute.program.field_equals())
         && comparison.is_long
@@ -149,7 +154,7 @@ pub(crate) fn run(
         return Ok(());
     };
     let mut answer_bytes = compute.answer_bytes();
-    let answer = Answer::new(work, answer, answer_bytes)?;
+    let answer = AnswerPlace::new(work, answer, answer_bytes)?;
     let answer_at = argument(&answer.address);
     match compute.action {
         Action::Find { limit, count_all, .. } => {
@@ -186,17 +191,17 @@ pub(crate) fn run(
 /// Counts, scans and lists, in three launches without the host in between; one pass over the elements if
 /// none matches.
 fn find(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     computing: &Computing,
     space: &Space,
     compute: &Compute<'_>,
     (limit, count_all): (u64, bool),
     (head, tile): (u64, u64),
     answer: u64,
-) -> Outcome {
+) -> DriverResult {
     let core = work.core;
     let scan = core.kernels.scan(work.context())?;
-    let places = Places::new(work)?;
+    let places = SearchScratch::new(work)?;
     let stop_at = if count_all { u64::MAX } else { limit };
     let bytes_each = compute.sources.iter().map(|source| source.stride.min(64)).sum();
     let most = u64::from(core.card.multiprocessors.saturating_mul(computing.blocks));

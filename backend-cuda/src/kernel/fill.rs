@@ -1,7 +1,7 @@
 //! Fills with a pattern: by the driver's memset if possible, else by a kernel.
 
-use crate::core::Submission;
-use crate::driver::Outcome;
+use crate::core::CudaSubmission;
+use crate::driver::DriverResult;
 use crate::driver::objects::Unit;
 use crate::kernel::{argument, scratch};
 
@@ -9,7 +9,7 @@ use crate::kernel::{argument, scratch};
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
 /// Writes `pattern` repeatedly to `bytes` bytes at `to`.
-pub(crate) fn run(work: &mut Submission<'_>, to: u64, bytes: u64, pattern: &[u8]) -> Outcome {
+pub(crate) fn run(work: &mut CudaSubmission<'_>, to: u64, bytes: u64, pattern: &[u8]) -> DriverResult {
     if bytes == 0 {
         return Ok(());
     }

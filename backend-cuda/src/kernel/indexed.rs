@@ -1,18 +1,18 @@
 //! Gather and scatter: the division of values into tiles, and the copy through the GPU for pageable
 //! memory.
 
-use backend_api::View;
-use vmarray_support::backends::Direction;
+use backend_api::LaunchView;
+use vmarray_support::backends::IndexedDirection;
 
-use crate::core::Submission;
-use crate::driver::Outcome;
+use crate::core::CudaSubmission;
+use crate::driver::DriverResult;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
 
 /// A checked gather or scatter with addresses in place of names.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) direction: Direction,
+pub(crate) struct IndexedRequest {
+    pub(crate) direction: IndexedDirection,
     /// The start of the pages of each residue.
     pub(crate) bases: Vec<u64>,
     pub(crate) page_len: u64,
@@ -37,7 +37,7 @@ struct Arguments {
     failure: u64,
     page_len: u64,
     places: u64,
-    bases: [u64; View::BASES_MAX],
+    bases: [u64; LaunchView::BASES_MAX],
 }
 
 /// The room for indices in a block's shared memory, in `kernels/gather.cu`.
@@ -66,7 +66,7 @@ fn tile_bytes(stride: u64, total: u64, blocks: u64) -> u64 {
 }
 
 /// Submits a gather or scatter.
-pub(crate) fn run(work: &mut Submission<'_>, request: &Request) -> Outcome {
+pub(crate) fn run(work: &mut CudaSubmission<'_>, request: &IndexedRequest) -> DriverResult {
     if request.count == 0 {
         return Ok(());
     }
@@ -95,12 +95,12 @@ pub(crate) fn run(work: &mut Submission<'_>, request: &Request) -> Outcome {
         let (host, bytes) = (request.values.host + first * stride, count * stride);
         let values = request.values.mapped.map_or(bounce, |mapped| mapped + first * stride);
         let is_pageable = request.values.mapped.is_none();
-        if is_pageable && request.direction == Direction::Scatter {
+        if is_pageable && request.direction == IndexedDirection::Scatter {
             // SAFETY: see above.
             unsafe { work.stream().upload(values, host, bytes) }?;
         }
         launch(work, request, indices, values, count, first)?;
-        if is_pageable && request.direction == Direction::Gather {
+        if is_pageable && request.direction == IndexedDirection::Gather {
             // SAFETY: see above.
             unsafe { work.stream().download(host, values, bytes) }?;
         }
@@ -111,19 +111,19 @@ pub(crate) fn run(work: &mut Submission<'_>, request: &Request) -> Outcome {
 
 /// Launches one kernel for `count` indices, from index `first` of the call on.
 fn launch(
-    work: &mut Submission<'_>,
-    request: &Request,
+    work: &mut CudaSubmission<'_>,
+    request: &IndexedRequest,
     indices: u64,
     values: u64,
     count: u64,
     first: u64,
-) -> Outcome {
+) -> DriverResult {
     let core = work.core;
     let kernels = core.kernels.indexed(work.context())?;
     let word = word(request.bases.iter().fold(0, |all, base| all | base), request.stride, values);
     let function = match request.direction {
-        Direction::Gather => kernels.gather[word],
-        Direction::Scatter => kernels.scatter[word],
+        IndexedDirection::Gather => kernels.gather[word],
+        IndexedDirection::Scatter => kernels.scatter[word],
     };
     let blocks = u64::from(core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let total = count * request.stride;
@@ -131,7 +131,7 @@ fn launch(
     // The first tile begins at a whole word, which may be some bytes before the values.
     let shift = values & ((1 << word.max(2)) - 1);
     let tiles = (total + shift).div_ceil(tile_bytes);
-    let mut bases = [0; View::BASES_MAX];
+    let mut bases = [0; LaunchView::BASES_MAX];
     bases[..request.bases.len()].copy_from_slice(&request.bases);
     let arguments = Arguments {
         count: request.elements_count,

@@ -11,20 +11,20 @@ mod traits;
 use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
-use backend_api::kernel::{Kernel, KernelFacts, Report, Space};
-use backend_api::{Error, ErrorKind, Launch, Result, View};
+use backend_api::kernel::{KernelFacts, Report, Space, VerifiedKernel};
+use backend_api::{Error, ErrorKind, Launch, LaunchView, Result};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 
-pub(crate) use self::codegen::Shape;
+pub(crate) use self::codegen::KernelKey;
 use self::codegen::windows::{ROWS, WARP};
-use self::codegen::{Given, STATE_BYTES, ViewShape};
-use self::traits::Traits;
-use super::search::Answer;
+use self::codegen::{LeadingParameters, STATE_BYTES, ViewLayout};
+use self::traits::LaunchTraits;
+use super::search::AnswerPlace;
 use super::{argument, scratch};
-use crate::context::Context;
-use crate::core::Submission;
+use crate::context::CudaContext;
+use crate::core::CudaSubmission;
 use crate::driver::objects::Module;
-use crate::driver::{Function, Outcome};
+use crate::driver::{DriverResult, Function};
 use crate::host_memory::HostAddress;
 
 /// Number of kernels in one module.
@@ -37,7 +37,7 @@ const _: () = assert!(STATE_BYTES <= scratch::VALUE - scratch::LAUNCH);
 /// A checked launch, ready to submit.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    pub shape: Shape,
+    pub shape: KernelKey,
     /// Start addresses of the views: all places of one view, then of the next.
     bases: Vec<u64>,
     /// Number of items before the ones that threads process several at a time.
@@ -54,9 +54,14 @@ impl Planned {
     /// # Errors
     /// `Unsupported` for kernels that this backend cannot run, `OutOfMemory` for more memory than any GPU
     /// has.
-    fn new(operation: &'static str, launch: &Launch<'_>, traits: &Traits, bases: Vec<u64>) -> Result<Self> {
+    fn new(
+        operation: &'static str,
+        launch: &Launch<'_>,
+        traits: &LaunchTraits,
+        bases: Vec<u64>,
+    ) -> Result<Self> {
         let (body, mut next) = (launch.kernel.body(), 0);
-        let view = |(number, view): (usize, &View<'_>)| {
+        let view = |(number, view): (usize, &LaunchView<'_>)| {
             let count = view.bases().len();
             let bases = &bases[next..next + count];
             next += count;
@@ -66,11 +71,11 @@ impl Planned {
             let access = body.views[number].access;
             let is_inside = traits.views[number].is_inside(access, view.count(), launch.items);
             let align = 1 << starts.trailing_zeros();
-            ViewShape { stride: view.stride(), align, page_len, bases: count, is_inside, ahead: 0 }
+            ViewLayout { stride: view.stride(), align, page_len, bases: count, is_inside, ahead: 0 }
         };
         let views = launch.views.iter().enumerate().map(view).collect();
         let of_index = |number: u64| if traits.needs_index { number } else { 1 };
-        let mut shape = Shape {
+        let mut shape = KernelKey {
             kernel: launch.kernel.clone(),
             views,
             page_len: of_index(launch.geometry.page_len),
@@ -109,7 +114,7 @@ impl Planned {
 /// Chooses the number of items that a thread processes at once: 16 bytes of the longest elements, if the
 /// items' elements are contiguous. Returns the first item that can start a piece. The choice makes pieces as
 /// long as possible, in particular for stores.
-fn side_by_side(shape: &mut Shape, traits: &Traits, bases: &[u64]) -> u64 {
+fn side_by_side(shape: &mut KernelKey, traits: &LaunchTraits, bases: &[u64]) -> u64 {
     let around =
         |view: usize| traits.around.iter().flat_map(|around| &around.runs).find(|run| run.view == view);
     let is_dense = |view: usize| {
@@ -164,14 +169,14 @@ struct Built {
 
 /// Cache of translated kernels of a device.
 #[derive(Debug)]
-pub(crate) struct Launches {
-    traits: ProgramCache<Kernel, Traits>,
-    built: ProgramCache<Shape, Built>,
-    texts: foreign::Texts,
+pub(crate) struct TranslatedKernelCache {
+    traits: ProgramCache<VerifiedKernel, LaunchTraits>,
+    built: ProgramCache<KernelKey, Built>,
+    texts: foreign::ModuleCache,
     compute_capability: (u32, u32),
 }
 
-impl Launches {
+impl TranslatedKernelCache {
     pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
         let (traits, built, texts) = Default::default();
         Self { traits, built, texts, compute_capability }
@@ -188,13 +193,13 @@ impl Launches {
         bases: Vec<u64>,
     ) -> Result<Planned> {
         let find = || self.traits.find(launch.kernel);
-        let make = || self.traits.add(launch.kernel.clone(), Traits::new(launch.kernel.body())).0;
+        let make = || self.traits.add(launch.kernel.clone(), LaunchTraits::new(launch.kernel.body())).0;
         Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
     }
 
     /// Translates missing kernels of these shapes. The context is current, here and below.
-    pub(crate) fn prepare(&self, context: &Arc<Context>, shapes: Vec<Shape>) -> Outcome {
-        let mut missing: Vec<Shape> = Vec::new();
+    pub(crate) fn prepare(&self, context: &Arc<CudaContext>, shapes: Vec<KernelKey>) -> DriverResult {
+        let mut missing: Vec<KernelKey> = Vec::new();
         for shape in shapes {
             if self.built.find(&shape).is_none() && !missing.contains(&shape) {
                 missing.push(shape);
@@ -204,7 +209,7 @@ impl Launches {
     }
 
     /// Returns the kernel of a shape, and translates it if it is not in the cache.
-    fn get(&self, context: &Arc<Context>, shape: Shape) -> Outcome<Option<Arc<Built>>> {
+    fn get(&self, context: &Arc<CudaContext>, shape: KernelKey) -> DriverResult<Option<Arc<Built>>> {
         match self.built.find(&shape) {
             Some(found) => Ok(Some(found)),
             None => self.build(context, &[shape]),
@@ -212,7 +217,7 @@ impl Launches {
     }
 
     /// Translates kernels in one module; returns the last. Two threads may translate the same kernel.
-    fn build(&self, context: &Arc<Context>, shapes: &[Shape]) -> Outcome<Option<Arc<Built>>> {
+    fn build(&self, context: &Arc<CudaContext>, shapes: &[KernelKey]) -> DriverResult<Option<Arc<Built>>> {
         let (text, can_fail) = codegen::module(shapes, self.compute_capability);
         let module = Arc::new(Module::load(context, &text)?);
         let mut last = None;
@@ -237,7 +242,7 @@ impl Launches {
     }
 
     /// Returns the driver's facts about a kernel.
-    pub(crate) fn facts(&self, context: &Arc<Context>, shape: Shape) -> Outcome<KernelFacts> {
+    pub(crate) fn facts(&self, context: &Arc<CudaContext>, shape: KernelKey) -> DriverResult<KernelFacts> {
         let arrays = shape.kernel.body().arrays.iter();
         let of_item = arrays.filter(|array| array.space == Space::Item);
         let declared: u64 = of_item.map(|array| array.bytes().next_multiple_of(8)).sum();
@@ -259,12 +264,12 @@ pub(crate) fn is_translated(launch: &Launch<'_>) -> bool {
 
 /// Runs a launch. Stores an error of foreign code in `foreign_error`.
 pub(crate) fn run(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     planned: Planned,
     launch: &Launch<'_>,
     report: HostAddress,
     foreign_error: &mut Option<Error>,
-) -> Outcome {
+) -> DriverResult {
     let Planned { shape, bases, head, pitch, slab_bytes } = planned;
     if let Some(code) = foreign::code_of(launch) {
         return foreign::run(work, launch, code, &bases, report, foreign_error);
@@ -279,7 +284,7 @@ pub(crate) fn run(
         // SAFETY: the state is in this queue's scratch memory.
         unsafe { work.stream().clear(state, STATE_BYTES) }?;
     }
-    let report = Answer::new(work, report, Report::BYTES)?;
+    let report = AnswerPlace::new(work, report, Report::BYTES)?;
     let mut pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
     if is_around {
         // Only whole warps process pieces.
@@ -295,22 +300,22 @@ pub(crate) fn run(
         (slabs, blocks) = work.slabs(bytes * u64::from(threads), blocks.min(at_once.into()))?;
     }
     let mut words = Vec::with_capacity(32);
-    words.resize(Given::COUNT, 0);
+    words.resize(LeadingParameters::COUNT, 0);
     for (place, word) in [
-        (Given::Items, items),
-        (Given::Head, head),
-        (Given::Pieces, pieces),
-        (Given::Pitch, pitch),
-        (Given::Reciprocal, reciprocal(pitch)),
-        (Given::Striped, if even_pieces >> 31 == 0 { even_pieces } else { 0 }),
-        (Given::First, launch.geometry.first),
-        (Given::Channel, launch.geometry.channel),
-        (Given::Budget, launch.budget.unwrap_or(0)),
-        (Given::State, state),
-        (Given::Report, report.address),
-        (Given::Tables, scratch + scratch::PATTERN),
-        (Given::Slabs, slabs),
-        (Given::SlabBytes, slab_bytes.unwrap_or(0)),
+        (LeadingParameters::Items, items),
+        (LeadingParameters::Head, head),
+        (LeadingParameters::Pieces, pieces),
+        (LeadingParameters::Pitch, pitch),
+        (LeadingParameters::Reciprocal, reciprocal(pitch)),
+        (LeadingParameters::Striped, if even_pieces >> 31 == 0 { even_pieces } else { 0 }),
+        (LeadingParameters::First, launch.geometry.first),
+        (LeadingParameters::Channel, launch.geometry.channel),
+        (LeadingParameters::Budget, launch.budget.unwrap_or(0)),
+        (LeadingParameters::State, state),
+        (LeadingParameters::Report, report.address),
+        (LeadingParameters::Tables, scratch + scratch::PATTERN),
+        (LeadingParameters::Slabs, slabs),
+        (LeadingParameters::SlabBytes, slab_bytes.unwrap_or(0)),
     ] {
         words[place as usize] = word;
     }

@@ -1,14 +1,14 @@
 //! The parts of a search: chunks of elements, the scan of their counts, and the answer.
 
-use crate::core::Submission;
-use crate::driver::{Function, Outcome};
+use crate::core::CudaSubmission;
+use crate::driver::{DriverResult, Function};
 use crate::host_memory::HostAddress;
 use crate::kernel::{argument, scratch};
 
-/// The second parameter of the counting and listing kernels; `Chunks` in `kernels/chunks.h`.
+/// The second parameter of the counting and listing kernels; `SearchChunks` in `kernels/chunks.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chunks {
+pub(super) struct SearchChunks {
     pub count: u64,
     pub head: u64,
     pub per_chunk: u64,
@@ -52,16 +52,16 @@ impl Aim {
 /// Data that the kernels of one search share, in scratch memory of the queue: the search's state, the
 /// number of matches of each chunk, and the chunks with matches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(super) struct SearchScratch {
     pub state: u64,
     pub counts: u64,
     pub hits: u64,
 }
 
-impl Places {
+impl SearchScratch {
     /// Returns scratch memory for the next search, with a zeroed state. A completely submitted search zeroes
     /// the state again, and sets `search_ready`.
-    pub fn new(work: &mut Submission<'_>) -> Outcome<Self> {
+    pub fn new(work: &mut CudaSubmission<'_>) -> DriverResult<Self> {
         let scratch = work.scratch()?;
         let state = scratch + scratch::STATE;
         if !std::mem::take(&mut work.order.search_ready) {
@@ -78,12 +78,12 @@ impl Places {
     /// The search must have at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
     pub unsafe fn scan(
         self,
-        work: &Submission<'_>,
+        work: &CudaSubmission<'_>,
         scan: Function,
         chunks: u64,
         limit: u64,
         answer: u64,
-    ) -> Outcome {
+    ) -> DriverResult {
         let Self { state, counts, hits } = self;
         let mut arguments = [
             argument(&chunks),
@@ -100,13 +100,13 @@ impl Places {
 
 /// The place at which kernels write an answer: its own, or, for pageable memory, one on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub(super) struct AnswerPlace {
     host: HostAddress,
     pub address: u64,
 }
 
-impl Answer {
-    pub fn new(work: &mut Submission<'_>, host: HostAddress, bytes: u64) -> Outcome<Self> {
+impl AnswerPlace {
+    pub fn new(work: &mut CudaSubmission<'_>, host: HostAddress, bytes: u64) -> DriverResult<Self> {
         let address = host.mapped.map_or_else(|| work.bounce(bytes), Ok)?;
         Ok(Self { host, address })
     }
@@ -115,7 +115,7 @@ impl Answer {
     ///
     /// # Safety
     /// The answer on the GPU and its memory on the host must have at least `bytes` bytes.
-    pub unsafe fn fetch(self, work: &Submission<'_>, bytes: u64) -> Outcome {
+    pub unsafe fn fetch(self, work: &CudaSubmission<'_>, bytes: u64) -> DriverResult {
         if self.host.mapped.is_some() {
             return Ok(());
         }

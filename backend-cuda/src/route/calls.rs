@@ -2,17 +2,17 @@
 
 use backend_api::{Device, Request, Route, Routing, Ticket, Transfer};
 
-use crate::fake::{self, Scene};
-use crate::options::Options;
+use crate::fake::{self, FakeScene};
+use crate::options::CudaOptions;
 
 const PAGE: u64 = 4096;
 
-fn scene(has_batches: bool, options: &Options) -> Scene {
+fn scene(has_batches: bool, options: &CudaOptions) -> FakeScene {
     let device = if has_batches { fake::device_with_batches(options) } else { fake::device(options) };
-    Scene::on(device, 128 * PAGE as usize)
+    FakeScene::on(device, 128 * PAGE as usize)
 }
 
-impl Scene {
+impl FakeScene {
     /// Every other page of both sides, so that no pieces can be merged.
     fn downloads(&self, pieces: u64) -> Vec<Transfer<'_>> {
         let (memory, host) = (&self.memory, &self.host);
@@ -47,7 +47,7 @@ impl Scene {
 
 #[test]
 fn each_route_is_taken_when_it_is_named() {
-    let scene = scene(true, &Options::new());
+    let scene = scene(true, &CudaOptions::new());
     assert_eq!(scene.device.routes(), [Route::Single, Route::Batch, Route::Kernel]);
     assert_eq!(scene.submitted_by(Route::Single, 20), [20, 0, 0]);
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
@@ -61,7 +61,7 @@ fn each_route_is_taken_when_it_is_named() {
 
 #[test]
 fn a_route_that_a_driver_has_not_is_not_offered_and_not_taken() {
-    let scene = scene(false, &Options::new());
+    let scene = scene(false, &CudaOptions::new());
     assert_eq!(scene.device.routes(), [Route::Single, Route::Kernel]);
     assert_eq!(scene.submitted_by(Route::Batch, 20), [20, 0, 0]);
     scene.device.set_routing(Routing::only(Route::Batch));
@@ -70,7 +70,7 @@ fn a_route_that_a_driver_has_not_is_not_offered_and_not_taken() {
 
 #[test]
 fn a_table_decides_until_it_is_taken_back() {
-    let scene = scene(true, &Options::new());
+    let scene = scene(true, &CudaOptions::new());
     let mut routing = Routing::new();
     routing.set_download(16, PAGE, Some(Route::Single));
     routing.set_download(8, PAGE, Some(Route::Kernel));
@@ -87,7 +87,7 @@ fn a_table_decides_until_it_is_taken_back() {
 
 #[test]
 fn neighbours_count_as_one_piece() {
-    let scene = scene(true, &Options::new());
+    let scene = scene(true, &CudaOptions::new());
     scene.device.set_routing(Routing::only(Route::Batch));
     let whole: Vec<Transfer> = (0..32)
         .map(|i| Transfer::Download {
@@ -102,7 +102,7 @@ fn neighbours_count_as_one_piece() {
 
 #[test]
 fn an_option_goes_before_a_table() {
-    let options = Options::new().with_route(Route::Single);
+    let options = CudaOptions::new().with_route(Route::Single);
     let scene = scene(true, &options);
     scene.device.set_routing(Routing::only(Route::Batch));
     assert_eq!(scene.submitted(20), [20, 0, 0]);

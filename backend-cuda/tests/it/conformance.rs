@@ -5,11 +5,11 @@
 use std::sync::{Arc, LazyLock};
 
 use backend_api::{Device, Reach};
-use backend_cuda::{CudaDevice, Options, Route};
+use backend_cuda::{CudaDevice, CudaOptions, Route};
 use vmarray_conformance::{Limits, Outcome, check_drop, random, run_peers};
 
 /// Opens the first NVIDIA GPU.
-fn open(options: &Options) -> Arc<CudaDevice> {
+fn open(options: &CudaOptions) -> Arc<CudaDevice> {
     let card = backend_cuda::devices().into_iter().next().expect("an NVIDIA GPU and its driver");
     Arc::new(CudaDevice::open_with(card.index, options).expect("the card opens"))
 }
@@ -26,15 +26,15 @@ macro_rules! suite {
         }
     };
 }
-suite!(by_default, Options::new());
-suite!(copies_singly, Options::new().with_route(Route::Single));
-suite!(copies_in_batches, Options::new().with_route(Route::Batch));
-suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));
+suite!(by_default, CudaOptions::new());
+suite!(copies_singly, CudaOptions::new().with_route(Route::Single));
+suite!(copies_in_batches, CudaOptions::new().with_route(Route::Batch));
+suite!(copies_by_kernel, CudaOptions::new().with_route(Route::Kernel));
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_drop_waits_for_no_waker() {
-    assert_eq!(check_drop(open(&Options::new())), Outcome::Passed);
+    assert_eq!(check_drop(open(&CudaOptions::new())), Outcome::Passed);
 }
 
 /// Two devices for the first GPU, and each GPU with each other one.
@@ -61,7 +61,7 @@ fn devices_keep_the_contract_with_each_other() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn random_kernels_match_the_interpreter() {
-    let device = open(&Options::new());
+    let device = open(&CudaOptions::new());
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (count, seed) =
         (number("VMARRAY_TEST_KERNELS").unwrap_or(48), number("VMARRAY_TEST_SEED").unwrap_or(1000));

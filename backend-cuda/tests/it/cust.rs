@@ -8,14 +8,14 @@ use std::sync::Arc;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer,
 };
-use backend_cuda::{CudaDevice, Options};
+use backend_cuda::{CudaDevice, CudaOptions};
 use cust::context::Context;
 use cust::memory::{CopyDestination, DeviceBuffer as CustBuffer};
 
 /// A context of `cust`, and the device in it.
 fn card() -> (Context, Arc<CudaDevice>) {
     let context = cust::quick_init().expect("an NVIDIA GPU and its driver");
-    let device = CudaDevice::from_cust(&context, &Options::new()).expect("the card opens");
+    let device = CudaDevice::from_cust(&context, &CudaOptions::new()).expect("the card opens");
     (context, Arc::new(device))
 }
 
@@ -28,7 +28,7 @@ fn numbers(count: u32) -> Vec<u32> {
 fn both_work_in_one_context() {
     let (context, device) = card();
     assert_eq!(device.context(), context.as_raw().cast());
-    let current = CudaDevice::from_current(&Options::new()).unwrap();
+    let current = CudaDevice::from_current(&CudaOptions::new()).unwrap();
     assert_eq!(current.context(), context.as_raw().cast());
     assert_eq!(current.card().info.identity, device.card().info.identity);
 }
@@ -37,7 +37,7 @@ fn both_work_in_one_context() {
 #[ignore = "needs an NVIDIA GPU"]
 fn without_a_context_nothing_is_adopted() {
     // This thread has no context.
-    let error = CudaDevice::from_current(&Options::new()).unwrap_err();
+    let error = CudaDevice::from_current(&CudaOptions::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 

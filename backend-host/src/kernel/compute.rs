@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 
 use self::fused::Numbers;
 use self::interval::Interval;
-use self::machine::{Machine, Plan};
-use self::reduce::{Counts, Extremes, Sum};
+use self::machine::{EvaluationPlan, Machine};
+use self::reduce::{NumberCounts, Sum, ThreadExtremes};
 use super::each_part;
 use super::matcher::Matcher;
 use super::search::FieldSearch;
-use super::waves::{Found, Part, SEARCH_PART_BYTES, Waves};
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
+use super::waves::{SEARCH_PART_BYTES, WaveMatches, WavePart, Waves};
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
 use crate::storage::Storage;
 use crate::worker::Crew;
 
@@ -31,15 +31,19 @@ const OPERATION: &str = "compute";
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {
     /// The places of the source elements in memory.
-    pub sources: Vec<Place<M>>,
+    pub sources: Vec<MemoryPlace<M>>,
     /// The place for the result in memory.
-    pub answer: Option<Place<Piece>>,
+    pub answer: Option<MemoryPlace<HostMemoryPiece>>,
     request: OwnedCompute,
 }
 
 impl<M: Storage> ComputeJob<M> {
     /// Creates a computation from a request and the places of its sources and its answer.
-    pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
+    pub fn new(
+        compute: &Compute<'_>,
+        sources: Vec<MemoryPlace<M>>,
+        answer: Option<MemoryPlace<HostMemoryPiece>>,
+    ) -> Self {
         // SAFETY: the job accesses memory through `sources` and `answer`, which keep it alive, and never
         // through the places of the request.
         let request = unsafe { OwnedCompute::new(compute) };
@@ -67,7 +71,7 @@ impl<M: Storage> ComputeJob<M> {
     /// Runs the computation.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         self.request.with(|compute| {
-            let plan = Plan::new(compute, &self.sources);
+            let plan = EvaluationPlan::new(compute, &self.sources);
             let result = match compute.action {
                 Action::Find { predicate, limit, count_all, .. } => {
                     let waves = Waves {
@@ -81,7 +85,7 @@ impl<M: Storage> ComputeJob<M> {
                         Some((Numbers::new(compute, &self.sources, interval.value)?, interval))
                     });
                     let search = self.search(compute, predicate, count_all);
-                    let look = |part: &Part<'_>, found: &mut Found| {
+                    let look = |part: &WavePart<'_>, found: &mut WaveMatches| {
                         if let Some(search) = &search {
                             return search.part(part, found);
                         }
@@ -115,7 +119,7 @@ impl<M: Storage> ComputeJob<M> {
                 }),
                 Action::Extremes { value, filter, least, greatest, .. } => {
                     self.reduce(crew, &plan, |machine, first, end| {
-                        let mut extremes = Extremes::default();
+                        let mut extremes = ThreadExtremes::default();
                         if let Some(numbers) = self.bare(compute, value, filter) {
                             // SAFETY: as above.
                             unsafe { numbers.extremes(first, end - first, (least, greatest), &mut extremes) };
@@ -132,7 +136,7 @@ impl<M: Storage> ComputeJob<M> {
                     let total = Mutex::new(vec![0_u64; bins as usize]);
                     each_part(crew, plan.parts(), &|part| {
                         let (first, end) = plan.part(part);
-                        let mut counts = Counts::new(bins as usize);
+                        let mut counts = NumberCounts::new(bins as usize);
                         Machine::new(&plan).each_block(first, end, |machine, _, lanes| {
                             machine.histogram(value, filter, lanes, &mut counts);
                             Ok(true)
@@ -175,7 +179,7 @@ impl<M: Storage> ComputeJob<M> {
     fn reduce(
         &self,
         crew: Crew<'_>,
-        plan: &Plan<'_, M>,
+        plan: &EvaluationPlan<'_, M>,
         part_of: impl Fn(&mut Machine<'_, '_, M>, u64, u64) -> Result<Partial> + Sync,
     ) -> Result<()> {
         let partials: Vec<Mutex<Partial>> = (0..plan.parts()).map(|_| Mutex::default()).collect();
@@ -197,7 +201,7 @@ impl<M: Storage> ComputeJob<M> {
     }
 }
 
-impl<M: Storage> Plan<'_, M> {
+impl<M: Storage> EvaluationPlan<'_, M> {
     /// Number of elements of a part.
     fn per_part(&self) -> u64 {
         let most = self.compute.count().div_ceil(Compute::PARTIALS_MAX);

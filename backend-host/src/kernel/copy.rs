@@ -5,9 +5,9 @@ use std::sync::Arc;
 use backend_api::Result;
 
 use super::{PART_BYTES, each_part};
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
-use crate::storage::{Storage, Wanted};
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
+use crate::storage::{ReadRange, Storage};
 use crate::worker::Crew;
 
 const OPERATION: &str = "submit";
@@ -18,16 +18,16 @@ const SHARED_FROM_BYTES: u64 = 4 << 20;
 
 /// A checked copy.
 #[derive(Debug)]
-pub(crate) enum Move<M> {
+pub(crate) enum CheckedCopy<M> {
     /// A copy from host memory to device memory.
-    Upload { from: Place<Piece>, to: Place<M>, bytes: u64 },
+    Upload { from: MemoryPlace<HostMemoryPiece>, to: MemoryPlace<M>, bytes: u64 },
     /// A copy from device memory to host memory.
-    Download { from: Place<M>, to: Place<Piece>, bytes: u64 },
+    Download { from: MemoryPlace<M>, to: MemoryPlace<HostMemoryPiece>, bytes: u64 },
     /// A copy within device memory.
-    Internal { from: Place<M>, to: Place<M>, bytes: u64 },
+    Internal { from: MemoryPlace<M>, to: MemoryPlace<M>, bytes: u64 },
 }
 
-impl<M: Storage> Move<M> {
+impl<M: Storage> CheckedCopy<M> {
     /// Number of bytes that the copy moves.
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -77,15 +77,15 @@ impl<M: Storage> Move<M> {
 }
 
 /// Runs pieces of copies in order. Consecutive reads of the same memory go in one call if that is faster.
-fn run_pieces<M: Storage>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
+fn run_pieces<M: Storage>(mut pieces: &[(&CheckedCopy<M>, u64, usize)]) -> Result<()> {
     while let [(first, skip, bytes), rest @ ..] = pieces {
-        let Move::Download { from, .. } = first else {
+        let CheckedCopy::Download { from, .. } = first else {
             first.run(*skip, *bytes)?;
             pieces = rest;
             continue;
         };
-        let reads_it = |(one, ..): &&(&Move<M>, u64, usize)| match one {
-            Move::Download { from: other, .. } => Arc::ptr_eq(&from.memory, &other.memory),
+        let reads_it = |(one, ..): &&(&CheckedCopy<M>, u64, usize)| match one {
+            CheckedCopy::Download { from: other, .. } => Arc::ptr_eq(&from.memory, &other.memory),
             _ => false,
         };
         let count = if from.memory.reads_together() { pieces.iter().take_while(reads_it).count() } else { 1 };
@@ -93,13 +93,13 @@ fn run_pieces<M: Storage>(mut pieces: &[(&Move<M>, u64, usize)]) -> Result<()> {
             first.run(*skip, *bytes)?;
         } else {
             let wanted = pieces[..count].iter().filter_map(|(one, skip, bytes)| match one {
-                Move::Download { from, to, .. } => {
+                CheckedCopy::Download { from, to, .. } => {
                     let to = to.memory.at(to.offset + skip);
-                    Some(Wanted { offset: from.offset + skip, to, bytes: *bytes })
+                    Some(ReadRange { offset: from.offset + skip, to, bytes: *bytes })
                 }
                 _ => None,
             });
-            // SAFETY: as in `Move::run`.
+            // SAFETY: as in `CheckedCopy::run`.
             unsafe { from.memory.read_all(OPERATION, &wanted.collect::<Vec<_>>()) }?;
         }
         pieces = &pieces[count..];
@@ -118,14 +118,14 @@ fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
 #[derive(Debug)]
 pub(crate) enum Copies<M> {
     /// A single copy, the common case of a page cache.
-    One(Move<M>),
+    One(CheckedCopy<M>),
     /// Any number of copies.
-    Many(Vec<Move<M>>),
+    Many(Vec<CheckedCopy<M>>),
 }
 
 impl<M: Storage> Copies<M> {
     /// All copies.
-    pub fn as_slice(&self) -> &[Move<M>] {
+    pub fn as_slice(&self) -> &[CheckedCopy<M>] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
             Self::Many(many) => many,
@@ -135,7 +135,7 @@ impl<M: Storage> Copies<M> {
     /// Number of bytes that the copies move.
     pub fn bytes(&self) -> u64 {
         // Each length is at most the length of a piece of memory, but the sum of many lengths may overflow.
-        self.as_slice().iter().map(Move::bytes).fold(0, u64::saturating_add)
+        self.as_slice().iter().map(CheckedCopy::bytes).fold(0, u64::saturating_add)
     }
 
     /// Runs the copies.
@@ -149,7 +149,7 @@ impl<M: Storage> Copies<M> {
                 return run_pieces(&pieces);
             }
             if let [_, others @ ..] = moves {
-                others.iter().for_each(Move::announce);
+                others.iter().for_each(CheckedCopy::announce);
             }
             return moves.iter().try_for_each(|one| one.run(0, one.bytes() as usize));
         }

@@ -3,7 +3,7 @@
 use backend_api::Result;
 
 use super::{PART_BYTES, each_part};
-use crate::handle_table::Place;
+use crate::handle_table::MemoryPlace;
 use crate::storage::Storage;
 use crate::worker::Crew;
 
@@ -14,7 +14,7 @@ const BLOCK_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct FillJob<M> {
     /// Place of the first copy of the pattern.
-    pub to: Place<M>,
+    pub to: MemoryPlace<M>,
     /// Number of bytes to write.
     pub bytes: u64,
     /// Bytes that the fill repeats.

@@ -1,13 +1,13 @@
 //! Gather and scatter: elements by index.
 
 use backend_api::{Error, LEFT_OUT, Result, racy};
-use vmarray_support::backends::Direction;
+use vmarray_support::backends::IndexedDirection;
 
 use super::{PART_BYTES, each_part};
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
 use crate::racy_word;
-use crate::storage::{Storage, Wanted};
+use crate::storage::{ReadRange, Storage};
 use crate::worker::Crew;
 
 /// Number of indices that one copy fetches.
@@ -21,20 +21,20 @@ const AHEAD: usize = 12;
 
 /// A gather or scatter, checked except for the indices.
 #[derive(Debug)]
-pub(crate) struct Indexed<M> {
-    pub direction: Direction,
+pub(crate) struct IndexedCopy<M> {
+    pub direction: IndexedDirection,
     /// The memory that stores the pages of each channel.
-    pub places: Box<[Place<M>]>,
+    pub places: Box<[MemoryPlace<M>]>,
     pub page_len: u64,
     pub element_count: u64,
     pub stride: u64,
-    pub indices: Place<Piece>,
+    pub indices: MemoryPlace<HostMemoryPiece>,
     /// Number of indices.
     pub count: u64,
-    pub values: Place<Piece>,
+    pub values: MemoryPlace<HostMemoryPiece>,
 }
 
-impl<M: Storage> Indexed<M> {
+impl<M: Storage> IndexedCopy<M> {
     /// Number of bytes that the work moves.
     pub fn bytes(&self) -> u64 {
         // The launch was checked, so this product does not overflow.
@@ -57,7 +57,7 @@ impl<M: Storage> Indexed<M> {
 
     /// Returns true for a gather.
     pub fn is_gather(&self) -> bool {
-        self.direction == Direction::Gather
+        self.direction == IndexedDirection::Gather
     }
 
     fn run_part(&self, first: u64, end: u64) -> Result<()> {
@@ -95,7 +95,7 @@ impl<M: Storage> Indexed<M> {
             let from = self.indices.memory.at(self.indices.offset + start * 8);
             // SAFETY: `count` indices were checked to be inside their memory.
             unsafe { racy::copy(from, fetched.as_mut_ptr().cast(), size_of_val(fetched)) };
-            let mut of_places: Vec<Vec<Wanted>> = self.places.iter().map(|_| Vec::new()).collect();
+            let mut of_places: Vec<Vec<ReadRange>> = self.places.iter().map(|_| Vec::new()).collect();
             let mut outside = Ok(());
             for (k, &index) in (start..).zip(&*fetched) {
                 if index == LEFT_OUT {
@@ -107,7 +107,7 @@ impl<M: Storage> Indexed<M> {
                 }
                 let (place, at) = self.numbered_place(index);
                 let to = self.values.memory.at(self.values.offset + k * self.stride);
-                of_places[place].push(Wanted { offset: at, to, bytes: self.stride as usize });
+                of_places[place].push(ReadRange { offset: at, to, bytes: self.stride as usize });
             }
             for (place, wanted) in self.places.iter().zip(&of_places) {
                 // SAFETY: as in `run_one`.
@@ -132,15 +132,15 @@ impl<M: Storage> Indexed<M> {
         // be inside their memory; host memory and device memory never overlap.
         unsafe {
             match self.direction {
-                Direction::Gather => place.memory.read("gather", at, value, self.stride as usize),
-                Direction::Scatter => place.memory.write("scatter", at, value, self.stride as usize),
+                IndexedDirection::Gather => place.memory.read("gather", at, value, self.stride as usize),
+                IndexedDirection::Scatter => place.memory.write("scatter", at, value, self.stride as usize),
             }
         }
     }
 
     /// Memory and offset of an element, which may be out of bounds.
     #[inline]
-    fn place(&self, index: u64) -> (&Place<M>, u64) {
+    fn place(&self, index: u64) -> (&MemoryPlace<M>, u64) {
         let (place, at) = self.numbered_place(index);
         (&self.places[place], at)
     }

@@ -5,13 +5,15 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, HostForm, HostItems, Interpreter, Kernel, Report, TimeLimit, Views};
-use backend_api::{Launch, Result, View, racy};
+use backend_api::kernel::{
+    Access, HostForm, HostItems, Interpreter, Report, TimeLimit, VerifiedKernel, Views,
+};
+use backend_api::{Launch, LaunchView, Result, racy};
 use parking_lot::Mutex;
 
 use super::each_part;
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
 use crate::storage::Storage;
 use crate::worker::Crew;
 
@@ -32,10 +34,10 @@ static CHANGING: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub(crate) struct LaunchJob<M> {
     /// Location of each view in memory.
-    pub views: Vec<Placed<M>>,
+    pub views: Vec<ViewMemory<M>>,
     /// Location of the launch's report.
-    pub report: Place<Piece>,
-    kernel: Kernel,
+    pub report: MemoryPlace<HostMemoryPiece>,
+    kernel: VerifiedKernel,
     items: u64,
     geometry: Geometry,
     params: Box<[u64]>,
@@ -48,19 +50,19 @@ pub(crate) struct LaunchJob<M> {
 
 /// A view of a launch, with references to its memory.
 #[derive(Debug)]
-pub(crate) struct Placed<M> {
+pub(crate) struct ViewMemory<M> {
     /// For each channel of the view: the start of its pages, and the number of bytes that may be written
     /// there.
-    pub bases: Vec<(Place<M>, u64)>,
+    pub bases: Vec<(MemoryPlace<M>, u64)>,
     is_atomic: bool,
     page_len: u64,
     count: u64,
     stride: u64,
 }
 
-impl<M: Storage> Placed<M> {
+impl<M: Storage> ViewMemory<M> {
     /// Creates the view of a launch from the locations of its channels.
-    pub fn new(view: &View<'_>, access: Access, places: Vec<Place<M>>) -> Self {
+    pub fn new(view: &LaunchView<'_>, access: Access, places: Vec<MemoryPlace<M>>) -> Self {
         let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
         Self {
             bases: places.into_iter().zip(bytes).collect(),
@@ -82,7 +84,7 @@ impl<M: Storage> Placed<M> {
 
 impl<M: Storage> LaunchJob<M> {
     /// Creates a launch from a request and the places of its views and its report.
-    pub fn new(launch: &Launch<'_>, views: Vec<Placed<M>>, report: Place<Piece>) -> Self {
+    pub fn new(launch: &Launch<'_>, views: Vec<ViewMemory<M>>, report: MemoryPlace<HostMemoryPiece>) -> Self {
         Self {
             views,
             report,
@@ -112,7 +114,7 @@ impl<M: Storage> LaunchJob<M> {
     /// loops.
     fn by_code(&self) -> Option<ByCode> {
         let form = self.kernel.host().filter(|_| self.budget.is_none() || !self.kernel.body().has_loops())?;
-        let address = |(base, _): &(Place<M>, u64)| {
+        let address = |(base, _): &(MemoryPlace<M>, u64)| {
             NonNull::new(base.memory.address()?.wrapping_add(base.offset as usize))
         };
         let bases = self.views.iter().map(|view| view.bases.iter().map(address).collect());
@@ -182,7 +184,7 @@ struct ByCode {
 unsafe impl Sync for ByCode {}
 
 /// The views of a launch, for one thread.
-struct Reached<'a, M>(&'a [Placed<M>]);
+struct Reached<'a, M>(&'a [ViewMemory<M>]);
 
 impl<M: Storage> Views for Reached<'_, M> {
     fn count(&self, view: usize) -> u64 {

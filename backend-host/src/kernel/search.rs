@@ -6,8 +6,8 @@
 use backend_api::Result;
 
 use super::matcher::Matcher;
-use super::waves::{Found, Part};
-use crate::handle_table::Place;
+use super::waves::{WaveMatches, WavePart};
+use crate::handle_table::MemoryPlace;
 use crate::memory::Passage;
 use crate::racy_word::{Wide, Word};
 use crate::storage::Storage;
@@ -20,14 +20,14 @@ const PIECE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct FieldSearch<'a, M> {
     /// Location of element 0.
-    pub from: &'a Place<M>,
+    pub from: &'a MemoryPlace<M>,
     pub count_all: bool,
     pub matcher: Matcher,
 }
 
 impl<M: Storage> FieldSearch<'_, M> {
     /// Searches a part on this thread, until the part is no longer needed.
-    pub fn part(&self, part: &Part<'_>, found: &mut Found) -> Result<()> {
+    pub fn part(&self, part: &WavePart<'_>, found: &mut WaveMatches) -> Result<()> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut block = Passage::default();
         let mut next = part.first;
@@ -39,12 +39,19 @@ impl<M: Storage> FieldSearch<'_, M> {
         Ok(())
     }
 
-    fn is_enough(&self, room: u64, found: &Found) -> bool {
+    fn is_enough(&self, room: u64, found: &WaveMatches) -> bool {
         !self.count_all && found.listed.len() as u64 >= room
     }
 
     /// Searches `first..end`, and lists at most `room` matches. `block` is scratch memory.
-    fn range(&self, first: u64, end: u64, room: u64, block: &mut Vec<u8>, found: &mut Found) -> Result<()> {
+    fn range(
+        &self,
+        first: u64,
+        end: u64,
+        room: u64,
+        block: &mut Vec<u8>,
+        found: &mut WaveMatches,
+    ) -> Result<()> {
         if let Some(address) = self.from.memory.address()
             && self.range_in_place(address, first, end, room, found)?
         {
@@ -82,7 +89,7 @@ impl<M: Storage> FieldSearch<'_, M> {
         first: u64,
         end: u64,
         room: u64,
-        found: &mut Found,
+        found: &mut WaveMatches,
     ) -> Result<bool> {
         macro_rules! by_length {
             ($($word:ty),*) => {
@@ -104,7 +111,7 @@ impl<M: Storage> FieldSearch<'_, M> {
         first: u64,
         end: u64,
         room: u64,
-        found: &mut Found,
+        found: &mut WaveMatches,
     ) -> Result<()> {
         let Some(value) = W::from_bytes(self.matcher.value()) else { return Ok(()) };
         let stride = self.matcher.stride();
@@ -128,7 +135,7 @@ impl<M: Storage> FieldSearch<'_, M> {
     }
 
     /// The same for long elements; reads only their fields.
-    fn range_of_fields(&self, first: u64, end: u64, room: u64, found: &mut Found) -> Result<()> {
+    fn range_of_fields(&self, first: u64, end: u64, room: u64, found: &mut WaveMatches) -> Result<()> {
         let mut field = Passage(vec![0_u8; self.matcher.value().len()]);
         let field = &mut field.0;
         for index in first..end {

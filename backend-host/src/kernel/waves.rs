@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::each_part;
 use super::marked::Marked;
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
 use crate::worker::Crew;
 
 /// Length of the first wave of a search with a list: short, because the matches may be near.
@@ -26,7 +26,7 @@ const LONG_LIST: usize = 64 << 10;
 const HEADER_WORDS: u64 = 2;
 
 /// Searches a part.
-pub(super) type Look<'a> = dyn Fn(&Part<'_>, &mut Found) -> Result<()> + Sync + 'a;
+pub(super) type Look<'a> = dyn Fn(&WavePart<'_>, &mut WaveMatches) -> Result<()> + Sync + 'a;
 /// Copies a piece of the list to its place in the result.
 pub(super) type Put<'a> = dyn Fn(u64, &[u64]) + Sync + 'a;
 
@@ -39,13 +39,13 @@ pub(super) struct Totals {
 
 /// Matches in a range of elements: listed, or marked and listed when they are copied.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct WaveMatches {
     pub matches: u64,
     pub listed: Vec<u64>,
     pub(super) marked: Marked,
 }
 
-impl Found {
+impl WaveMatches {
     fn clear(&mut self) {
         self.matches = 0;
         self.listed.clear();
@@ -109,7 +109,7 @@ pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into
 
 /// Elements that one thread searches.
 #[derive(Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct WavePart<'a> {
     pub first: u64,
     pub end: u64,
     /// Maximum number of listed matches.
@@ -119,7 +119,7 @@ pub(crate) struct Part<'a> {
     needed: &'a AtomicUsize,
 }
 
-impl Part<'_> {
+impl WavePart<'_> {
     /// Returns true if the search still needs the result of this part. If not, the thread stops, and the
     /// search ignores its result.
     pub fn is_needed(&self) -> bool {
@@ -153,7 +153,7 @@ impl Waves {
         let wave_bytes_max = 2 * SEARCH_PART_BYTES * crew.width() as u64;
         // If all elements fit in the list, no wave can end early.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
-        let buffers: Vec<Mutex<Found>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
+        let buffers: Vec<Mutex<WaveMatches>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
         // First run waves that list matches. A wave limits the memory for indices, and the search can end
         // after each wave.
         while next < self.count && totals.listed < self.limit {
@@ -170,8 +170,8 @@ impl Waves {
             each_part(crew, rest.div_ceil(per_part) as usize, &|number| {
                 let first = next + number as u64 * per_part;
                 let end = (first + per_part).min(self.count);
-                let mut found = Found::default();
-                look(&Part { first, end, room: 0, number, needed: &needed }, &mut found)?;
+                let mut found = WaveMatches::default();
+                look(&WavePart { first, end, room: 0, number, needed: &needed }, &mut found)?;
                 matches.fetch_add(found.matches, Ordering::Relaxed);
                 Ok(())
             })?;
@@ -188,7 +188,7 @@ impl Waves {
         &self,
         crew: Crew<'_>,
         range: Range<u64>,
-        buffers: &[Mutex<Found>],
+        buffers: &[Mutex<WaveMatches>],
         totals: &mut Totals,
         (look, put): (&Look<'_>, &Put<'_>),
     ) -> Result<()> {
@@ -202,7 +202,8 @@ impl Waves {
             Mutex::new((0..parts).map(|_| Ok(Totals::default())).collect());
         crew.each(parts, &|number| {
             let first = range.start + number as u64 * per_part;
-            let part = Part { first, end: (first + per_part).min(range.end), room, number, needed: &needed };
+            let part =
+                WavePart { first, end: (first + per_part).min(range.end), room, number, needed: &needed };
             if part.is_needed() {
                 let mut found = buffers[number].lock();
                 found.clear();
@@ -257,7 +258,12 @@ impl Waves {
     ///
     /// # Safety
     /// The result, with as many indices as the limit permits, must be inside of its memory.
-    pub unsafe fn run_into(&self, crew: Crew<'_>, answer: &Place<Piece>, look: &Look<'_>) -> Result<()> {
+    pub unsafe fn run_into(
+        &self,
+        crew: Crew<'_>,
+        answer: &MemoryPlace<HostMemoryPiece>,
+        look: &Look<'_>,
+    ) -> Result<()> {
         let write = |place: u64, words: &[u64]| {
             let to = answer.memory.at(answer.offset + place * size_of::<u64>() as u64);
             // SAFETY: the caller guarantees the room; at most `limit` indices are listed.
@@ -292,8 +298,8 @@ mod tests {
     /// Searches the first match among 16 MiB of elements of one byte.
     fn first_of(
         pool: &std::sync::Arc<Pool>,
-        look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
-    ) -> Result<Found> {
+        look: &(dyn Fn(&WavePart<'_>) -> Result<WaveMatches> + Sync),
+    ) -> Result<WaveMatches> {
         let waves = Waves { count: 16 << 20, stride: 1, limit: 1, count_all: false };
         collected(&waves, pool, look)
     }
@@ -302,8 +308,8 @@ mod tests {
     fn collected(
         waves: &Waves,
         pool: &std::sync::Arc<Pool>,
-        look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
-    ) -> Result<Found> {
+        look: &(dyn Fn(&WavePart<'_>) -> Result<WaveMatches> + Sync),
+    ) -> Result<WaveMatches> {
         let listed = Mutex::new(Vec::new());
         let totals = waves.run(
             Crew::Pool(pool),
@@ -324,19 +330,19 @@ mod tests {
         )?;
         let listed = listed.into_inner();
         assert_eq!(totals.listed, listed.len() as u64);
-        Ok(Found { matches: totals.matches, listed, ..Found::default() })
+        Ok(WaveMatches { matches: totals.matches, listed, ..WaveMatches::default() })
     }
 
-    fn one(index: u64) -> Result<Found> {
-        Ok(Found { matches: 1, listed: vec![index], ..Found::default() })
+    fn one(index: u64) -> Result<WaveMatches> {
+        Ok(WaveMatches { matches: 1, listed: vec![index], ..WaveMatches::default() })
     }
 
     /// Waits until the part is no longer needed.
-    fn linger(part: &Part<'_>) -> Result<Found> {
+    fn linger(part: &WavePart<'_>) -> Result<WaveMatches> {
         while part.is_needed() {
             std::thread::yield_now();
         }
-        Ok(Found::default())
+        Ok(WaveMatches::default())
     }
 
     #[test]
@@ -387,13 +393,13 @@ mod tests {
             let found = first_of(&pool, &|part| match part.first / PART {
                 1 => one(PART + round),
                 2.. => failure(),
-                _ => Ok(Found::default()),
+                _ => Ok(WaveMatches::default()),
             });
             assert_eq!(found.unwrap().listed, [PART + round]);
             let found = first_of(&pool, &|part| match part.first / PART {
                 1 => failure(),
                 2.. => one(part.first),
-                _ => Ok(Found::default()),
+                _ => Ok(WaveMatches::default()),
             });
             assert_eq!(found.unwrap_err().kind(), ErrorKind::KernelFailed);
         }
@@ -422,7 +428,7 @@ mod tests {
                 let mut here = all.iter().copied().filter(|index| (part.first..part.end).contains(index));
                 let listed: Vec<u64> = here.by_ref().take(part.room as usize).collect();
                 let matches = listed.len() + if count_all { here.count() } else { 0 };
-                Ok(Found { matches: matches as u64, listed, ..Found::default() })
+                Ok(WaveMatches { matches: matches as u64, listed, ..WaveMatches::default() })
             });
             pool.stop();
             let (found, looked) = (found.unwrap(), looked.into_inner());

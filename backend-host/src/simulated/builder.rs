@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use vmarray_support::Timeline;
 
 use super::routes::{RouteCost, Routes};
-use super::schedule::{Schedule, Settings};
+use super::schedule::{Schedule, SimulationSettings};
 use super::{SimulatedDevice, SimulatedFabric};
 use crate::handle_table::HandleTable;
 use crate::ram::Capacity;
@@ -21,7 +21,7 @@ use crate::ram::Capacity;
 /// use std::{sync::Arc, task::Waker, time::Duration};
 /// use backend_api::wrap::{Fault, Operation};
 /// use backend_api::{
-///     Commit, Device, DeviceBuffer, ErrorKind, Fill, HostMemory, Progress, Queue, Request, Route,
+///     Commit, Device, DeviceBuffer, ErrorKind, Fill, HostMemory, QueueProgress, Queue, Request, Route,
 /// };
 /// use backend_host::SimulatedDevice;
 /// let us = Duration::from_micros;
@@ -39,7 +39,7 @@ use crate::ram::Capacity;
 /// let (queue, error) = (device.create_queue()?, device.allocate_host(1, HostMemory::Pinned).unwrap_err());
 /// assert_eq!(error.kind(), ErrorKind::PinRefused);
 /// let ticket = device.submit(&queue, &Request::Copies(&[], None))?;
-/// while device.poll(ticket)? == Progress::Pending {}
+/// while device.poll(ticket)? == QueueProgress::Pending {}
 /// assert_eq!(device.now(), us(50), "one poll was enough");
 ///
 /// // The second submission is refused, and a waker does not advance the time.
@@ -61,7 +61,7 @@ pub struct SimulatedDeviceBuilder {
     manual_wakes: bool,
     routes: Vec<RouteCost>,
     fabric: Option<SimulatedFabric>,
-    settings: Settings,
+    settings: SimulationSettings,
 }
 
 impl SimulatedDeviceBuilder {
@@ -72,7 +72,7 @@ impl SimulatedDeviceBuilder {
             manual_wakes: false,
             routes: Vec::new(),
             fabric: None,
-            settings: Settings::new(seed),
+            settings: SimulationSettings::new(seed),
         }
     }
 

@@ -6,10 +6,10 @@ use backend_api::kernel::Report;
 use backend_api::racy;
 use backend_api::wrap::SplitMix64;
 
-use crate::handle_table::Place;
-use crate::host_memory::Piece;
-use crate::job::Work;
-use crate::kernel::copy::Move;
+use crate::handle_table::MemoryPlace;
+use crate::host_memory::HostMemoryPiece;
+use crate::job::HostSubmission;
+use crate::kernel::copy::CheckedCopy;
 use crate::ram::Ram;
 
 /// Random numbers, equal for equal seeds.
@@ -54,21 +54,21 @@ impl Chance {
         }
     }
 
-    fn litter_host(&mut self, at: &Place<Piece>, bytes: u64) {
+    fn litter_host(&mut self, at: &MemoryPlace<HostMemoryPiece>, bytes: u64) {
         // SAFETY: only called for ranges that were checked at submission, in memory that the work keeps
         // alive.
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
-    fn litter_device(&mut self, at: &Place<Ram>, bytes: u64) {
+    fn litter_device(&mut self, at: &MemoryPlace<Ram>, bytes: u64) {
         // SAFETY: as above.
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
     /// Writes garbage to bytes that the rules leave unspecified after successful work: the values of a
     /// gather's skipped entries.
-    pub fn litter_left_out(&mut self, work: &Work<Ram>) {
-        if let Work::Indexed(indexed) = work
+    pub fn litter_left_out(&mut self, work: &HostSubmission<Ram>) {
+        if let HostSubmission::Indexed(indexed) = work
             && indexed.is_gather()
         {
             self.litter_host(&indexed.values, indexed.bytes());
@@ -76,19 +76,19 @@ impl Chance {
     }
 
     /// Writes garbage to the targets of copies within or between devices, as a broken link does.
-    pub fn falsify(&mut self, work: &Work<Ram>) {
-        let Work::Copies(copies) = work else { return };
+    pub fn falsify(&mut self, work: &HostSubmission<Ram>) {
+        let HostSubmission::Copies(copies) = work else { return };
         for copy in copies.as_slice() {
-            if let Move::Internal { to, bytes, .. } = copy {
+            if let CheckedCopy::Internal { to, bytes, .. } = copy {
                 self.litter_device(to, *bytes);
             }
         }
     }
 
     /// Executes a part of failed work, and writes garbage to a part of the rest of its target.
-    pub fn spoil(&mut self, work: &Work<Ram>) {
+    pub fn spoil(&mut self, work: &HostSubmission<Ram>) {
         match work {
-            Work::Copies(copies) => {
+            HostSubmission::Copies(copies) => {
                 for copy in copies.as_slice() {
                     match self.below(3) {
                         0 => {}
@@ -96,19 +96,20 @@ impl Chance {
                             let _ = copy.run(0, self.below(copy.bytes() + 1) as usize);
                         }
                         _ => match copy {
-                            Move::Download { to, bytes, .. } => self.litter_host(to, *bytes),
-                            Move::Upload { to, bytes, .. } | Move::Internal { to, bytes, .. } => {
+                            CheckedCopy::Download { to, bytes, .. } => self.litter_host(to, *bytes),
+                            CheckedCopy::Upload { to, bytes, .. }
+                            | CheckedCopy::Internal { to, bytes, .. } => {
                                 self.litter_device(to, *bytes);
                             }
                         },
                     }
                 }
             }
-            Work::Fill(fill) => {
+            HostSubmission::Fill(fill) => {
                 let bytes = self.below(fill.bytes + 1);
                 self.litter_device(&fill.to, bytes);
             }
-            Work::Compute(compute) => {
+            HostSubmission::Compute(compute) => {
                 if let Some(answer) = &compute.answer {
                     self.litter_host(answer, compute.answer_bytes());
                 }
@@ -116,13 +117,13 @@ impl Chance {
                     self.litter_device(&compute.sources[source], bytes);
                 }
             }
-            Work::Launch(launch) => {
+            HostSubmission::Launch(launch) => {
                 self.litter_host(&launch.report, Report::BYTES);
                 for (base, bytes) in launch.views.iter().flat_map(|view| &view.bases) {
                     self.litter_device(base, *bytes);
                 }
             }
-            Work::Indexed(indexed) => {
+            HostSubmission::Indexed(indexed) => {
                 // Ignore an error: an index out of bounds may end the work early.
                 let _ = indexed.run_first(self.below(indexed.count + 1));
                 if indexed.is_gather() {

@@ -43,13 +43,13 @@ pub struct SimulatedFabric {
     pub(super) reach: Reach,
     pub(super) bandwidth: u64,
     pub(super) latency: Duration,
-    pub(super) members: Arc<Members>,
+    pub(super) members: Arc<FabricDevices>,
     /// Pairs of identities.
     broken: Arc<Mutex<Vec<[String; 2]>>>,
 }
 
 /// The devices of a fabric.
-pub(super) type Members = Peers<Ram, Timeline, Mutex<Schedule>>;
+pub(super) type FabricDevices = Peers<Ram, Timeline, Mutex<Schedule>>;
 
 impl SimulatedFabric {
     /// Creates links with this kind of access to each other's memory. Each link has a bandwidth in bytes per

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 /// Bandwidth of a link, and its busy times.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SimulatedLink {
     bytes_per_second: u64,
     /// Start -> end in nanoseconds, without overlaps; only intervals that end after the last request for a
     /// reservation.
     busy: BTreeMap<u64, u64>,
 }
 
-impl Link {
+impl SimulatedLink {
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second.max(1), busy: BTreeMap::new() }
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_first_gap_that_is_long_enough_is_used() {
-        let mut link = Link::new(1_000_000_000);
+        let mut link = SimulatedLink::new(1_000_000_000);
         assert_eq!(link.reserve(0, 100, 50), 150);
         assert_eq!(link.reserve(0, 0, 100), 100);
         assert_eq!(link.busy, [(0, 150)].into());
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn nothing_takes_no_time_and_very_much_does_not_overflow() {
-        let mut link = Link::new(1);
+        let mut link = SimulatedLink::new(1);
         assert_eq!(link.reserve(0, 7, 0), 7);
         assert_eq!(link.reserve(0, 7, u64::MAX), u64::MAX);
     }

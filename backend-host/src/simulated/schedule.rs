@@ -12,18 +12,18 @@ use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, Result, Ticket};
 use vmarray_support::Timeline;
 
 use super::damage::Chance;
-use super::link::Link;
+use super::link::SimulatedLink;
 use super::lost;
 use super::trace::SimulatedOperation;
-use crate::job::Work;
-use crate::kernel::copy::Move;
+use crate::job::HostSubmission;
+use crate::kernel::copy::CheckedCopy;
 use crate::queue::Job;
 use crate::ram::Ram;
 use crate::worker::Crew;
 
 /// Settings of the builder. Bandwidths are in bytes per second.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct SimulationSettings {
     pub seed: u64,
     pub latency_ns: u64,
     pub jitter: f64,
@@ -36,7 +36,7 @@ pub(super) struct Settings {
     pub plan: FaultPlan,
 }
 
-impl Settings {
+impl SimulationSettings {
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -56,7 +56,7 @@ impl Settings {
 /// State of a simulated device, under one lock.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    settings: Settings,
+    settings: SimulationSettings,
     info: Arc<DeviceInfo>,
     chance: Chance,
     now_ns: u64,
@@ -65,11 +65,11 @@ pub(super) struct Schedule {
     queues: HashMap<QueueId, QueueClock>,
     /// Pending submissions, by end time and number of the submission.
     pending: BTreeMap<(u64, u64), Pending>,
-    upload: Link,
-    download: Link,
-    device: Link,
+    upload: SimulatedLink,
+    download: SimulatedLink,
+    device: SimulatedLink,
     /// Link to other devices.
-    link: Link,
+    link: SimulatedLink,
     wakers: Vec<(Ticket, Waker)>,
     trace: Vec<SimulatedOperation>,
 }
@@ -87,7 +87,7 @@ struct QueueClock {
 struct Pending {
     operation: SimulatedOperation,
     timeline: Arc<Timeline>,
-    work: Work<Ram>,
+    work: HostSubmission<Ram>,
     /// Kind of its failure at the end.
     failure: Option<ErrorKind>,
     /// True if copies between devices transfer wrong bytes.
@@ -96,7 +96,7 @@ struct Pending {
 
 /// Traffic of a submission over links to other devices.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Passage {
+pub(super) struct LinkTraffic {
     /// Number of bytes that pass the link.
     pub bytes: u64,
     /// Latency that the link adds, in nanoseconds.
@@ -106,7 +106,7 @@ pub(super) struct Passage {
 }
 
 impl Schedule {
-    pub fn new(settings: Settings, info: Arc<DeviceInfo>) -> Self {
+    pub fn new(settings: SimulationSettings, info: Arc<DeviceInfo>) -> Self {
         Self {
             chance: Chance::new(settings.seed),
             info,
@@ -115,10 +115,10 @@ impl Schedule {
             lost: false,
             queues: HashMap::new(),
             pending: BTreeMap::new(),
-            upload: Link::new(settings.upload_bandwidth),
-            download: Link::new(settings.download_bandwidth),
-            device: Link::new(settings.device_bandwidth),
-            link: Link::new(settings.link_bandwidth),
+            upload: SimulatedLink::new(settings.upload_bandwidth),
+            download: SimulatedLink::new(settings.download_bandwidth),
+            device: SimulatedLink::new(settings.device_bandwidth),
+            link: SimulatedLink::new(settings.link_bandwidth),
             wakers: Vec::new(),
             trace: Vec::new(),
             settings,
@@ -194,9 +194,9 @@ impl Schedule {
         &mut self,
         operation: &'static str,
         timeline: &Arc<Timeline>,
-        work: Work<Ram>,
+        work: HostSubmission<Ram>,
         cost_ns: u64,
-        passage: Passage,
+        passage: LinkTraffic,
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
@@ -382,7 +382,7 @@ impl Schedule {
     }
 }
 
-fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> SimulatedOperation {
+fn describe(operation: &'static str, ticket: Ticket, work: &HostSubmission<Ram>) -> SimulatedOperation {
     let mut description = SimulatedOperation {
         operation,
         ticket,
@@ -397,30 +397,30 @@ fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> Simula
         failure: None,
     };
     match work {
-        Work::Copies(copies) => {
+        HostSubmission::Copies(copies) => {
             description.copies = copies.as_slice().len();
             for copy in copies.as_slice() {
                 *match copy {
-                    Move::Upload { .. } => &mut description.upload_bytes,
-                    Move::Download { .. } => &mut description.download_bytes,
-                    Move::Internal { .. } => &mut description.device_bytes,
+                    CheckedCopy::Upload { .. } => &mut description.upload_bytes,
+                    CheckedCopy::Download { .. } => &mut description.download_bytes,
+                    CheckedCopy::Internal { .. } => &mut description.device_bytes,
                 } += copy.bytes();
             }
         }
-        Work::Fill(_) => description.device_bytes = work.bytes(),
-        Work::Compute(compute) => {
+        HostSubmission::Fill(_) => description.device_bytes = work.bytes(),
+        HostSubmission::Compute(compute) => {
             description.device_bytes = work.bytes();
             description.download_bytes = compute.answer_bytes();
         }
-        Work::Launch(_) => {
+        HostSubmission::Launch(_) => {
             description.device_bytes = work.bytes();
             description.download_bytes = Report::BYTES;
         }
-        Work::Indexed(indexed) if indexed.is_gather() => {
+        HostSubmission::Indexed(indexed) if indexed.is_gather() => {
             description.upload_bytes = indexed.count * 8;
             description.download_bytes = indexed.bytes();
         }
-        Work::Indexed(indexed) => description.upload_bytes = indexed.count * 8 + indexed.bytes(),
+        HostSubmission::Indexed(indexed) => description.upload_bytes = indexed.count * 8 + indexed.bytes(),
     }
     description
 }

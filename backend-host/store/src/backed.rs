@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::{failure, is_full};
 use crate::extent_allocator::{Claimed, ExtentAllocator};
-use crate::ram_fallback::{RamFallback, Scratch};
+use crate::ram_fallback::{RamFallback, ScratchRam};
 use crate::tier::{Cards, Tier, Tiered};
 use backend_host::parts::{Engine, Passage, Storage, default_threads, system};
 
@@ -158,7 +158,7 @@ pub struct BackedDevice {
     cards: Option<Arc<Cards>>,
     backing: Arc<dyn Backing>,
     claims: Arc<Mutex<ExtentAllocator>>,
-    scratch: Scratch,
+    scratch: ScratchRam,
 }
 
 impl BackedDevice {
@@ -179,7 +179,7 @@ impl BackedDevice {
         let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(bytes);
         let engine = Engine::new(info, default_threads(), u64::MAX);
         Ok(Self {
-            scratch: Scratch::new(engine.wiping()),
+            scratch: ScratchRam::new(engine.wiping()),
             engine,
             cards: None,
             backing,

@@ -19,7 +19,7 @@ const GROUPS: u64 = 64;
 /// A page gets its checksum with the first write. The lock of a group lets one thread write, or several read,
 /// so bytes and checksums always match.
 #[derive(Debug)]
-pub(crate) struct Checked<M> {
+pub(crate) struct ChecksummedMemory<M> {
     below: M,
     sums: Option<Sums>,
 }
@@ -47,7 +47,7 @@ fn checksum(page: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(page, bytes).max(1)
 }
 
-impl<M: Storage> Checked<M> {
+impl<M: Storage> ChecksummedMemory<M> {
     /// Creates memory with or without checksums. If the memory can grow, a partial last page has no checksum.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
         let end = Some(below.bytes()).filter(|_| !may_grow);
@@ -98,7 +98,7 @@ impl<M: Storage> Checked<M> {
     }
 }
 
-impl<M: Storage> Storage for Checked<M> {
+impl<M: Storage> Storage for ChecksummedMemory<M> {
     const BLOCK_BYTES: usize = M::BLOCK_BYTES;
     const SPARSE_STRIDE_BYTES: usize = M::SPARSE_STRIDE_BYTES;
 

@@ -14,14 +14,14 @@ use backend_api::{
 };
 use vmarray_support::backends::check_extensible;
 
-use crate::checked::Checked;
+use crate::checked::ChecksummedMemory;
 use crate::tier::{self, Cards, Tier, Tiered};
 use backend_host::parts::{Engine, default_threads};
 use extent::Extent;
 use open_file::OpenFile;
 #[cfg(target_os = "linux")]
 pub(crate) use open_file::announce;
-use space::Space;
+use space::FileSpace;
 
 /// Least number of threads with a tier, because they wait for GPUs and use little processor time.
 const TIERED_THREADS_LEAST: usize = 16;
@@ -78,9 +78,9 @@ const TIERED_THREADS_LEAST: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct FileDevice {
-    engine: Engine<Tiered<Checked<Extent>>>,
+    engine: Engine<Tiered<ChecksummedMemory<Extent>>>,
     file: Arc<OpenFile>,
-    space: Arc<Space>,
+    space: Arc<FileSpace>,
     cards: Option<Arc<Cards>>,
     has_checksums: bool,
 }
@@ -224,7 +224,7 @@ impl FileDeviceBuilder {
             default_threads().max(least)
         });
         FileDevice {
-            space: Space::new(file.bytes()),
+            space: FileSpace::new(file.bytes()),
             file: Arc::new(file),
             engine: Engine::new(info, threads, self.pinned_max_bytes),
             cards,
@@ -280,7 +280,7 @@ impl FileDevice {
         let place = self.engine.named(self.space.take(bytes))?;
         let wiping = self.engine.wiping();
         let extent = Extent::new(&self.file, place, most, wiping);
-        let checked = Checked::new(extent, self.has_checksums, most > bytes);
+        let checked = ChecksummedMemory::new(extent, self.has_checksums, most > bytes);
         Ok(self.engine.add_buffer(Arc::new(Tiered::new(checked, self.cards.as_ref(), wiping))))
     }
 }

@@ -9,12 +9,12 @@ use backend_host::parts::{Capacity, Ram, Storage, Wiping};
 
 /// RAM for temporary data, on a device whose own memory is not RAM.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(crate) struct ScratchRam {
     capacity: Capacity,
     is_lent: AtomicBool,
 }
 
-impl Scratch {
+impl ScratchRam {
     const BYTES: u64 = 1 << 30;
 
     /// Creates an allocator of up to 1 GiB of scratch memory. New buffers do not use it before

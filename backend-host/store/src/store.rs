@@ -26,12 +26,12 @@ use vmarray_support::backends::{check_extend, check_extensible};
 use vmarray_support::warn;
 
 use crate::extent_allocator::{Claimed, ExtentAllocator};
-use crate::ram_fallback::{RamFallback, Scratch};
+use crate::ram_fallback::{RamFallback, ScratchRam};
 use crate::tier::{Cards, Tier, Tiered};
 use backend_host::parts::{Engine, Pool, Storage as _, default_threads};
 use disk::FileDisk;
 use parking_lot::Mutex;
-use part::{Part, Share};
+use part::{PageShare, StorePart};
 use volume::{
     FileError, OpenedVolume, PAGE_BYTES_MAX, Volume, VolumePlan, failed, open_together, sync_together,
 };
@@ -127,17 +127,17 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub struct StoreDevice {
-    engine: Engine<Tiered<RamFallback<Part>>>,
+    engine: Engine<Tiered<RamFallback<StorePart>>>,
     cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
     /// The stores that commit together, in one order for all of them.
     group: Arc<[Member]>,
-    scratch: Scratch,
+    scratch: ScratchRam,
     path: PathBuf,
     /// Allocator of the pages of buffers.
     claims: Arc<Mutex<ExtentAllocator>>,
     /// Share of the next buffer, if pages are shared out.
-    next_share: Mutex<Option<Share>>,
+    next_share: Mutex<Option<PageShare>>,
 }
 
 /// A store of a group.
@@ -454,7 +454,7 @@ impl StoreDevice {
         let volume = Arc::new(volume);
         let group = Arc::new([Member { volume: Arc::clone(&volume), path: path.clone() }]);
         Self {
-            scratch: Scratch::new(engine.wiping()),
+            scratch: ScratchRam::new(engine.wiping()),
             engine,
             cards: None,
             volume,
@@ -546,7 +546,7 @@ impl StoreDevice {
     /// ```
     pub fn share_out(&self, shares: u64) {
         assert!(shares > 0, "the number of shares must be at least 1");
-        *self.next_share.lock() = Some(Share { number: 0, shares });
+        *self.next_share.lock() = Some(PageShare { number: 0, shares });
     }
 
     /// Zeroes all pages of a [share](Self::share_out) except for the first `kept_pages` pages, so that a
@@ -570,7 +570,7 @@ impl StoreDevice {
     pub fn clear_share(&self, share: u64, kept_pages: u64) {
         let shares = self.next_share.lock().map_or(1, |next| next.shares);
         if !self.is_read_only() {
-            let share = Share { number: share, shares };
+            let share = PageShare { number: share, shares };
             let others = share.pages_from(kept_pages, self.pages());
             others.filter(|page| self.has_contents(*page)).for_each(|page| self.volume.clear(page));
         }
@@ -609,7 +609,7 @@ impl StoreDevice {
     /// ```
     #[must_use]
     pub fn shared_page(shares: u64, share: u64, page: u64) -> u64 {
-        Share { number: share, shares }.page(page)
+        PageShare { number: share, shares }.page(page)
     }
 
     /// Length of a page in bytes.
@@ -651,25 +651,25 @@ impl StoreDevice {
     }
 
     /// Allocates memory in the present mode, extensible to `most` bytes.
-    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<RamFallback<Part>> {
+    fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<RamFallback<StorePart>> {
         if self.scratch.is_lent() {
             return Ok(RamFallback::Ram(self.scratch.take(bytes, commit)?));
         }
         let next = &mut *self.next_share.lock();
         let Some(share) = *next else {
             let claimed = Claimed::take(&self.claims, self.pages(), self.page_bytes(), bytes)?;
-            return Ok(RamFallback::Own(Part::together(&self.volume, claimed, bytes)));
+            return Ok(RamFallback::Own(StorePart::together(&self.volume, claimed, bytes)));
         };
         if share.number == share.shares {
             let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(bytes);
             return Err(error.with_detail("each share of the store already has a buffer"));
         }
-        let part = Part::share(&self.volume, share, bytes, most)?;
-        *next = Some(Share { number: share.number + 1, ..share });
+        let part = StorePart::share(&self.volume, share, bytes, most)?;
+        *next = Some(PageShare { number: share.number + 1, ..share });
         Ok(RamFallback::Own(part))
     }
 
-    fn add(&self, memory: RamFallback<Part>) -> BufferHandle {
+    fn add(&self, memory: RamFallback<StorePart>) -> BufferHandle {
         let cards = match memory {
             RamFallback::Own(_) => self.cards.as_ref(),
             RamFallback::Ram(_) => None,

@@ -12,7 +12,7 @@ use backend_api::Device;
 use parking_lot::Mutex;
 use vmarray_support::warn;
 
-use card::{Card, Taken};
+use card::{OwnedSlot, TierCard};
 use map::PageMap;
 
 pub(crate) use tiered::Tiered;
@@ -268,7 +268,7 @@ pub struct LostCard {
 /// Memory of all GPUs of a tier, and its counts.
 #[derive(Debug)]
 pub(crate) struct Cards {
-    cards: Vec<Card>,
+    cards: Vec<TierCard>,
     /// GPUs without memory.
     refused: Vec<LostCard>,
     page_bytes: usize,
@@ -294,7 +294,7 @@ impl Cards {
     fn new(tier: &Tier, page_bytes: usize) -> Arc<Self> {
         let (mut cards, mut refused) = (Vec::new(), Vec::new());
         for device in &tier.cards {
-            match Card::new(device, cards.len() as u32, page_bytes, tier.bytes, tier.is_checked) {
+            match TierCard::new(device, cards.len() as u32, page_bytes, tier.bytes, tier.is_checked) {
                 Ok(card) => cards.push(card),
                 Err(error) => {
                     let device = device.info().to_string();
@@ -338,7 +338,7 @@ impl Cards {
         }
     }
 
-    fn in_use(&self) -> impl Iterator<Item = &Card> {
+    fn in_use(&self) -> impl Iterator<Item = &TierCard> {
         self.cards.iter().filter(|card| !card.is_lost())
     }
 
@@ -361,7 +361,7 @@ impl Cards {
     /// Records a miss of a page, the `number`-th of a batch that began at `start`; returns true if the page
     /// goes to a GPU. Misses of one batch count as one use, because a list of indices has several elements of
     /// each page.
-    fn wants(&self, entry: &mut map::Entry, start: u32, number: usize) -> bool {
+    fn wants(&self, entry: &mut map::TierEntry, start: u32, number: usize) -> bool {
         let slots = self.slots() as u32;
         if slots == 0 {
             return false;
@@ -374,8 +374,8 @@ impl Cards {
     }
 
     /// Takes a slot for a page: a free one, else on the next GPU, in proportion to their memory.
-    fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<Taken<'_>> {
-        let cards: Vec<&Card> = self.in_use().collect();
+    fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<OwnedSlot<'_>> {
+        let cards: Vec<&TierCard> = self.in_use().collect();
         let slots = cards.iter().map(|card| card.slots() as u64).sum::<u64>().max(1);
         let number = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let mut left = number % slots;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, Body, HostItems, Kernel, Memory, Op, Reg, Report, Type, ViewDecl};
+use backend_api::kernel::{Access, Body, HostItems, Memory, Op, Reg, Report, Type, VerifiedKernel, ViewDecl};
 use backend_api::waker;
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
-    Queue, Request, Ticket, Transfer, View,
+    LaunchView, Queue, Request, Ticket, Transfer,
 };
 use backend_host::HostDevice;
 use vmarray_store::FileDevice;
@@ -97,7 +97,7 @@ fn work_completes_and_wakes_without_a_waiting_thread() {
     }
     // Test the same with polls alone.
     let ticket = queue.submit(&[]).unwrap();
-    while device.poll(ticket).unwrap() == backend_api::Progress::Pending {
+    while device.poll(ticket).unwrap() == backend_api::QueueProgress::Pending {
         std::thread::yield_now();
     }
 }
@@ -150,7 +150,7 @@ fn queues_may_race_on_device_memory_without_harm() {
 }
 
 /// A kernel that writes 1, and whose native form writes 2.
-fn two_faced() -> Kernel {
+fn two_faced() -> VerifiedKernel {
     let (of, [zero, one]) = (Memory::Value(Type::U32), [0, 1].map(Reg));
     let body = Body {
         registers: vec![Type::U64, Type::U32],
@@ -168,7 +168,7 @@ fn two_faced() -> Kernel {
         let failures = failed.count() as u64 + u64::from(items.view(0).store(items.items().end, 0, 3_u32));
         Report { failures, ..Report::default() }
     };
-    Kernel::new(body).unwrap().with_host(write_two)
+    VerifiedKernel::new(body).unwrap().with_host(write_two)
 }
 
 fn launched<D: Device>(device: D) -> Vec<u32> {
@@ -177,7 +177,7 @@ fn launched<D: Device>(device: D) -> Vec<u32> {
     let (queue, memory) =
         (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, COUNT * 4, Commit::Lazy).unwrap());
     let host = HostBuffer::new(&device, COUNT as usize * 4 + 32, HostMemory::Pageable).unwrap();
-    let views = [View::Run(Elements { start: memory.at(0), count: COUNT, stride: 4 })];
+    let views = [LaunchView::Run(Elements { start: memory.at(0), count: COUNT, stride: 4 })];
     let (kernel, report) = (two_faced(), host.at(COUNT * 4));
     queue
         .submit(&Launch { views: &views, ..Launch::new(&kernel, COUNT, Geometry::plain(0), report) })

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-use backend_api::kernel::{Body, Function, Op, Reg};
+use backend_api::expr::{Action, FieldStore, Geometry, Instruction, Program, Type, Value};
+use backend_api::kernel::{Body, Op, Reg, ScalarFunction};
 use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Transfer};
 use backend_host::HostDevice;
 
 /// The argument, except that it never returns for 77.
-fn endless(limit: Duration) -> Function {
+fn endless(limit: Duration) -> ScalarFunction {
     use backend_api::expr::Binary;
     let [x, end, more] = [0, 1, 2].map(Reg);
     let turn = vec![
@@ -25,7 +25,7 @@ fn endless(limit: Duration) -> Function {
     ];
     let registers = vec![Type::U32, Type::U32, Type::Bool];
     let body = Body { registers, params: vec![Type::U32], code, ..Body::default() };
-    let function = Function::new(body, Vec::new()).unwrap().named("endless");
+    let function = ScalarFunction::new(body, Vec::new()).unwrap().named("endless");
     function.with_loops(vec![(3, "here.rs:3".into())]).with_time_limit(Some(limit))
 }
 
@@ -52,7 +52,7 @@ fn interpreted_calls_end_and_name_the_element_and_the_loop() {
         device.wait(queue.submit(&compute).unwrap())
     };
     let sum = Action::Sum { value: Value(1), filter: None, answer: host.at(0) };
-    let stores = [Store { value: Value(1), source: 0, offset: 0 }];
+    let stores = [FieldStore { value: Value(1), source: 0, offset: 0 }];
     for action in [sum, Action::Store { stores: &stores, filter: None }] {
         let error = compute(10, 4000, action).unwrap_err();
         let late = error.over_time().unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Reach, Request,
-    Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, QueueProgress, Reach,
+    Request, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
 
@@ -46,7 +46,7 @@ fn a_device_goes<D: Device>(stays: Arc<D>, goes: Arc<D>) {
     let copy = Transfer::Internal { from: theirs.at(0), to: own.at(0), bytes: BYTES };
     let ticket = queue.submit(&[copy]).unwrap();
     drop(goes);
-    assert_eq!(stays.poll(ticket), Ok(Progress::Done));
+    assert_eq!(stays.poll(ticket), Ok(QueueProgress::Done));
     assert!(contents(&own, &stays).iter().all(|byte| *byte == 9));
     assert_eq!(queue.submit(&[copy]).unwrap_err().kind(), ErrorKind::UnknownHandle);
     assert_eq!(queue.order_after(filled).unwrap_err().kind(), ErrorKind::UnknownHandle);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use backend_api::waker;
 use backend_api::wrap::Fault;
 use backend_api::{
-    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Ticket,
-    Transfer,
+    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, QueueProgress,
+    Ticket, Transfer,
 };
 use backend_host::{SimulatedDevice, SimulatedDeviceBuilder};
 
@@ -113,11 +113,11 @@ fn time_stands_still_without_polls() {
     let ticket = rig.queues[0].submit(&[rig.upload(0)]).unwrap();
     assert_eq!(rig.device.now(), Duration::ZERO);
     let mut polls = 0;
-    while rig.device.poll(ticket).unwrap() == Progress::Pending {
+    while rig.device.poll(ticket).unwrap() == QueueProgress::Pending {
         polls += 1;
     }
     assert_eq!((polls, rig.device.now()), (19, 2 * MICROSECOND));
-    assert_eq!(rig.device.poll(ticket).unwrap(), Progress::Done);
+    assert_eq!(rig.device.poll(ticket).unwrap(), QueueProgress::Done);
     assert_eq!(rig.device.now(), 2 * MICROSECOND);
 }
 
@@ -131,7 +131,7 @@ fn effects_come_when_the_time_has_come_and_all_at_once() {
     assert_eq!(rig.page(0), [0; PAGE as usize]);
     rig.device.advance(Duration::from_nanos(1));
     assert_eq!(rig.page(0), [7; PAGE as usize]);
-    assert_eq!(rig.device.poll(ticket).unwrap(), Progress::Done);
+    assert_eq!(rig.device.poll(ticket).unwrap(), QueueProgress::Done);
     assert_eq!(rig.device.now() - started, 2 * MICROSECOND);
     // The simulated copy reads its source when the copy ends.
     rig.host.write(0, &[1; PAGE as usize]);
@@ -265,7 +265,7 @@ fn a_lost_device_says_so_everywhere_and_gives_memory_back() {
         host.write(0, b"still there");
         let newest = Ticket { queue: queues[0].id(), value: trigger.value };
         drop(rig.queues);
-        assert_eq!(rig.device.poll(newest).unwrap(), Progress::Done);
+        assert_eq!(rig.device.poll(newest).unwrap(), QueueProgress::Done);
     }
 }
 
@@ -296,7 +296,7 @@ fn releasing_memory_finishes_the_work_that_touches_it_and_no_more() {
     let long: Vec<_> = (0..50).map(|page| rig.fill(1, page, 1)).collect();
     drop(other);
     assert_eq!(rig.device.now(), 2 * MICROSECOND);
-    assert_eq!(rig.device.poll(long[49]).unwrap(), Progress::Pending);
+    assert_eq!(rig.device.poll(long[49]).unwrap(), QueueProgress::Pending);
 }
 
 #[test]

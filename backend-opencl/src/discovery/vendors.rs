@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// A driver in the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Listed {
+pub(crate) enum ListedDriver {
     /// A file that contains the name of the driver's library.
     File(PathBuf),
     /// An entry of the variable `OCL_ICD_VENDORS`.
     Library(OsString),
 }
 
-impl fmt::Display for Listed {
+impl fmt::Display for ListedDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -27,7 +27,7 @@ impl fmt::Display for Listed {
 const FOLDER: &str = "/etc/OpenCL/vendors";
 
 /// Returns the listed drivers.
-pub(crate) fn drivers() -> Vec<Listed> {
+pub(crate) fn drivers() -> Vec<ListedDriver> {
     if cfg!(not(unix)) {
         return Vec::new();
     }
@@ -37,32 +37,32 @@ pub(crate) fn drivers() -> Vec<Listed> {
 
 /// Lists drivers as the loaders do: `OCL_ICD_VENDORS` names a folder, one file of such a folder, or a
 /// library.
-fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<Listed> {
+fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<ListedDriver> {
     let is_file = |path: &Path| path.extension().is_some_and(|extension| extension == "icd");
     let named = PathBuf::from(vendors.or(folder).unwrap_or_else(|| FOLDER.into()));
     if is_file(&named) && !named.is_dir() {
         let known = Path::new(FOLDER).join(&named);
-        return vec![Listed::File(if named.exists() || !known.exists() { named } else { known })];
+        return vec![ListedDriver::File(if named.exists() || !known.exists() { named } else { known })];
     }
     match std::fs::read_dir(&named) {
         Ok(files) => {
             let mut files: Vec<PathBuf> = files.flatten().map(|file| file.path()).collect();
             files.retain(|path| is_file(path));
             files.sort();
-            files.into_iter().map(Listed::File).collect()
+            files.into_iter().map(ListedDriver::File).collect()
         }
         Err(_) if named == Path::new(FOLDER) => Vec::new(),
-        Err(_) => vec![Listed::Library(named.into())],
+        Err(_) => vec![ListedDriver::Library(named.into())],
     }
 }
 
 /// Returns the reasons why listed drivers are missing, one sentence for each. The caller has run the
 /// loader before.
-pub(crate) fn broken(listed: &[Listed]) -> Vec<String> {
+pub(crate) fn broken(listed: &[ListedDriver]) -> Vec<String> {
     listed.iter().filter_map(|driver| driver.fault()).collect()
 }
 
-impl Listed {
+impl ListedDriver {
     fn fault(&self) -> Option<String> {
         let (library, advice) = match self {
             Self::File(path) => match std::fs::read(path) {
@@ -122,11 +122,11 @@ mod tests {
         for name in ["b.icd", "a.icd", "other.txt"] {
             std::fs::write(folder.join(name), "libnone.so\nmore\n").unwrap();
         }
-        let files = ["a.icd", "b.icd"].map(|name| Listed::File(folder.join(name)));
+        let files = ["a.icd", "b.icd"].map(|name| ListedDriver::File(folder.join(name)));
         assert_eq!(named(&folder), files);
         assert_eq!(listed_by(None, Some(folder.clone().into())), files);
         assert_eq!(named(&folder.join("a.icd")), files[..1]);
-        assert_eq!(named(Path::new("libnone.so")), [Listed::Library("libnone.so".into())]);
+        assert_eq!(named(Path::new("libnone.so")), [ListedDriver::Library("libnone.so".into())]);
         for fault in broken(&files) {
             assert!(fault.contains(".icd names does not load (") && fault.contains("libnone.so"), "{fault}");
         }

@@ -408,7 +408,7 @@ impl Program {
 
 /// An argument of a kernel.
 #[derive(Clone, Copy)]
-pub(crate) enum Argument<'a> {
+pub(crate) enum DriverArgument<'a> {
     Buffer(&'a Memory),
     U32(u32),
     U64(u64),
@@ -420,7 +420,7 @@ pub(crate) enum Argument<'a> {
 
 impl Kernel {
     /// Sets all arguments. The driver checks their number and types only in part.
-    pub fn set(&mut self, arguments: &[Argument<'_>]) -> Status<()> {
+    pub fn set(&mut self, arguments: &[DriverArgument<'_>]) -> Status<()> {
         let set = |index: usize, value: *const c_void, bytes: usize| {
             // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut
             // self` excludes other threads.
@@ -428,13 +428,13 @@ impl Kernel {
         };
         for (index, argument) in arguments.iter().enumerate() {
             match argument {
-                Argument::Buffer(memory) => {
+                DriverArgument::Buffer(memory) => {
                     set(index, (&raw const memory.handle).cast(), size_of::<cl_mem>())?
                 }
-                Argument::U32(value) => set(index, ptr::from_ref(value).cast(), 4)?,
-                Argument::U64(value) => set(index, ptr::from_ref(value).cast(), 8)?,
-                Argument::Vector(value) => set(index, value.as_ptr().cast(), 16)?,
-                Argument::Shared(address) => {
+                DriverArgument::U32(value) => set(index, ptr::from_ref(value).cast(), 4)?,
+                DriverArgument::U64(value) => set(index, ptr::from_ref(value).cast(), 8)?,
+                DriverArgument::Vector(value) => set(index, value.as_ptr().cast(), 16)?,
+                DriverArgument::Shared(address) => {
                     let function = self
                         .sys
                         .clSetKernelArgSVMPointer

@@ -26,13 +26,13 @@ fn hash(parts: &[&[u8]]) -> u64 {
 
 /// The file of one program on one device.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CacheFile {
     folder: PrivateDir,
     name: String,
     key: String,
 }
 
-impl Entry {
+impl CacheFile {
     /// Returns the cache file for `key`; `None` if caching is off.
     ///
     /// # Errors
@@ -92,9 +92,9 @@ impl Entry {
 #[cfg(fuzzing)]
 pub fn fuzz_cached_kernel(bytes: &[u8]) {
     use std::sync::LazyLock;
-    static ENTRY: LazyLock<Option<Entry>> = LazyLock::new(|| {
+    static ENTRY: LazyLock<Option<CacheFile>> = LazyLock::new(|| {
         let folder = std::env::temp_dir().join(vmarray_support::private_dir::random_name());
-        Entry::new(&KernelCache::Folder(folder), "key".into()).ok().flatten()
+        CacheFile::new(&KernelCache::Folder(folder), "key".into()).ok().flatten()
     });
     let Some(entry) = &*ENTRY else { return };
     let checked = [MAGIC, &hash(&[bytes]).to_le_bytes(), bytes].concat();
@@ -123,8 +123,8 @@ mod tests {
         std::env::temp_dir().join(random_name())
     }
 
-    fn entry(folder: &Path, key: &str) -> Entry {
-        Entry::new(&KernelCache::Folder(folder.to_owned()), key.to_owned()).unwrap().unwrap()
+    fn entry(folder: &Path, key: &str) -> CacheFile {
+        CacheFile::new(&KernelCache::Folder(folder.to_owned()), key.to_owned()).unwrap().unwrap()
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(one.load().unwrap().unwrap(), b"binary");
         assert_eq!(entry(&folder, "two").load().unwrap(), None);
         // Another key in the same file, as if two keys had one hash.
-        let stranger = Entry { key: "two".into(), ..one };
+        let stranger = CacheFile { key: "two".into(), ..one };
         assert_eq!(stranger.load().unwrap(), None);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "whole files only");
         fs::remove_dir_all(folder).unwrap();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn off_keeps_nothing() {
-        assert!(Entry::new(&KernelCache::Off, "key".into()).unwrap().is_none());
+        assert!(CacheFile::new(&KernelCache::Off, "key".into()).unwrap().is_none());
     }
 
     #[test]

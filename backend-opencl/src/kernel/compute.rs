@@ -6,18 +6,18 @@ pub(super) mod codegen;
 use std::sync::Arc;
 
 use backend_api::expr::{Action, Geometry, Partial, ProgramCache};
-use backend_api::kernel::{Function, Report};
+use backend_api::kernel::{Report, ScalarFunction};
 use backend_api::{Compute, Error, ErrorKind, Result};
 
-use self::codegen::{Comparison, Shape};
+use self::codegen::{Comparison, SpecializedProgram};
 use super::launch::has_clock;
 use super::listing::{Limit, Listing};
-use crate::core::Core;
-use crate::driver::objects::{Argument, Memory, Program};
+use crate::core::OpenClCore;
+use crate::driver::objects::{DriverArgument, Memory, Program};
 use crate::host_memory::HostPiece;
 use crate::kernel_clock::KernelClock;
 use crate::memory::{Buffer, OwnMemory};
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 const OPERATION: &str = "compute";
 /// The length of a chunk of a search that may stop early: small, so that it does stop early.
@@ -36,16 +36,16 @@ const LATE_BYTES: u64 = 16;
 
 /// The built programs of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Programs(ProgramCache<Shape, Program>);
+pub(crate) struct BuiltProgramCache(ProgramCache<SpecializedProgram, Program>);
 
-impl Programs {
+impl BuiltProgramCache {
     /// Builds the kernels for a request, if they are unknown.
-    pub(crate) fn prepare(&self, core: &Core, request: &Compute<'_>) -> Result<()> {
-        self.get(core, Shape::new(request, has_clock(core)).0).map(drop)
+    pub(crate) fn prepare(&self, core: &OpenClCore, request: &Compute<'_>) -> Result<()> {
+        self.get(core, SpecializedProgram::new(request, has_clock(core)).0).map(drop)
     }
 
     /// Returns the kernels for a shape, and builds them if they are unknown.
-    fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Program>> {
+    fn get(&self, core: &OpenClCore, shape: SpecializedProgram) -> Result<Arc<Program>> {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
@@ -117,37 +117,40 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn arguments(&self, segment: &Segment) -> Vec<Argument<'_>> {
+    fn arguments(&self, segment: &Segment) -> Vec<DriverArgument<'_>> {
         let mut arguments = Vec::new();
         for (buffer, (piece, offset)) in self.buffers.iter().zip(&segment.places) {
             let memory = match (piece, self.straddlers) {
                 (None, Some(straddlers)) => straddlers,
                 (piece, _) => &buffer.pieces[piece.unwrap_or(0)],
             };
-            arguments.extend([Argument::Buffer(memory), Argument::U64(*offset)]);
+            arguments.extend([DriverArgument::Buffer(memory), DriverArgument::U64(*offset)]);
         }
-        arguments.extend(self.literals.iter().map(|literal| Argument::U64(*literal)));
+        arguments.extend(self.literals.iter().map(|literal| DriverArgument::U64(*literal)));
         if let (Some(_), Some((_, source, offset, bytes))) =
             (self.comparison, self.compute.program.field_equals())
         {
             let stride = self.compute.sources[source].stride;
-            let field =
-                [Argument::U64(offset.into()), Argument::U64(stride), Argument::U32(bytes.len() as u32)];
+            let field = [
+                DriverArgument::U64(offset.into()),
+                DriverArgument::U64(stride),
+                DriverArgument::U32(bytes.len() as u32),
+            ];
             arguments.extend(field);
         }
-        arguments.extend(self.value.map(Argument::Buffer));
+        arguments.extend(self.value.map(DriverArgument::Buffer));
         arguments.extend(self.limits.into_iter().flat_map(Limits::arguments));
         let geometry = self.compute.geometry;
         arguments.extend([
-            Argument::U64(geometry.first.wrapping_add(segment.before)),
-            Argument::U64(geometry.channel),
-            Argument::U64(segment.count),
+            DriverArgument::U64(geometry.first.wrapping_add(segment.before)),
+            DriverArgument::U64(geometry.channel),
+            DriverArgument::U64(segment.count),
         ]);
         arguments
     }
 
     /// Assembles an element that spans two pieces, or copies it back.
-    fn straddle(&self, submission: &mut Submission<'_>, segment: &Segment, back: bool) -> Result<()> {
+    fn straddle(&self, submission: &mut OpenClSubmission<'_>, segment: &Segment, back: bool) -> Result<()> {
         let Some(straddlers) = self.straddlers else { return Ok(()) };
         for (source, (buffer, (piece, offset))) in self.buffers.iter().zip(&segment.places).enumerate() {
             if piece.is_some() || (back && !self.compute.writes(source)) {
@@ -171,11 +174,11 @@ impl Work<'_> {
     /// With the further arguments, the kernel only accesses its buffers.
     unsafe fn launch(
         &self,
-        submission: &mut Submission<'_>,
+        submission: &mut OpenClSubmission<'_>,
         name: &str,
         groups: usize,
         segment: &Segment,
-        more: &[Argument<'_>],
+        more: &[DriverArgument<'_>],
     ) -> Result<()> {
         let mut arguments = self.arguments(segment);
         arguments.extend_from_slice(more);
@@ -203,14 +206,19 @@ struct Limits {
 
 impl Limits {
     /// Starts the clock if a function needs it.
-    fn new(submission: &mut Submission<'_>, shape: &Shape, geometry: Geometry) -> Result<Option<Self>> {
-        let functions: Vec<(usize, Function)> =
+    fn new(
+        submission: &mut OpenClSubmission<'_>,
+        shape: &SpecializedProgram,
+        geometry: Geometry,
+    ) -> Result<Option<Self>> {
+        let functions: Vec<(usize, ScalarFunction)> =
             shape.limited().into_iter().map(|(number, function)| (number, function.clone())).collect();
         if functions.is_empty() {
             return Ok(None);
         }
-        let limit =
-            |(_, function): &(usize, Function)| function.time_limit().map_or(u32::MAX, KernelClock::ticks);
+        let limit = |(_, function): &(usize, ScalarFunction)| {
+            function.time_limit().map_or(u32::MAX, KernelClock::ticks)
+        };
         let ticks = functions.iter().map(limit).collect();
         let verdict = submission.verdict(move |[low, high, site, call]| {
             let (_, function) = functions.iter().find(|(number, _)| *number == call as usize)?;
@@ -218,30 +226,30 @@ impl Limits {
             let number = (u64::from(low) | u64::from(high) << 32).wrapping_sub(geometry.first);
             Some(function.over_time(site, geometry.index(number)))
         })?;
-        let late = submission.scratch(Scratch::Late, LATE_BYTES)?;
+        let late = submission.scratch(QueueScratch::Late, LATE_BYTES)?;
         submission.upload(vec![0; LATE_BYTES as usize], &late)?;
         Ok(Some(Self { late, verdict, clock: submission.start_clock(), ticks }))
     }
 
     /// The further arguments of the kernels.
-    fn arguments(&self) -> Vec<Argument<'_>> {
-        let mut arguments = vec![Argument::Buffer(&self.late)];
+    fn arguments(&self) -> Vec<DriverArgument<'_>> {
+        let mut arguments = vec![DriverArgument::Buffer(&self.late)];
         match self.clock {
             Some(clock) => {
-                arguments.push(Argument::Shared(clock.cast()));
-                arguments.extend(self.ticks.iter().map(|ticks| Argument::U32(*ticks)));
+                arguments.push(DriverArgument::Shared(clock.cast()));
+                arguments.extend(self.ticks.iter().map(|ticks| DriverArgument::U32(*ticks)));
             }
             // Pass a placeholder for the clock, and limits that are never exceeded.
             None => {
-                arguments.push(Argument::Buffer(&self.late));
-                arguments.extend(self.ticks.iter().map(|_| Argument::U32(u32::MAX)));
+                arguments.push(DriverArgument::Buffer(&self.late));
+                arguments.extend(self.ticks.iter().map(|_| DriverArgument::U32(u32::MAX)));
             }
         }
         arguments
     }
 
     /// Copies the words to the host after all kernels.
-    fn finish(&self, submission: &mut Submission<'_>) -> Result<()> {
+    fn finish(&self, submission: &mut OpenClSubmission<'_>) -> Result<()> {
         // SAFETY: both sides have this length.
         unsafe { submission.read(&self.late, 0, self.verdict, LATE_BYTES, true) }
     }
@@ -249,7 +257,7 @@ impl Limits {
 
 /// Executes a checked computation.
 pub(crate) fn compute(
-    submission: &mut Submission<'_>,
+    submission: &mut OpenClSubmission<'_>,
     request: &Compute<'_>,
     buffers: &[Arc<Buffer>],
     answer: Option<(&HostPiece, u64)>,
@@ -263,18 +271,18 @@ pub(crate) fn compute(
             Action::Sum { .. } | Action::Extremes { .. } => 8,
             _ => request.answer_bytes(),
         };
-        let zeroes = submission.scratch(Scratch::Answer, bytes)?;
+        let zeroes = submission.scratch(QueueScratch::Answer, bytes)?;
         submission.upload(vec![0; bytes as usize], &zeroes)?;
         // SAFETY: the answer was checked to have room.
         unsafe { submission.read(&zeroes, 0, host.at(at), bytes, true)? };
         return Ok(());
     }
-    let (shape, literals) = Shape::new(request, has_clock(core));
+    let (shape, literals) = SpecializedProgram::new(request, has_clock(core));
     let limits = Limits::new(submission, &shape, request.geometry)?;
     let comparison = shape.comparison;
     let value = match request.program.field_equals() {
         Some((_, _, _, bytes)) if comparison.is_some_and(|comparison| comparison.is_long) => {
-            let memory = submission.scratch(Scratch::Parameters, bytes.len() as u64)?;
+            let memory = submission.scratch(QueueScratch::Parameters, bytes.len() as u64)?;
             submission.upload(bytes.to_vec(), &memory)?;
             Some(memory)
         }
@@ -300,7 +308,7 @@ pub(crate) fn compute(
     let straddling = segments.iter().any(|segment| segment.places.iter().any(|(piece, _)| piece.is_none()));
     let straddlers = if straddling {
         let bytes = request.sources.iter().map(|source| source.stride.next_multiple_of(ALIGNMENT)).sum();
-        Some(submission.scratch(Scratch::Straddlers, bytes)?)
+        Some(submission.scratch(QueueScratch::Straddlers, bytes)?)
     } else {
         None
     };
@@ -335,7 +343,7 @@ pub(crate) fn compute(
 
 /// Computes the partial results of every group of every segment.
 fn reduce(
-    submission: &mut Submission<'_>,
+    submission: &mut OpenClSubmission<'_>,
     work: &Work<'_>,
     kernel: &'static str,
     (host, at): (&HostPiece, u64),
@@ -354,13 +362,16 @@ fn reduce(
     let groups = |segment: &Segment| core.kernels.groups_for(segment.count).min(most);
     let all: usize = work.segments.iter().map(groups).sum();
     let bytes = 8 + all as u64 * Partial::BYTES;
-    let partials = submission.scratch(Scratch::Answer, bytes)?;
+    let partials = submission.scratch(QueueScratch::Answer, bytes)?;
     let mut before = 0;
     for segment in &work.segments {
-        let mut more =
-            vec![Argument::Buffer(&partials), Argument::U32(before as u32), Argument::U32(all as u32)];
+        let mut more = vec![
+            DriverArgument::Buffer(&partials),
+            DriverArgument::U32(before as u32),
+            DriverArgument::U32(all as u32),
+        ];
         if kernel == "compute_extremes" {
-            more.push(Argument::U64(segment.before));
+            more.push(DriverArgument::U64(segment.before));
         }
         // SAFETY: the buffer has room for the partial results of all groups.
         unsafe { work.launch(submission, kernel, groups(segment), segment, &more)? };
@@ -371,23 +382,27 @@ fn reduce(
     Ok(())
 }
 
-fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiece, u64)) -> Result<()> {
+fn histogram(
+    submission: &mut OpenClSubmission<'_>,
+    work: &Work<'_>,
+    (host, at): (&HostPiece, u64),
+) -> Result<()> {
     let core = submission.core;
     let Action::Histogram { bins, .. } = work.compute.action else { return Ok(()) };
     let most = core.kernels.groups.min(HISTOGRAM_GROUPS);
-    let counts = submission.scratch(Scratch::Counts, most as u64 * u64::from(bins) * 4)?;
-    let totals = submission.scratch(Scratch::Answer, u64::from(bins) * 8)?;
+    let counts = submission.scratch(QueueScratch::Counts, most as u64 * u64::from(bins) * 4)?;
+    let totals = submission.scratch(QueueScratch::Answer, u64::from(bins) * 8)?;
     for (number, segment) in work.segments.iter().enumerate() {
         let groups = core.kernels.groups_for(segment.count).min(most);
-        let more = [Argument::U32(bins), Argument::Buffer(&counts)];
+        let more = [DriverArgument::U32(bins), DriverArgument::Buffer(&counts)];
         // SAFETY: the buffers have room for the bins of all groups, here and below, and for the totals.
         unsafe { work.launch(submission, "compute_histogram", groups, segment, &more)? };
         let arguments = [
-            Argument::U32(bins),
-            Argument::Buffer(&counts),
-            Argument::U32(groups as u32),
-            Argument::U32(u32::from(number == 0)),
-            Argument::Buffer(&totals),
+            DriverArgument::U32(bins),
+            DriverArgument::Buffer(&counts),
+            DriverArgument::U32(groups as u32),
+            DriverArgument::U32(u32::from(number == 0)),
+            DriverArgument::Buffer(&totals),
         ];
         let shape = (core.kernels.groups_for(bins.into()), core.kernels.group);
         // SAFETY: see above.
@@ -399,7 +414,7 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
 }
 
 /// Counts, scans and lists.
-fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u64)) -> Result<()> {
+fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPiece, u64)) -> Result<()> {
     let core = submission.core;
     let Action::Find { limit, count_all, .. } = work.compute.action else { return Ok(()) };
     let limit = Limit::new(limit, work.compute.count(), count_all);
@@ -432,7 +447,11 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u
         .collect();
     let listing = Listing::new(submission, limit, chunks, cut.len())?;
     let shape_of = |head: u64, here| {
-        vec![Argument::U32(head as u32), Argument::U32(per_chunk as u32), Argument::U32(here)]
+        vec![
+            DriverArgument::U32(head as u32),
+            DriverArgument::U32(per_chunk as u32),
+            DriverArgument::U32(here),
+        ]
     };
     for (number, &(segment, head, here, before)) in cut.iter().enumerate() {
         let mut more = shape_of(head, here);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use backend_api::Result;
 
-use crate::driver::objects::Argument;
+use crate::driver::objects::DriverArgument;
 use crate::memory::Buffer;
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 const VECTOR_BYTES: u64 = 16;
 
@@ -22,7 +22,7 @@ fn repeated(pattern: &[u8], phase: u64, bytes: u64) -> Vec<u8> {
 
 /// Fills a checked range.
 pub(crate) fn fill(
-    submission: &mut Submission<'_>,
+    submission: &mut OpenClSubmission<'_>,
     buffer: &Arc<Buffer>,
     offset: u64,
     bytes: u64,
@@ -51,39 +51,39 @@ pub(crate) fn fill(
                     ])
                 });
                 let arguments = [
-                    Argument::Buffer(memory),
-                    Argument::U64(first),
-                    Argument::U64(vectors),
-                    Argument::Vector(vector),
+                    DriverArgument::Buffer(memory),
+                    DriverArgument::U64(first),
+                    DriverArgument::U64(vectors),
+                    DriverArgument::Vector(vector),
                 ];
                 // SAFETY: vectors `first` to `first + vectors` are in the part, which is in the piece.
                 unsafe { submission.launch("fill_same", groups, &arguments)? };
             } else {
-                let scratch = submission.scratch(Scratch::Parameters, table.len() as u64)?;
+                let scratch = submission.scratch(QueueScratch::Parameters, table.len() as u64)?;
                 submission.upload(table, &scratch)?;
                 let arguments = [
-                    Argument::Buffer(memory),
-                    Argument::U64(first),
-                    Argument::U64(vectors),
-                    Argument::Buffer(&scratch),
-                    Argument::U32(entries as u32),
+                    DriverArgument::Buffer(memory),
+                    DriverArgument::U64(first),
+                    DriverArgument::U64(vectors),
+                    DriverArgument::Buffer(&scratch),
+                    DriverArgument::U32(entries as u32),
                 ];
                 // SAFETY: as above; the table has `entries` vectors.
                 unsafe { submission.launch("fill_table", groups, &arguments)? };
             }
         }
         if start < head || tail < end {
-            let scratch = submission.scratch(Scratch::Parameters, length)?;
+            let scratch = submission.scratch(QueueScratch::Parameters, length)?;
             submission.upload(pattern.to_vec(), &scratch)?;
             let arguments = [
-                Argument::Buffer(memory),
-                Argument::U64(start),
-                Argument::U64(head),
-                Argument::U64(tail),
-                Argument::U64(end),
-                Argument::Buffer(&scratch),
-                Argument::U64(length),
-                Argument::U64(part.before % length),
+                DriverArgument::Buffer(memory),
+                DriverArgument::U64(start),
+                DriverArgument::U64(head),
+                DriverArgument::U64(tail),
+                DriverArgument::U64(end),
+                DriverArgument::Buffer(&scratch),
+                DriverArgument::U64(length),
+                DriverArgument::U64(part.before % length),
             ];
             // SAFETY: writes `start..head` and `tail..end`, both in the part; reads `length` bytes of the
             // pattern.

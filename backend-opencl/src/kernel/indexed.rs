@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use backend_api::{Elements, Error, Result};
-use vmarray_support::backends::Direction;
+use vmarray_support::backends::IndexedDirection;
 
-use crate::driver::objects::Argument;
+use crate::driver::objects::DriverArgument;
 use crate::host_memory::HostPiece;
 use crate::memory::{Buffer, ONE_PIECE};
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 /// The most bytes of values in one round.
 const ROUND_BYTES: u64 = 32 << 20;
@@ -20,10 +20,10 @@ const PIECES: usize = 8;
 
 /// Returns the eight piece arguments and the shift for pieces from `first` on. Unused arguments repeat the
 /// first piece: no address leads there.
-pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [Argument<'_>; PIECES + 1] {
+pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [DriverArgument<'_>; PIECES + 1] {
     std::array::from_fn(|i| match i {
-        PIECES => Argument::U32(buffer.shift),
-        _ => Argument::Buffer(buffer.pieces.get(first + i).unwrap_or(&buffer.pieces[first])),
+        PIECES => DriverArgument::U32(buffer.shift),
+        _ => DriverArgument::Buffer(buffer.pieces.get(first + i).unwrap_or(&buffer.pieces[first])),
     })
 }
 
@@ -44,8 +44,8 @@ pub(crate) fn windows(buffer: &Buffer, start: u64, end: u64) -> impl Iterator<It
 
 /// Moves checked elements.
 pub(crate) fn indexed(
-    submission: &mut Submission<'_>,
-    direction: Direction,
+    submission: &mut OpenClSubmission<'_>,
+    direction: IndexedDirection,
     (buffer, elements): (&Arc<Buffer>, Elements<'_>),
     indices: (&HostPiece, u64),
     count: u64,
@@ -57,8 +57,8 @@ pub(crate) fn indexed(
     }
     indices.0.await_writes(indices.1, count * 8);
     match direction {
-        Direction::Scatter => values.0.await_writes(values.1, count * stride),
-        Direction::Gather => {
+        IndexedDirection::Scatter => values.0.await_writes(values.1, count * stride),
+        IndexedDirection::Gather => {
             values.0.will_be_written(submission.queue(), submission.value(), values.1, count * stride);
         }
     }
@@ -81,7 +81,7 @@ pub(crate) fn indexed(
             ))
         })
     })?;
-    let failure = submission.scratch(Scratch::Failure, 16)?;
+    let failure = submission.scratch(QueueScratch::Failure, 16)?;
 
     let mut word = 0;
     while word < total {
@@ -101,24 +101,24 @@ pub(crate) fn indexed(
             width,
             each,
             tag,
-            list: Argument::Shared(indices_here.cast()),
-            packed: Argument::Shared(values_here.cast()),
-            failure: Argument::Buffer(&failure),
+            list: DriverArgument::Shared(indices_here.cast()),
+            packed: DriverArgument::Shared(values_here.cast()),
+            failure: DriverArgument::Buffer(&failure),
         };
         if in_place {
             round.launch(submission, direction, buffer, elements)?;
         } else {
-            let list = submission.scratch(Scratch::Indices, listed * 8)?;
-            let packed = submission.scratch(Scratch::Values, words * width)?;
+            let list = submission.scratch(QueueScratch::Indices, listed * 8)?;
+            let packed = submission.scratch(QueueScratch::Values, words * width)?;
             // SAFETY: `first + listed` indices were checked to exist.
             unsafe { submission.write(indices_here, &list, 0, listed * 8, false)? };
-            if direction == Direction::Scatter {
+            if direction == IndexedDirection::Scatter {
                 // SAFETY: these values were checked to exist.
                 unsafe { submission.write(values_here, &packed, 0, words * width, false)? };
             }
-            (round.list, round.packed) = (Argument::Buffer(&list), Argument::Buffer(&packed));
+            (round.list, round.packed) = (DriverArgument::Buffer(&list), DriverArgument::Buffer(&packed));
             round.launch(submission, direction, buffer, elements)?;
-            if direction == Direction::Gather {
+            if direction == IndexedDirection::Gather {
                 // SAFETY: the host memory has room for these values, as was checked.
                 unsafe { submission.read(&packed, 0, values_here, words * width, false)? };
             }
@@ -140,16 +140,16 @@ struct Round<'a> {
     /// Words of an element.
     each: u64,
     tag: u32,
-    list: Argument<'a>,
-    packed: Argument<'a>,
-    failure: Argument<'a>,
+    list: DriverArgument<'a>,
+    packed: DriverArgument<'a>,
+    failure: DriverArgument<'a>,
 }
 
 impl Round<'_> {
     fn launch(
         &self,
-        submission: &mut Submission<'_>,
-        direction: Direction,
+        submission: &mut OpenClSubmission<'_>,
+        direction: IndexedDirection,
         buffer: &Buffer,
         elements: Elements<'_>,
     ) -> Result<()> {
@@ -157,32 +157,34 @@ impl Round<'_> {
         let groups = submission.core.kernels.groups_for(self.words);
         // The kernels exist for words of 1, 2, 4, 8 and 16 bytes.
         let kernel = format!("{}_{}", direction.operation(), self.width);
-        let launch =
-            |submission: &mut Submission<'_>, pieces: [Argument<'_>; PIECES + 1], window: u64, bytes: u64| {
-                let mut arguments = pieces.to_vec();
-                arguments.extend([
-                    Argument::U64(window),
-                    Argument::U64(bytes),
-                    Argument::U64(start.offset()),
-                    Argument::U64(count),
-                    Argument::U64(stride),
-                    Argument::U64(self.each),
-                    self.list,
-                    Argument::U64(self.skew),
-                    Argument::U32(self.words as u32),
-                    Argument::U64(self.first),
-                    self.packed,
-                    self.failure,
-                    Argument::U32(self.tag),
-                ]);
-                // SAFETY: the kernel skips indices out of bounds, and words outside of the window; `pieces`
-                // has all memory of the window. The lists of indices and values have `skew + words` entries.
-                unsafe { submission.launch(&kernel, groups, &arguments) }
-            };
+        let launch = |submission: &mut OpenClSubmission<'_>,
+                      pieces: [DriverArgument<'_>; PIECES + 1],
+                      window: u64,
+                      bytes: u64| {
+            let mut arguments = pieces.to_vec();
+            arguments.extend([
+                DriverArgument::U64(window),
+                DriverArgument::U64(bytes),
+                DriverArgument::U64(start.offset()),
+                DriverArgument::U64(count),
+                DriverArgument::U64(stride),
+                DriverArgument::U64(self.each),
+                self.list,
+                DriverArgument::U64(self.skew),
+                DriverArgument::U32(self.words as u32),
+                DriverArgument::U64(self.first),
+                self.packed,
+                self.failure,
+                DriverArgument::U32(self.tag),
+            ]);
+            // SAFETY: the kernel skips indices out of bounds, and words outside of the window; `pieces`
+            // has all memory of the window. The lists of indices and values have `skew + words` entries.
+            unsafe { submission.launch(&kernel, groups, &arguments) }
+        };
         if count == 0 {
             // The kernel accesses no element, so pass any memory as the pieces.
             let none = std::array::from_fn(|i| match i {
-                PIECES => Argument::U32(ONE_PIECE),
+                PIECES => DriverArgument::U32(ONE_PIECE),
                 _ => self.failure,
             });
             return launch(submission, none, 0, 0);

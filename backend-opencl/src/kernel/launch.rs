@@ -10,18 +10,18 @@ use backend_api::expr::ProgramCache;
 use backend_api::kernel::{KernelFacts, Needs, Report};
 use backend_api::{DeviceKind, DeviceSpan, Error, ErrorKind, Launch, Result};
 
-use self::codegen::{Shape, ViewShape};
-use crate::core::Core;
+use self::codegen::{LaunchKey, ViewShape};
+use crate::core::OpenClCore;
 use crate::discovery::WideAtomics;
-use crate::driver::objects::{Argument, Program};
+use crate::driver::objects::{DriverArgument, Program};
 use crate::host_memory::HostPiece;
 use crate::kernel_clock::KernelClock;
 use crate::memory::Buffer;
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 const OPERATION: &str = "launch";
 /// Supported features. Atomics of 64 bits depend on the device.
-fn can(core: &Core) -> Needs {
+fn can(core: &OpenClCore) -> Needs {
     Needs { atomics_of_64_bits: core.traits.wide_atomics != WideAtomics::None, ..Needs::ALL }
 }
 
@@ -44,18 +44,18 @@ struct Built {
 
 /// Cache of built kernels of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Launches {
-    built: ProgramCache<Shape, Built>,
-    texts: foreign::Texts,
+pub(crate) struct BuiltKernelCache {
+    built: ProgramCache<LaunchKey, Built>,
+    texts: foreign::TextCache,
 }
 
 /// Places of a view: for each base the buffer, the first accessed piece, the number of pieces, and the
 /// offset.
-pub(crate) struct Placed {
+pub(crate) struct ViewPlaces {
     bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
 }
 
-impl Placed {
+impl ViewPlaces {
     /// Returns the places of bases in these buffers.
     pub(crate) fn new<'a>(
         ranges: impl Iterator<Item = (DeviceSpan<'a>, u64)>,
@@ -74,12 +74,12 @@ impl Placed {
 
 /// Returns true if the launch has a time limit on this device: if its kernels can read a clock. One
 /// work-item runs an item or a whole group there.
-fn has_time_limit(core: &Core, launch: &Launch<'_>) -> bool {
+fn has_time_limit(core: &OpenClCore, launch: &Launch<'_>) -> bool {
     launch.time_limit.is_some() && has_clock(core) && launch.kernel.body().has_loops()
 }
 
 /// Returns true if kernels of the device can read a clock.
-pub(super) fn has_clock(core: &Core) -> bool {
+pub(super) fn has_clock(core: &OpenClCore) -> bool {
     core.info.kind == DeviceKind::Cpu && core.traits.shares_fine_grained
 }
 
@@ -87,7 +87,7 @@ pub(super) fn has_clock(core: &Core) -> bool {
 ///
 /// # Errors
 /// `Unsupported` for launches that this backend cannot run.
-fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape> {
+fn shape_of(core: &OpenClCore, launch: &Launch<'_>, views: &[ViewPlaces]) -> Result<LaunchKey> {
     launch.kernel.needs().check(OPERATION, can(core)).map_err(|error| error.on(&core.info))?;
     let body = launch.kernel.body();
     let at_most = |what: &str, wanted: u64, most: u64| {
@@ -108,7 +108,7 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
             format!("the views lie in {pieces} pieces of buffers, at most {PIECES_MAX} can be reached");
         return Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info));
     }
-    let view = |(view, placed): (&backend_api::View<'_>, &Placed)| {
+    let view = |(view, placed): (&backend_api::LaunchView<'_>, &ViewPlaces)| {
         let starts = view.bases().iter().fold(view.stride() | 8, |all, base| all | base.offset());
         ViewShape {
             stride: view.stride(),
@@ -117,9 +117,9 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
             bases: placed.bases.iter().map(|(buffer, _, pieces, _)| (*pieces, buffer.shift)).collect(),
         }
     };
-    let needs_index = Shape::needs_index(body);
+    let needs_index = LaunchKey::needs_index(body);
     let of_index = |number: u64| if needs_index { number } else { 1 };
-    let shape = Shape {
+    let shape = LaunchKey {
         kernel: launch.kernel.clone(),
         views: launch.views.iter().zip(views).map(view).collect(),
         page_len: of_index(launch.geometry.page_len),
@@ -133,10 +133,14 @@ fn shape_of(core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<Shape>
     Ok(shape)
 }
 
-impl Launches {
+impl BuiltKernelCache {
     /// Builds missing kernels for checked launches, several in one program.
-    pub(crate) fn prepare(&self, core: &Core, launches: &[(&Launch<'_>, Vec<Placed>)]) -> Result<()> {
-        let mut missing: Vec<Shape> = Vec::new();
+    pub(crate) fn prepare(
+        &self,
+        core: &OpenClCore,
+        launches: &[(&Launch<'_>, Vec<ViewPlaces>)],
+    ) -> Result<()> {
+        let mut missing: Vec<LaunchKey> = Vec::new();
         for (launch, views) in launches {
             if let Some(code) = foreign::code_of(core, launch, views) {
                 if code.submission().is_none() {
@@ -153,7 +157,7 @@ impl Launches {
     }
 
     /// Returns the kernel of a shape, and builds it if it is not in the cache.
-    fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Built>> {
+    fn get(&self, core: &OpenClCore, shape: LaunchKey) -> Result<Arc<Built>> {
         match self.built.find(&shape) {
             Some(found) => Ok(found),
             None => self.build(core, &[shape]),
@@ -161,7 +165,7 @@ impl Launches {
     }
 
     /// Builds kernels in one program; returns the last.
-    fn build(&self, core: &Core, shapes: &[Shape]) -> Result<Arc<Built>> {
+    fn build(&self, core: &OpenClCore, shapes: &[LaunchKey]) -> Result<Arc<Built>> {
         let name = |number: usize| format!("launch_{number}");
         let mut text = String::new();
         if shapes.iter().any(|shape| shape.kernel.needs().atomics_of_64_bits) {
@@ -187,7 +191,7 @@ impl Launches {
             error.on(&core.info)
         })?;
         let program = Arc::new(program);
-        let add = |(number, shape): (usize, &Shape)| {
+        let add = |(number, shape): (usize, &LaunchKey)| {
             let kept_bytes = kept[number];
             let built = Built { program: Arc::clone(&program), name: name(number), kept_bytes };
             // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
@@ -201,7 +205,12 @@ impl Launches {
     }
 
     /// Returns the driver's facts about a kernel.
-    pub(crate) fn facts(&self, core: &Core, launch: &Launch<'_>, views: &[Placed]) -> Result<KernelFacts> {
+    pub(crate) fn facts(
+        &self,
+        core: &OpenClCore,
+        launch: &Launch<'_>,
+        views: &[ViewPlaces],
+    ) -> Result<KernelFacts> {
         self.get(core, shape_of(core, launch, views)?)?;
         let mut facts = KernelFacts::default();
         let own = launch.kernel.body().group_len;
@@ -212,9 +221,9 @@ impl Launches {
 
 /// Runs a checked launch.
 pub(crate) fn launch(
-    submission: &mut Submission<'_>,
+    submission: &mut OpenClSubmission<'_>,
     launch: &Launch<'_>,
-    views: &[Placed],
+    views: &[ViewPlaces],
     (host, at): (&HostPiece, u64),
 ) -> Result<()> {
     let core = submission.core;
@@ -224,13 +233,13 @@ pub(crate) fn launch(
     let shape = shape_of(core, launch, views)?;
     let is_split = shape.is_split;
     let built = core.launches.get(core, shape)?;
-    let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
+    let report = submission.scratch(QueueScratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     if launch.items > 0 {
         let tables = match launch.table.len() as u64 {
             0 => None,
             bytes => {
-                let tables = submission.scratch(Scratch::Parameters, bytes)?;
+                let tables = submission.scratch(QueueScratch::Parameters, bytes)?;
                 submission.upload(launch.table.to_vec(), &tables)?;
                 Some(tables)
             }
@@ -239,13 +248,13 @@ pub(crate) fn launch(
         for (view, placed) in launch.views.iter().zip(views) {
             for (buffer, first, pieces, before) in &placed.bases {
                 let touched = &buffer.pieces[*first..(first + pieces).min(buffer.pieces.len())];
-                arguments.extend(touched.iter().map(|piece| Argument::Buffer(piece)));
-                arguments.push(Argument::U64(*before));
+                arguments.extend(touched.iter().map(|piece| DriverArgument::Buffer(piece)));
+                arguments.push(DriverArgument::U64(*before));
             }
-            arguments.push(Argument::U64(view.count()));
+            arguments.push(DriverArgument::U64(view.count()));
         }
-        arguments.extend(launch.params.iter().map(|bits| Argument::U64(*bits)));
-        arguments.extend(tables.as_ref().map(|tables| Argument::Buffer(tables)));
+        arguments.extend(launch.params.iter().map(|bits| DriverArgument::U64(*bits)));
+        arguments.extend(tables.as_ref().map(|tables| DriverArgument::Buffer(tables)));
         let group = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
         let groups = core.kernels.groups_up_to(launch.items.div_ceil(group as u64));
         let private_heap = match launch.kernel.needs().private_heap {
@@ -254,12 +263,12 @@ pub(crate) fn launch(
                 let slab = launch.private_heap_bytes.max(8);
                 let most = (groups * group) as u64;
                 let slabs = (PRIVATE_HEAPS_BYTES / slab).clamp(group as u64, most.max(group as u64));
-                Some((submission.scratch(Scratch::PrivateHeaps, slabs.saturating_mul(slab))?, slabs))
+                Some((submission.scratch(QueueScratch::PrivateHeaps, slabs.saturating_mul(slab))?, slabs))
             }
         };
         if let Some((memory, slabs)) = &private_heap {
-            let bytes = Argument::U64(launch.private_heap_bytes);
-            arguments.extend([Argument::Buffer(memory), Argument::U64(*slabs), bytes]);
+            let bytes = DriverArgument::U64(launch.private_heap_bytes);
+            arguments.extend([DriverArgument::Buffer(memory), DriverArgument::U64(*slabs), bytes]);
         }
         let kept = match is_split {
             false => None,
@@ -267,26 +276,28 @@ pub(crate) fn launch(
                 let slabs = private_heap.as_ref().map_or(u64::MAX, |(_, slabs)| slabs / group as u64);
                 let width =
                     (PRIVATE_HEAPS_BYTES / built.kept_bytes.max(1)).min(slabs).clamp(1, groups as u64);
-                Some((submission.scratch(Scratch::Kept, width * built.kept_bytes)?, width))
+                Some((submission.scratch(QueueScratch::Kept, width * built.kept_bytes)?, width))
             }
         };
         if let Some((memory, width)) = &kept {
-            arguments.extend([Argument::Buffer(memory), Argument::U64(*width)]);
+            arguments.extend([DriverArgument::Buffer(memory), DriverArgument::U64(*width)]);
         }
         let group = if is_split { 1 } else { group };
         arguments.extend([
-            Argument::U64(launch.items),
-            Argument::U64(launch.geometry.first),
-            Argument::U64(launch.geometry.channel),
-            Argument::U64(launch.budget.unwrap_or(0)),
-            Argument::Buffer(&report),
+            DriverArgument::U64(launch.items),
+            DriverArgument::U64(launch.geometry.first),
+            DriverArgument::U64(launch.geometry.channel),
+            DriverArgument::U64(launch.budget.unwrap_or(0)),
+            DriverArgument::Buffer(&report),
         ]);
         if let Some(limit) = launch.time_limit.filter(|_| has_time_limit(core, launch)) {
             let clock = submission.start_clock();
             arguments.extend(match clock {
-                Some(clock) => [Argument::Shared(clock.cast()), Argument::U32(KernelClock::ticks(limit))],
+                Some(clock) => {
+                    [DriverArgument::Shared(clock.cast()), DriverArgument::U32(KernelClock::ticks(limit))]
+                }
                 // Pass a placeholder for the clock, and a limit that is never exceeded.
-                None => [Argument::Buffer(&report), Argument::U32(u32::MAX)],
+                None => [DriverArgument::Buffer(&report), DriverArgument::U32(u32::MAX)],
             });
         }
         // SAFETY: views were checked to be inside their memory, fields inside their elements, and tables to

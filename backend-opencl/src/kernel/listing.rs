@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use backend_api::{Result, racy};
 
-use crate::driver::objects::Argument;
+use crate::driver::objects::DriverArgument;
 use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 /// Up to this number of listed indices (4 MiB) are fetched without knowing the number of matches.
 const LISTED_UNSEEN: u64 = 512 << 10;
@@ -42,24 +42,29 @@ pub(super) struct Listing {
 
 impl Listing {
     /// Allocates memory for `chunks` chunks in `segments` segments.
-    pub fn new(submission: &mut Submission<'_>, limit: Limit, chunks: u32, segments: usize) -> Result<Self> {
+    pub fn new(
+        submission: &mut OpenClSubmission<'_>,
+        limit: Limit,
+        chunks: u32,
+        segments: usize,
+    ) -> Result<Self> {
         let states = 1 + segments as u32;
         let room =
             if limit.listed <= LISTED_UNSEEN { limit.listed } else { LISTED_AT_ONCE.min(limit.listed) };
         let new = Self {
             limit,
             chunks,
-            counts: submission.scratch(Scratch::Counts, u64::from(chunks) * 4)?,
-            offsets: submission.scratch(Scratch::Offsets, u64::from(chunks) * 8)?,
-            state: submission.scratch(Scratch::State, u64::from(states) * 4)?,
-            list: submission.scratch(Scratch::Answer, 16 + room * 8)?,
+            counts: submission.scratch(QueueScratch::Counts, u64::from(chunks) * 4)?,
+            offsets: submission.scratch(QueueScratch::Offsets, u64::from(chunks) * 8)?,
+            state: submission.scratch(QueueScratch::State, u64::from(states) * 4)?,
+            list: submission.scratch(QueueScratch::Answer, 16 + room * 8)?,
         };
         if limit.early {
             let arguments = [
-                Argument::Buffer(&new.counts),
-                Argument::U32(chunks),
-                Argument::Buffer(&new.state),
-                Argument::U32(states),
+                DriverArgument::Buffer(&new.counts),
+                DriverArgument::U32(chunks),
+                DriverArgument::Buffer(&new.state),
+                DriverArgument::U32(states),
             ];
             let groups = submission.core.kernels.groups_for(chunks.max(states).into());
             // SAFETY: both buffers have the given number of entries.
@@ -69,13 +74,13 @@ impl Listing {
     }
 
     /// Returns the last arguments of a kernel that counts the matches of the segment with index `number`.
-    pub fn to_count(&self, number: usize, chunks_before: u32) -> [Argument<'_>; 5] {
+    pub fn to_count(&self, number: usize, chunks_before: u32) -> [DriverArgument<'_>; 5] {
         [
-            Argument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
-            Argument::Buffer(&self.state),
-            Argument::U32(number as u32),
-            Argument::Buffer(&self.counts),
-            Argument::U32(chunks_before),
+            DriverArgument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
+            DriverArgument::Buffer(&self.state),
+            DriverArgument::U32(number as u32),
+            DriverArgument::Buffer(&self.counts),
+            DriverArgument::U32(chunks_before),
         ]
     }
 
@@ -86,17 +91,17 @@ impl Listing {
         chunks_before: u32,
         elements_before: u64,
         (lowest, highest): (u64, u64),
-    ) -> [Argument<'_>; 8] {
+    ) -> [DriverArgument<'_>; 8] {
         [
-            Argument::Buffer(&self.counts),
-            Argument::Buffer(&self.offsets),
-            Argument::U32(chunks_before),
-            Argument::U64(lowest),
-            Argument::U64(highest),
-            Argument::U64(elements_before),
-            Argument::Buffer(&self.list),
+            DriverArgument::Buffer(&self.counts),
+            DriverArgument::Buffer(&self.offsets),
+            DriverArgument::U32(chunks_before),
+            DriverArgument::U64(lowest),
+            DriverArgument::U64(highest),
+            DriverArgument::U64(elements_before),
+            DriverArgument::Buffer(&self.list),
             // Chunk 0 also contains the head, and exists even if no elements follow the head.
-            Argument::U64(2),
+            DriverArgument::U64(2),
         ]
     }
 
@@ -105,17 +110,17 @@ impl Listing {
     /// for the answer.
     pub fn answer<'q>(
         self,
-        submission: &mut Submission<'q>,
+        submission: &mut OpenClSubmission<'q>,
         (host, at): (&HostPiece, u64),
-        mut launch: impl FnMut(&mut Submission<'q>, &Self, (u64, u64)) -> Result<()>,
+        mut launch: impl FnMut(&mut OpenClSubmission<'q>, &Self, (u64, u64)) -> Result<()>,
     ) -> Result<()> {
         let limit = self.limit.listed;
         let arguments = [
-            Argument::U32(self.chunks),
-            Argument::U64(limit),
-            Argument::Buffer(&self.counts),
-            Argument::Buffer(&self.offsets),
-            Argument::Buffer(&self.list),
+            DriverArgument::U32(self.chunks),
+            DriverArgument::U64(limit),
+            DriverArgument::Buffer(&self.counts),
+            DriverArgument::Buffer(&self.offsets),
+            DriverArgument::Buffer(&self.list),
         ];
         // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
         unsafe { submission.launch("search_scan", 1, &arguments)? };

@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use backend_api::Device;
-use backend_opencl::{OpenClDevice, Options};
+use backend_opencl::{OpenClDevice, OpenClOptions};
 use vmarray_conformance::{Limits, Outcome, checks, run_all};
 use vmarray_redundancy::Checksummed;
 
@@ -19,7 +19,7 @@ fn limits() -> Limits {
 /// The first device, opened once.
 fn first() -> Option<Arc<OpenClDevice>> {
     static DEVICE: OnceLock<Option<Arc<OpenClDevice>>> = OnceLock::new();
-    DEVICE.get_or_init(|| Some(open(chosen().first()?, &Options::new()))).clone()
+    DEVICE.get_or_init(|| Some(open(chosen().first()?, &OpenClOptions::new()))).clone()
 }
 
 mod the_first_device {
@@ -30,7 +30,7 @@ mod the_first_device {
 #[test]
 fn every_other_device_passes() {
     for found in chosen().iter().skip(1) {
-        run_all(&open(found, &Options::new()), &limits()).assert_passed();
+        run_all(&open(found, &OpenClOptions::new()), &limits()).assert_passed();
     }
 }
 
@@ -75,7 +75,7 @@ mod every_device_passes_with_other_options {
 }
 
 fn passes_with(largest: u64, zero_copy: bool) {
-    let options = Options::new().with_largest_allocation_bytes(largest).with_zero_copy(zero_copy);
+    let options = OpenClOptions::new().with_largest_allocation_bytes(largest).with_zero_copy(zero_copy);
     for found in chosen() {
         let device = open(&found, &options);
         let least = largest.min(found.info().largest_allocation_bytes);
@@ -97,7 +97,7 @@ fn random_kernels_match_the_interpreter() {
     let (number, seed) =
         (named("VMARRAY_TEST_KERNELS").unwrap_or(48), named("VMARRAY_TEST_SEED").unwrap_or(1000));
     for found in chosen() {
-        let device = open(&found, &Options::new());
+        let device = open(&found, &OpenClOptions::new());
         let run = vmarray_conformance::random::launch_all(&device, seed..seed + number);
         println!("{}: {run} of {number} random kernels", device.info());
         // All other programs need `f64`, which some devices lack.
@@ -109,7 +109,7 @@ fn random_kernels_match_the_interpreter() {
 #[test]
 fn computations_pass_with_division_in_integers() {
     for found in chosen() {
-        let options = Options::new().with_integer_division(true);
+        let options = OpenClOptions::new().with_integer_division(true);
         let device = open(&found, &options);
         let of_arithmetic = [
             "computations_with_every_operation",

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
-    Progress, Queue, Request, Route, Routing, Scatter, Search, Transfer,
+    Queue, QueueProgress, Request, Route, Routing, Scatter, Search, Transfer,
 };
-use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options};
+use backend_opencl::{Discovered, KernelCache, OpenClDevice, OpenClOptions};
 
 use crate::{Scene, chosen, open};
 
@@ -23,7 +23,7 @@ fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64
 fn neighbours_become_one_copy() {
     for found in chosen() {
         let Scene { device, queue, memory, host: frames } =
-            Scene::new(&found, &Options::new(), 1 << 20, (1 << 20, HostMemory::Pinned));
+            Scene::new(&found, &OpenClOptions::new(), 1 << 20, (1 << 20, HostMemory::Pinned));
         let page =
             |i: u64| Transfer::Upload { from: frames.at(i * 4096), to: memory.at(i * 4096), bytes: 4096 };
         let all: Vec<_> = (0..256).map(page).collect();
@@ -37,7 +37,7 @@ fn neighbours_become_one_copy() {
 /// Copies pages that are scattered on the device and contiguous in host memory, both ways. Returns the
 /// counts of driver calls, and whether kernels access pinned memory.
 fn scattered_pages(
-    options: &Options,
+    options: &OpenClOptions,
     kind: HostMemory,
 ) -> Vec<(Discovered, backend_opencl::Statistics, bool)> {
     const PAGES: u64 = 64;
@@ -68,16 +68,16 @@ fn scattered_pages(
 fn many_small_pages_go_through_a_kernel() {
     // A kernel clears new scratch memory: once for the description of the copies, and once for the pages.
     for (found, statistics, in_place) in
-        scattered_pages(&Options::new().with_zero_copy(false), HostMemory::Pinned)
+        scattered_pages(&OpenClOptions::new().with_zero_copy(false), HostMemory::Pinned)
     {
         assert!(!in_place);
         assert_eq!(statistics.copies, 4, "{}: two descriptions, two long copies", found.info());
         assert_eq!(statistics.launches, 2 + 2, "{}", found.info());
     }
-    for (found, statistics, _) in scattered_pages(&Options::new(), HostMemory::Pageable) {
+    for (found, statistics, _) in scattered_pages(&OpenClOptions::new(), HostMemory::Pageable) {
         assert_eq!((statistics.copies, statistics.launches), (4, 4), "{}", found.info());
     }
-    for (found, statistics, in_place) in scattered_pages(&Options::new(), HostMemory::Pinned) {
+    for (found, statistics, in_place) in scattered_pages(&OpenClOptions::new(), HostMemory::Pinned) {
         // With access in place, only descriptions are copied.
         let wanted = if in_place { (2, 3) } else { (4, 4) };
         assert_eq!((statistics.copies, statistics.launches), wanted, "{}", found.info());
@@ -89,7 +89,7 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
     const PAGE: u64 = 4096;
     for found in chosen() {
         let Scene { device, queue, memory, host: frames } =
-            Scene::new(&found, &Options::new(), 128 * PAGE, (64 * PAGE, HostMemory::Pinned));
+            Scene::new(&found, &OpenClOptions::new(), 128 * PAGE, (64 * PAGE, HostMemory::Pinned));
         assert_eq!(device.routes(), [Route::Single, Route::Kernel]);
         let pages = |count: u64| -> Vec<Transfer> {
             let (memory, frames) = (&memory, &frames);
@@ -133,7 +133,7 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
 fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
     const BYTES: u64 = 8 << 20;
     for found in chosen() {
-        let device = open(&found, &Options::new());
+        let device = open(&found, &OpenClOptions::new());
         let queues = [(); 2].map(|()| Queue::new(&device).unwrap());
         let memory = DeviceBuffer::new(&device, 2 * BYTES, Commit::Lazy).unwrap();
         let host = HostBuffer::new(&device, BYTES as usize, HostMemory::Pageable).unwrap();
@@ -144,7 +144,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
             let written = queues[0].submit(&[down]).unwrap();
             queue.order_after(written).unwrap();
             queue.submit(&[up]).unwrap();
-            assert_eq!(device.poll(written), Ok(Progress::Done));
+            assert_eq!(device.poll(written), Ok(QueueProgress::Done));
         }
         // Test the answer of a search and gathered values, which the device writes, too.
         let elements = Elements { start: memory.at(0), count: BYTES, stride: 1 };
@@ -153,7 +153,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
         let searched = queues[0].submit(&search).unwrap();
         let up = Transfer::Upload { from: host.at(8), to: memory.at(BYTES), bytes: 1 };
         queues[0].submit(&[up]).unwrap();
-        assert_eq!(device.poll(searched), Ok(Progress::Done));
+        assert_eq!(device.poll(searched), Ok(QueueProgress::Done));
         device.wait(queues[0].submit(&[]).unwrap()).unwrap();
         host.write(0, &[0; 800]);
         let gather =
@@ -162,7 +162,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
         let scatter =
             Scatter { elements: elements.into(), indices: host.at(0), count: 1, values: host.at(899) };
         queues[0].submit(&scatter).unwrap();
-        assert_eq!(device.poll(gathered), Ok(Progress::Done));
+        assert_eq!(device.poll(gathered), Ok(QueueProgress::Done));
     }
 }
 
@@ -170,7 +170,7 @@ fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
 fn a_search_is_three_launches_and_a_copy_with_or_without_matches() {
     for found in chosen() {
         let Scene { device, queue, memory, host: answer } =
-            Scene::new(&found, &Options::new(), 1 << 20, (1 << 10, HostMemory::Pinned));
+            Scene::new(&found, &OpenClOptions::new(), 1 << 20, (1 << 10, HostMemory::Pinned));
         let search = |value: u32| {
             let search = Search {
                 elements: Elements { start: memory.at(0), count: 1 << 18, stride: 4 },
@@ -204,7 +204,7 @@ fn a_search_with_a_huge_limit_fetches_only_its_results() {
         for largest in [u64::MAX, 1 << 20] {
             let Scene { device, queue, memory, host: answer } = Scene::new(
                 &found,
-                &Options::new().with_largest_allocation_bytes(largest),
+                &OpenClOptions::new().with_largest_allocation_bytes(largest),
                 COUNT,
                 (16 + 8 * COUNT, HostMemory::Pageable),
             );
@@ -241,7 +241,7 @@ fn a_search_with_a_huge_limit_fetches_only_its_results() {
 #[test]
 fn a_search_that_may_stop_early_lists_the_first_matches() {
     for found in chosen() {
-        let device = open(&found, &Options::new());
+        let device = open(&found, &OpenClOptions::new());
         let queue = Queue::new(&device).unwrap();
         // A GPU starts with thousands of elements at once, so an early stop shows only in a longer search.
         let card =
@@ -280,7 +280,7 @@ fn a_search_that_may_stop_early_lists_the_first_matches() {
 fn gathers_and_scatters_of_more_than_a_round() {
     for found in chosen() {
         for (stride, count, share) in [(48 << 20, 2_u64, false), (10_000, 5000, false), (3, 5 << 20, true)] {
-            let device = open(&found, &Options::new().with_zero_copy(share));
+            let device = open(&found, &OpenClOptions::new().with_zero_copy(share));
             if device.memory().unwrap().usable_bytes < stride * 3 + count * stride {
                 continue;
             }
@@ -323,7 +323,7 @@ fn gathers_and_scatters_of_more_than_a_round() {
 #[test]
 fn a_budget_is_kept() {
     for found in chosen() {
-        let device = open(&found, &Options::new().with_budget_bytes(1 << 20));
+        let device = open(&found, &OpenClOptions::new().with_budget_bytes(1 << 20));
         assert!(device.memory().unwrap().usable_bytes <= 1 << 20);
         let error = device.allocate((1 << 20) + 1, Commit::Lazy).unwrap_err();
         assert_eq!((error.kind(), error.available_bytes()), (ErrorKind::TooLarge, Some(1 << 20)));
@@ -346,7 +346,7 @@ fn temporary(name: &str) -> PathBuf {
 fn kernels_are_kept_and_a_damaged_file_is_replaced() {
     for (number, found) in chosen().iter().enumerate() {
         let folder = temporary(&format!("cache-{number}"));
-        let options = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        let options = OpenClOptions::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
         let works = |device: Arc<OpenClDevice>| {
             let memory = DeviceBuffer::new(&device, 100, Commit::Proven).unwrap();
             assert_eq!(memory.bytes(), 100);
@@ -363,7 +363,7 @@ fn kernels_are_kept_and_a_damaged_file_is_replaced() {
         assert!(!works(open(found, &options)));
         assert!(works(open(found, &options)));
         if backend_api::wrap::has_all_cases() {
-            assert!(!works(open(found, &Options::new().with_kernel_cache(KernelCache::Off))));
+            assert!(!works(open(found, &OpenClOptions::new().with_kernel_cache(KernelCache::Off))));
         }
         std::fs::remove_dir_all(folder).unwrap();
     }
@@ -383,7 +383,8 @@ fn a_folder_that_does_not_do_is_done_without() {
         [(file.join("below"), ""), (folder.clone(), "can be written to by other users (mode 0777)")];
     for found in chosen() {
         for (path, reason) in &refused {
-            let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(path.clone())));
+            let device =
+                open(&found, &OpenClOptions::new().with_kernel_cache(KernelCache::Folder(path.clone())));
             assert!(!device.kernels_were_cached());
             let error = device.kernel_cache_error().unwrap().to_string();
             assert!(error.contains(reason), "{error}");
@@ -408,7 +409,7 @@ fn child_lists_devices() {
 #[test]
 fn child_opens_a_device() {
     for found in chosen().iter().take(1) {
-        println!("cached: {}", open(found, &Options::new()).kernels_were_cached());
+        println!("cached: {}", open(found, &OpenClOptions::new()).kernels_were_cached());
     }
 }
 

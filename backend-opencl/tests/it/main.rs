@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue};
-use backend_opencl::{Discovered, OpenClDevice, Options, devices_matching};
+use backend_opencl::{Discovered, OpenClDevice, OpenClOptions, devices_matching};
 
 mod conformance;
 mod device;
@@ -23,7 +23,7 @@ fn chosen() -> Vec<Discovered> {
     found
 }
 
-fn open(found: &Discovered, options: &Options) -> Arc<OpenClDevice> {
+fn open(found: &Discovered, options: &OpenClOptions) -> Arc<OpenClDevice> {
     Arc::new(OpenClDevice::open(found, options).expect("a device that is listed opens"))
 }
 
@@ -36,7 +36,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(found: &Discovered, options: &Options, memory: u64, (host, kind): (u64, HostMemory)) -> Self {
+    fn new(
+        found: &Discovered,
+        options: &OpenClOptions,
+        memory: u64,
+        (host, kind): (u64, HostMemory),
+    ) -> Self {
         let device = open(found, options);
         Self {
             queue: Queue::new(&device).expect("a queue"),

@@ -6,10 +6,10 @@ use std::thread;
 
 use backend_api::waker;
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Result,
-    Search, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue, QueueProgress,
+    Result, Search, Ticket, Transfer,
 };
-use backend_opencl::{OpenClDevice, Options};
+use backend_opencl::{OpenClDevice, OpenClOptions};
 
 use crate::{chosen, open};
 
@@ -17,7 +17,7 @@ use crate::{chosen, open};
 fn wait_by_waker(device: &OpenClDevice, ticket: Ticket) -> Result<()> {
     let this = thread::current();
     device.wake(ticket, waker(move || this.unpark()));
-    while device.poll(ticket)? == Progress::Pending {
+    while device.poll(ticket)? == QueueProgress::Pending {
         thread::park();
     }
     Ok(())
@@ -87,7 +87,7 @@ fn worker(
         let expected = bytes.iter().filter(|&&byte| byte == bytes[0]).count() as u64;
         assert_eq!(u64::from_ne_bytes(total), expected, "thread {thread}, round {round}");
         drop(second);
-        assert_eq!(device.poll(filled)?, Progress::Done);
+        assert_eq!(device.poll(filled)?, QueueProgress::Done);
     }
     Ok(())
 }
@@ -98,9 +98,9 @@ fn threads_with_several_queues_each_share_a_device() {
     const BUDGET: u64 = 64 << 20;
     for found in chosen() {
         for options in [
-            Options::new(),
-            Options::new().with_zero_copy(false),
-            Options::new().with_largest_allocation_bytes(50_000).with_zero_copy(false),
+            OpenClOptions::new(),
+            OpenClOptions::new().with_zero_copy(false),
+            OpenClOptions::new().with_largest_allocation_bytes(50_000).with_zero_copy(false),
         ] {
             let device = open(&found, &options.with_budget_bytes(BUDGET));
             let shared = DeviceBuffer::new(&device, THREADS * 48_000, Commit::Proven).expect("little memory");

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use backend_api::{Device, Elements, Fill, Gather, HostMemory, Progress, Transfer};
-use backend_opencl::Options;
+use backend_api::{Device, Elements, Fill, Gather, HostMemory, QueueProgress, Transfer};
+use backend_opencl::OpenClOptions;
 use vmarray_conformance::{Outcome, check_drop};
 
 use crate::{Scene, chosen, open};
@@ -15,7 +15,7 @@ const BYTES: u64 = 16 << 20;
 
 /// A queue of each device, and memory of [`BYTES`].
 fn scenes() -> impl Iterator<Item = Scene> {
-    let scene = |found| Scene::new(&found, &Options::new(), BYTES, (BYTES, HostMemory::Pinned));
+    let scene = |found| Scene::new(&found, &OpenClOptions::new(), BYTES, (BYTES, HostMemory::Pinned));
     chosen().into_iter().map(scene)
 }
 
@@ -39,7 +39,7 @@ fn a_waker_can_submit_and_wait_in_the_same_queue() {
         let (waker, ended) = waker({
             let (device, queue, memory) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&memory));
             move || {
-                assert_eq!(device.poll(first), Ok(Progress::Done));
+                assert_eq!(device.poll(first), Ok(QueueProgress::Done));
                 let again = queue.submit(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
                 device.wait(again).unwrap();
                 assert_eq!(device.memory().unwrap().total_bytes, device.info().total_bytes);
@@ -66,7 +66,7 @@ fn a_waker_can_release_the_memory_of_its_work() {
         let (waker, ended) = waker(move || drop((memory, host, queue)));
         device.wake(first, waker);
         ended.recv().expect("the waker ran to its end");
-        assert_eq!(device.poll(first), Ok(Progress::Done));
+        assert_eq!(device.poll(first), Ok(QueueProgress::Done));
     }
 }
 
@@ -94,7 +94,7 @@ fn a_waker_can_drop_the_device() {
 #[test]
 fn a_drop_waits_for_no_waker() {
     for found in chosen() {
-        let outcome = check_drop(open(&found, &Options::new()));
+        let outcome = check_drop(open(&found, &OpenClOptions::new()));
         assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
     }
 }

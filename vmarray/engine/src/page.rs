@@ -42,7 +42,7 @@ mod snapshot_model;
 #[cfg(not(loom))]
 pub use deferred_wakes::{DeferredWakes, LockScope, OutsideLocks, wake};
 pub use entry::{Entry, Holder, Refusal, Sweep};
-pub use hazard::Access;
+pub use hazard::HazardAccess;
 #[cfg(not(loom))]
 pub use park::{park, park_task, sleep, unpark};
 pub use quiesce::quiesce_by;

@@ -12,7 +12,7 @@ use crate::options::ByteOrder;
 
 /// Kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum NumberKind {
     Bool,
     U8,
     U16,
@@ -30,7 +30,7 @@ pub(crate) enum Number {
     Complex128,
 }
 
-impl Number {
+impl NumberKind {
     /// The name of the type of Rust, or of the crate that has one.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Number {
 /// The type of an element, without padding between its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
-    Number(Number, ByteOrder),
+    Number(NumberKind, ByteOrder),
     Array(Box<Self>, usize),
     Struct(Vec<(String, Self)>),
 }
@@ -109,10 +109,10 @@ impl DataType {
                 let native = |number| Some(Self::Number(number, ByteOrder::NATIVE));
                 // Number types of other crates, such as `f16`, are structs to kernels.
                 let known = match (*name, &parts[..]) {
-                    ("f16", [(_, Self::Number(Number::U16, _))]) => native(Number::F16),
-                    ("bf16", [(_, Self::Number(Number::U16, _))]) => native(Number::Bf16),
-                    ("Complex", [(_, Self::Number(Number::F32, _)), _]) => native(Number::Complex64),
-                    ("Complex", [(_, Self::Number(Number::F64, _)), _]) => native(Number::Complex128),
+                    ("f16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::F16),
+                    ("bf16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::Bf16),
+                    ("Complex", [(_, Self::Number(NumberKind::F32, _)), _]) => native(NumberKind::Complex64),
+                    ("Complex", [(_, Self::Number(NumberKind::F64, _)), _]) => native(NumberKind::Complex128),
                     _ => None,
                 };
                 known.unwrap_or(Self::Struct(parts))
@@ -146,7 +146,7 @@ impl DataType {
     /// byte.
     pub(crate) fn fits(&self, elements: &Self) -> bool {
         match (self, elements) {
-            (Self::Number(Number::Bool, _), Self::Number(Number::U8, _)) => true,
+            (Self::Number(NumberKind::Bool, _), Self::Number(NumberKind::U8, _)) => true,
             (Self::Number(a, _), Self::Number(b, _)) => a == b,
             (Self::Array(a, m), Self::Array(b, n)) => m == n && a.fits(b),
             (Self::Struct(a), Self::Struct(b)) => {
@@ -216,19 +216,19 @@ impl fmt::Display for DataType {
     }
 }
 
-fn number_of(of: Type) -> Number {
+fn number_of(of: Type) -> NumberKind {
     match of {
-        Type::Bool => Number::Bool,
-        Type::U8 => Number::U8,
-        Type::U16 => Number::U16,
-        Type::U32 => Number::U32,
-        Type::U64 => Number::U64,
-        Type::I8 => Number::I8,
-        Type::I16 => Number::I16,
-        Type::I32 => Number::I32,
-        Type::I64 => Number::I64,
-        Type::F32 => Number::F32,
-        Type::F64 => Number::F64,
+        Type::Bool => NumberKind::Bool,
+        Type::U8 => NumberKind::U8,
+        Type::U16 => NumberKind::U16,
+        Type::U32 => NumberKind::U32,
+        Type::U64 => NumberKind::U64,
+        Type::I8 => NumberKind::I8,
+        Type::I16 => NumberKind::I16,
+        Type::I32 => NumberKind::I32,
+        Type::I64 => NumberKind::I64,
+        Type::F32 => NumberKind::F32,
+        Type::F64 => NumberKind::F64,
     }
 }
 
@@ -290,19 +290,19 @@ mod tests {
         let of = |number| DataType::Number(number, OTHER);
         let mut bytes = [1, 2, 3, 4, 5, 6, 7, 8];
         for (number, swapped) in [
-            (Number::U8, [1, 2, 3, 4, 5, 6, 7, 8]),
-            (Number::I16, [2, 1, 4, 3, 6, 5, 8, 7]),
-            (Number::Complex64, [4, 3, 2, 1, 8, 7, 6, 5]),
-            (Number::F64, [8, 7, 6, 5, 4, 3, 2, 1]),
+            (NumberKind::U8, [1, 2, 3, 4, 5, 6, 7, 8]),
+            (NumberKind::I16, [2, 1, 4, 3, 6, 5, 8, 7]),
+            (NumberKind::Complex64, [4, 3, 2, 1, 8, 7, 6, 5]),
+            (NumberKind::F64, [8, 7, 6, 5, 4, 3, 2, 1]),
         ] {
             Swaps::of(&of(number)).apply(&mut bytes);
             assert_eq!(bytes, swapped);
             Swaps::of(&of(number)).apply(&mut bytes);
         }
         let mixed = DataType::Struct(vec![
-            ("a".into(), of(Number::U16).in_arrays(&[1])),
-            ("b".into(), DataType::Number(Number::U16, ByteOrder::NATIVE)),
-            ("c".into(), of(Number::U32)),
+            ("a".into(), of(NumberKind::U16).in_arrays(&[1])),
+            ("b".into(), DataType::Number(NumberKind::U16, ByteOrder::NATIVE)),
+            ("c".into(), of(NumberKind::U32)),
         ]);
         let swaps = Swaps::of(&mixed);
         assert_eq!(swaps, Swaps::Some(vec![(0, 2), (4, 4)], 8));
@@ -314,10 +314,13 @@ mod tests {
 
     #[test]
     fn a_type_of_too_many_bytes_has_no_size() {
-        let huge = DataType::Number(Number::U64, OTHER).in_arrays(&[usize::MAX, 2]);
+        let huge = DataType::Number(NumberKind::U64, OTHER).in_arrays(&[usize::MAX, 2]);
         assert_eq!(huge.bytes(), None);
         assert_eq!(huge.without_arrays().1, [usize::MAX, 2]);
         // Arrays of bytes are not visited byte by byte.
-        assert_eq!(Swaps::of(&DataType::Number(Number::U8, OTHER).in_arrays(&[usize::MAX])), Swaps::Nothing);
+        assert_eq!(
+            Swaps::of(&DataType::Number(NumberKind::U8, OTHER).in_arrays(&[usize::MAX])),
+            Swaps::Nothing
+        );
     }
 }

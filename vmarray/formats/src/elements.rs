@@ -9,12 +9,12 @@ use vmarray::bytemuck::{cast_slice, cast_slice_mut};
 use crate::data_type::Swaps;
 use crate::error::{Result, zeroed};
 use crate::files;
-use crate::options::Options;
+use crate::options::FileOptions;
 use crate::pieces::{Piece, Pieces, element_count, in_parallel};
 use crate::views::{FileView, FileViewMut};
 
 /// The part of a file with the elements of a view.
-pub(crate) struct Elements<'a> {
+pub(crate) struct FileElements<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
     /// Offset of the first element.
@@ -24,9 +24,9 @@ pub(crate) struct Elements<'a> {
     pub(crate) is_first_fastest: bool,
 }
 
-impl Elements<'_> {
+impl FileElements<'_> {
     /// Writes all elements, the last axis fastest.
-    pub(crate) fn write<V: FileView>(&self, view: V, options: &mut Options<'_>) -> Result<()> {
+    pub(crate) fn write<V: FileView>(&self, view: V, options: &mut FileOptions<'_>) -> Result<()> {
         let (pieces, total) = self.pieces(view, options);
         let buffer = || zeroed::<V::Element>(pieces.largest());
         in_parallel(pieces.count(), total, self.path, options, buffer, |buffer, number| {
@@ -40,7 +40,7 @@ impl Elements<'_> {
     }
 
     /// Reads all elements. The file is long enough.
-    pub(crate) fn read<V: FileViewMut>(&self, view: V, options: &mut Options<'_>) -> Result<()> {
+    pub(crate) fn read<V: FileViewMut>(&self, view: V, options: &mut FileOptions<'_>) -> Result<()> {
         let (pieces, total) = self.pieces(view, options);
         let buffer = || {
             let len = pieces.largest();
@@ -64,7 +64,7 @@ impl Elements<'_> {
     }
 
     /// The pieces in file order, and their total length in bytes.
-    fn pieces<V: FileView>(&self, view: V, options: &Options<'_>) -> (Pieces, u64) {
+    fn pieces<V: FileView>(&self, view: V, options: &FileOptions<'_>) -> (Pieces, u64) {
         let (mut shape, mut steps) = (view.extents(), view.steps());
         let len = element_count(&shape);
         if self.is_first_fastest {

@@ -50,13 +50,13 @@ fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Resu
 /// A file or folder that has a temporary name in the same folder until it is complete. Dropping it before
 /// removes it.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct TemporaryFile {
     temporary: PathBuf,
     path: PathBuf,
     is_folder: bool,
 }
 
-impl Unfinished {
+impl TemporaryFile {
     /// Creates a file for writing.
     pub(crate) fn file(path: &Path) -> Result<(File, Self)> {
         Self::new(path, false, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
@@ -112,7 +112,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // Ignore a failed removal, because no caller could handle it.
         let _ = if self.is_folder {

@@ -15,7 +15,7 @@
 //! use vmarray::bytemuck::{Pod, Zeroable};
 //! use vmarray::kernel::KernelType;
 //! use vmarray::prelude::*;
-//! use vmarray_formats::{Options, npy::{self, NpyFile}};
+//! use vmarray_formats::{FileOptions, npy::{self, NpyFile}};
 //!
 //! #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, KernelType)]
 //! #[bytemuck(crate = "vmarray::bytemuck")]
@@ -29,15 +29,15 @@
 //! let particles = VirtualArray::<Particle>::new(10_000)?;
 //! particles.set(77, Particle { at: [1.0, 2.0, 3.0], mass: 4.0 })?;
 //! // np.load(path)["mass"][77] == 4
-//! npy::write(&path, &particles, Options::new())?;
+//! npy::write(&path, &particles, FileOptions::new())?;
 //!
 //! let file = NpyFile::open(&path)?;
 //! let [len] = file.extents()?;
 //! let again = VirtualArray::<Particle>::new(len)?;
-//! file.read(&again, Options::new())?;
+//! file.read(&again, FileOptions::new())?;
 //! assert_eq!(again.get(77)?, particles.get(77)?);
 //!
-//! let wrong = file.read(&VirtualArray::<[f32; 4]>::new(len)?, Options::new()).unwrap_err();
+//! let wrong = file.read(&VirtualArray::<[f32; 4]>::new(len)?, FileOptions::new()).unwrap_err();
 //! let text = "has elements of type {at: [f32; 3], mass: f32}, the view has [f32; 4]; ";
 //! assert!(wrong.to_string().contains(text));
 //! # std::fs::remove_file(path)?;
@@ -53,10 +53,10 @@ use std::path::{Path, PathBuf};
 use vmarray::kernel::KernelType;
 
 use crate::data_type::{DataType, Swaps};
-use crate::elements::Elements;
+use crate::elements::FileElements;
 use crate::error::{Error, Result};
-use crate::files::{self, Unfinished};
-use crate::options::Options;
+use crate::files::{self, TemporaryFile};
+use crate::options::FileOptions;
 use crate::views::{FileView, FileViewMut};
 use header::Header;
 
@@ -64,13 +64,13 @@ use header::Header;
 ///
 /// The file gets its name when it is complete and synchronised. Until then it has a temporary name in the
 /// same folder, which ends in `.unfinished`; such a file remains only if the process is killed. Blocks;
-/// several threads copy elements in [pieces](Options::piece_bytes), in the requested [byte
-/// order](Options::byte_order).
+/// several threads copy elements in [pieces](FileOptions::piece_bytes), in the requested [byte
+/// order](FileOptions::byte_order).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled);
 /// [`Unsupported`](Error::Unsupported) for elements without a NumPy type, such as `bf16`.
-pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
+pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: FileOptions<'_>) -> Result<()>
 where
     V: FileView<Element: KernelType>,
 {
@@ -80,9 +80,9 @@ where
     let (of, lengths) = of.without_arrays();
     let header = Header::bytes(of, &[view.extents(), lengths].concat())
         .map_err(|what| Error::unsupported(path, what))?;
-    let (file, unfinished) = Unfinished::file(path)?;
+    let (file, unfinished) = TemporaryFile::file(path)?;
     files::write_at(&file, path, 0, &header)?;
-    Elements { file: &file, path, offset: header.len() as u64, swaps, is_first_fastest: false }
+    FileElements { file: &file, path, offset: header.len() as u64, swaps, is_first_fastest: false }
         .write(view, &mut options)?;
     files::sync(&file, path)?;
     unfinished.finish()
@@ -92,16 +92,16 @@ where
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{Options, npy::{self, NpyFile}};
+/// use vmarray_formats::{FileOptions, npy::{self, NpyFile}};
 /// let path = std::env::temp_dir().join(format!("image {}.npy", std::process::id()));
 /// let image = NdArray::<u16, 2>::builder([30, 40]).tiled().build()?;
 /// image.set([3, 4], 7)?;
-/// npy::write(&path, &image, Options::new())?;
+/// npy::write(&path, &image, FileOptions::new())?;
 ///
 /// let file = NpyFile::open(&path)?;
 /// assert_eq!((file.shape(), file.type_name()), (&[30, 40][..], "u16".to_owned()));
 /// let again = NdArray::<u16, 2>::new(file.extents()?)?;
-/// file.read(&again, Options::new())?;
+/// file.read(&again, FileOptions::new())?;
 /// assert_eq!(again.get([3, 4])?, 7);
 /// assert!(file.extents::<1>().is_err());
 /// # std::fs::remove_file(path)?;
@@ -162,8 +162,8 @@ impl NpyFile {
 
     /// Reads all elements into a view. The view must have the shape and the element type of the file.
     ///
-    /// Blocks; several threads copy elements in [pieces](Options::piece_bytes). For a file in Fortran order
-    /// (contiguous along the first axis), each thread transposes its piece.
+    /// Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes). For a file in Fortran
+    /// order (contiguous along the first axis), each thread transposes its piece.
     ///
     /// # Errors
     /// [`ElementMismatch`](Error::ElementMismatch) and [`ShapeMismatch`](Error::ShapeMismatch), before
@@ -171,7 +171,7 @@ impl NpyFile {
     /// Fortran order, because such elements are not contiguous in the file; [`File`](Error::File),
     /// [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), after which only a part of the view has been
     /// written.
-    pub fn read<V>(&self, view: V, mut options: Options<'_>) -> Result<()>
+    pub fn read<V>(&self, view: V, mut options: FileOptions<'_>) -> Result<()>
     where
         V: FileViewMut<Element: KernelType>,
     {
@@ -202,7 +202,7 @@ impl NpyFile {
             return Err(Error::unsupported(path, what));
         }
         let last = &header.shape[shape.len()..];
-        Elements {
+        FileElements {
             file: &self.file,
             path,
             offset: header.offset,

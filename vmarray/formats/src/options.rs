@@ -25,19 +25,19 @@ impl ByteOrder {
 /// Progress of an import or export.
 ///
 /// ```
-/// use vmarray_formats::Progress;
-/// let progress = Progress { done_bytes: 25, total_bytes: 100 };
+/// use vmarray_formats::FileProgress;
+/// let progress = FileProgress { done_bytes: 25, total_bytes: 100 };
 /// assert_eq!(progress.share(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct FileProgress {
     /// Bytes of elements copied so far.
     pub done_bytes: u64,
     /// Bytes of all elements.
     pub total_bytes: u64,
 }
 
-impl Progress {
+impl FileProgress {
     /// The completed fraction, from 0 to 1.
     #[must_use]
     pub fn share(self) -> f64 {
@@ -57,13 +57,13 @@ impl Progress {
 /// ```
 /// use std::ops::ControlFlow;
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{ByteOrder, Error, Options, raw};
+/// use vmarray_formats::{ByteOrder, Error, FileOptions, raw};
 ///
 /// let path = std::env::temp_dir().join(format!("options {}.raw", std::process::id()));
 /// let array = VirtualArray::<u16>::new(5000)?;
 /// array.fill(.., 0x0102)?;
 /// let mut seen = Vec::new();
-/// let options = Options::new().byte_order(ByteOrder::Big).piece_bytes(4000).threads(2);
+/// let options = FileOptions::new().byte_order(ByteOrder::Big).piece_bytes(4000).threads(2);
 /// raw::write(&path, &array, options.progress(|progress| {
 ///     seen.push(progress.done_bytes);
 ///     ControlFlow::Continue(())
@@ -73,21 +73,21 @@ impl Progress {
 ///
 /// // A cancelled write leaves no file.
 /// std::fs::remove_file(&path)?;
-/// let ended = raw::write(&path, &array, Options::new().progress(|_| ControlFlow::Break(())));
+/// let ended = raw::write(&path, &array, FileOptions::new().progress(|_| ControlFlow::Break(())));
 /// assert!(matches!(ended, Err(Error::Cancelled { total_bytes: 10_000, .. })) && !path.exists());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "says how a file is written or read"]
-pub struct Options<'a> {
+pub struct FileOptions<'a> {
     pub(crate) byte_order: ByteOrder,
     pub(crate) piece_bytes: usize,
     pub(crate) threads: usize,
     /// Bytes of earlier parts and of all parts, for work in several parts.
     pub(crate) of_several: Option<(u64, u64)>,
-    pub(crate) progress: Option<Box<dyn FnMut(Progress) -> ControlFlow<()> + 'a>>,
+    pub(crate) progress: Option<Box<dyn FnMut(FileProgress) -> ControlFlow<()> + 'a>>,
 }
 
-impl<'a> Options<'a> {
+impl<'a> FileOptions<'a> {
     /// Creates the default settings.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
@@ -122,19 +122,19 @@ impl<'a> Options<'a> {
 
     /// Sets a callback that the calling thread calls after each piece. [`ControlFlow::Break`] cancels the
     /// work with [`Cancelled`](crate::Error::Cancelled) after the pieces in progress.
-    pub fn progress(mut self, callback: impl FnMut(Progress) -> ControlFlow<()> + 'a) -> Self {
+    pub fn progress(mut self, callback: impl FnMut(FileProgress) -> ControlFlow<()> + 'a) -> Self {
         self.progress = Some(Box::new(callback));
         self
     }
 }
 
-impl Default for Options<'_> {
+impl Default for FileOptions<'_> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Options<'_> {
+impl fmt::Debug for FileOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("byte_order", &self.byte_order)

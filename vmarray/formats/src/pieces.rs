@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::options::{Options, Progress};
+use crate::options::{FileOptions, FileProgress};
 
 /// A shape cut into boxes that are contiguous in row-major order.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ pub(crate) fn in_parallel<B>(
     count: usize,
     total_bytes: u64,
     path: &Path,
-    options: &mut Options<'_>,
+    options: &mut FileOptions<'_>,
     buffer: impl Fn() -> Result<B> + Sync,
     work: impl Fn(&mut B, usize) -> Result<u64> + Sync,
 ) -> Result<()> {
@@ -114,7 +114,7 @@ pub(crate) fn in_parallel<B>(
     let mut progress = |copied: Result<u64>| {
         done_bytes += copied?;
         let report = options.progress.as_mut();
-        if report.is_some_and(|report| report(Progress { done_bytes, total_bytes }).is_break()) {
+        if report.is_some_and(|report| report(FileProgress { done_bytes, total_bytes }).is_break()) {
             return Err(Error::Cancelled { done_bytes, total_bytes });
         }
         Ok(())
@@ -219,18 +219,18 @@ mod tests {
     #[test]
     fn the_first_error_and_the_program_end_the_work() {
         let path = Path::new("x");
-        let run = |options: Options<'_>, fails: usize| {
+        let run = |options: FileOptions<'_>, fails: usize| {
             let mut options = options.threads(3);
             let work = |_: &mut (), number| {
                 if number == fails { Err(Error::malformed(path, "y")) } else { Ok(10) }
             };
             in_parallel(100, 1000, path, &mut options, || Ok(()), work)
         };
-        assert!(run(Options::new(), 100).is_ok());
-        assert!(matches!(run(Options::new(), 50), Err(Error::Malformed { .. })));
+        assert!(run(FileOptions::new(), 100).is_ok());
+        assert!(matches!(run(FileOptions::new(), 50), Err(Error::Malformed { .. })));
         let mut last = 0;
         let cancelled = run(
-            Options::new().progress(|progress| {
+            FileOptions::new().progress(|progress| {
                 assert_eq!(progress.done_bytes, last + 10);
                 last = progress.done_bytes;
                 if last == 500 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

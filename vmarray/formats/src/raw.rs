@@ -2,18 +2,19 @@
 //!
 //! ```
 //! use vmarray::prelude::*;
-//! use vmarray_formats::{ByteOrder, Options, raw};
+//! use vmarray_formats::{ByteOrder, FileOptions, raw};
 //!
 //! let path = std::env::temp_dir().join(format!("raw {}.f32", std::process::id()));
 //! let image = NdArray::<f32, 2>::builder([300, 400]).tiled().build()?;
 //! image.set([7, 9], 2.5)?;
-//! raw::write(&path, &image, Options::new().byte_order(ByteOrder::Big))?;
+//! raw::write(&path, &image, FileOptions::new().byte_order(ByteOrder::Big))?;
 //!
 //! let elements = VirtualArray::<f32>::new(120_000)?;
-//! raw::read(&path, .., &elements, Options::new().byte_order(ByteOrder::Big))?;
+//! raw::read(&path, .., &elements, FileOptions::new().byte_order(ByteOrder::Big))?;
 //! assert_eq!(elements.get(7 * 400 + 9)?, 2.5);
 //! // A row of it.
-//! raw::read(&path, 7 * 1600..8 * 1600, elements.section_mut(..400)?, Options::new().byte_order(ByteOrder::Big))?;
+//! let big_endian = FileOptions::new().byte_order(ByteOrder::Big);
+//! raw::read(&path, 7 * 1600..8 * 1600, elements.section_mut(..400)?, big_endian)?;
 //! assert_eq!(elements.get(9)?, 2.5);
 //! # std::fs::remove_file(path)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -26,30 +27,31 @@ use std::path::Path;
 use vmarray::kernel::KernelType;
 
 use crate::data_type::{DataType, Swaps};
-use crate::elements::Elements;
+use crate::elements::FileElements;
 use crate::error::{Error, Result};
-use crate::files::{self, Unfinished};
-use crate::options::{ByteOrder, Options};
+use crate::files::{self, TemporaryFile};
+use crate::options::{ByteOrder, FileOptions};
 use crate::pieces::element_count;
 use crate::views::{FileView, FileViewMut};
 
 /// Writes the elements of a view to a file, and replaces an existing file.
 ///
 /// The file gets its name when it is complete and synchronised; before, it has a temporary name in the same
-/// folder. Blocks; several threads copy elements in [pieces](Options::piece_bytes).
+/// folder. Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), and
 /// [`Unsupported`](Error::Unsupported) if the bytes of numbers must be swapped, but the fields of the element
 /// type are unknown.
-pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: Options<'_>) -> Result<()>
+pub fn write<V>(path: impl AsRef<Path>, view: V, mut options: FileOptions<'_>) -> Result<()>
 where
     V: FileView<Element: KernelType>,
 {
     let path = path.as_ref();
     let swaps = swaps::<V>(path, &options)?;
-    let (file, unfinished) = Unfinished::file(path)?;
-    Elements { file: &file, path, offset: 0, swaps, is_first_fastest: false }.write(view, &mut options)?;
+    let (file, unfinished) = TemporaryFile::file(path)?;
+    FileElements { file: &file, path, offset: 0, swaps, is_first_fastest: false }
+        .write(view, &mut options)?;
     files::sync(&file, path)?;
     unfinished.finish()
 }
@@ -57,7 +59,7 @@ where
 /// Reads the elements of a view from a range of bytes of a file. The range must have the length of the view
 /// in bytes.
 ///
-/// Blocks; several threads copy elements in [pieces](Options::piece_bytes).
+/// Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes).
 ///
 /// # Errors
 /// The errors of [`write`](fn@write), and [`LengthMismatch`](Error::LengthMismatch) if the range has more
@@ -66,7 +68,7 @@ pub fn read<V>(
     path: impl AsRef<Path>,
     range: impl RangeBounds<u64>,
     view: V,
-    mut options: Options<'_>,
+    mut options: FileOptions<'_>,
 ) -> Result<()>
 where
     V: FileViewMut<Element: KernelType>,
@@ -97,11 +99,11 @@ where
     if end.checked_sub(offset) != Some(bytes) {
         return Err(wrong(bytes, end.saturating_sub(offset)));
     }
-    Elements { file: &file, path, offset, swaps, is_first_fastest: false }.read(view, &mut options)
+    FileElements { file: &file, path, offset, swaps, is_first_fastest: false }.read(view, &mut options)
 }
 
 /// The byte swap of an element type; the type may be unknown if no swap is necessary.
-fn swaps<V: FileView<Element: KernelType>>(path: &Path, options: &Options<'_>) -> Result<Swaps> {
+fn swaps<V: FileView<Element: KernelType>>(path: &Path, options: &FileOptions<'_>) -> Result<Swaps> {
     if options.byte_order == ByteOrder::NATIVE {
         return Ok(Swaps::Nothing);
     }

@@ -12,7 +12,7 @@ use vmarray::{Element, NdArray, Source, VirtualArray, prelude::*};
 use crate::pieces::{Piece, element_count};
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait SealedFileView {}
 }
 
 /// A view that can be written to a file. Implemented for arrays and sources of one or several dimensions,
@@ -26,7 +26,7 @@ mod sealed {
 /// assert_eq!(image.elements().extents(), [1200]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait FileView: sealed::Sealed + Copy + Send + Sync {
+pub trait FileView: sealed::SealedFileView + Copy + Send + Sync {
     /// The element type.
     type Element: Element;
 
@@ -55,9 +55,9 @@ pub trait FileView: sealed::Sealed + Copy + Send + Sync {
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{FileViewMut, Options, raw};
+/// use vmarray_formats::{FileViewMut, FileOptions, raw};
 /// fn load(view: impl FileViewMut<Element = u8>, path: &std::path::Path) -> vmarray_formats::Result<()> {
-///     raw::read(path, .., view, Options::new())
+///     raw::read(path, .., view, FileOptions::new())
 /// }
 /// let path = std::env::temp_dir().join(format!("views {}.raw", std::process::id()));
 /// std::fs::write(&path, b"abc")?;
@@ -86,7 +86,7 @@ fn box_of<const M: usize>(piece: &Piece) -> Range<[usize; M]> {
 
 macro_rules! ranges {
     ($([$($parameters:tt)*] $View:ty, of $Element:ty, by |$view:ident| $step:expr;)*) => { $(
-        impl<$($parameters)*> sealed::Sealed for $View {}
+        impl<$($parameters)*> sealed::SealedFileView for $View {}
 
         impl<$($parameters)*> FileView for $View {
             type Element = $Element;
@@ -131,7 +131,7 @@ changed_ranges! {
     ['a, T: Element, D: Device] RaggedRow<'a, VirtualArray<T, D>>;
 }
 
-impl<T: Element, const N: usize, D: Device> sealed::Sealed for &NdArray<T, N, D> {}
+impl<T: Element, const N: usize, D: Device> sealed::SealedFileView for &NdArray<T, N, D> {}
 
 impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
     type Element = T;
@@ -173,7 +173,7 @@ impl<T: Element, const N: usize, D: Device> FileViewMut for &NdArray<T, N, D> {
     }
 }
 
-impl<S: Store, const N: usize, const M: usize, const WRITES: bool> sealed::Sealed
+impl<S: Store, const N: usize, const M: usize, const WRITES: bool> sealed::SealedFileView
     for NdSection<'_, S, N, M, WRITES>
 {
 }

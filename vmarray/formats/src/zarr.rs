@@ -22,22 +22,22 @@
 //!
 //! ```
 //! use vmarray::prelude::*;
-//! use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+//! use vmarray_formats::{FileOptions, zarr::{self, Encoding, Zarr}};
 //!
 //! let path = std::env::temp_dir().join(format!("image {}.zarr", std::process::id()));
 //! let image = NdArray::<u16, 2>::builder([480, 640]).tiled().build()?;
 //! image.set([10, 20], 7)?;
 //! // zarr.open_array(path)[10, 20] == 7
-//! zarr::write(&path, &image, Encoding::new(), Options::new())?;
+//! zarr::write(&path, &image, Encoding::new(), FileOptions::new())?;
 //!
 //! let mut store = Zarr::<u16>::open(&path)?;
 //! assert_eq!((store.shape(), store.chunk()), (&[480, 640][..], &[128, 256][..]));
 //! let again = NdArray::<u16, 2>::builder(store.extents()?).tiled().build()?;
-//! store.read(&again, Options::new())?;
+//! store.read(&again, FileOptions::new())?;
 //! assert_eq!(again.get([10, 20])?, 7);
 //!
 //! // More rows.
-//! store.append(image.section(..[20, 640])?, Options::new())?;
+//! store.append(image.section(..[20, 640])?, FileOptions::new())?;
 //! assert_eq!(Zarr::<u16>::open(&path)?.shape(), [500, 640]);
 //! # std::fs::remove_dir_all(path)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -65,7 +65,7 @@ use vmarray::kernel::KernelType;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::options::Options;
+use crate::options::FileOptions;
 use crate::views::FileView;
 use create::{describe, write_chunks};
 
@@ -84,7 +84,7 @@ const CHUNK_MAX: u64 = 1 << 30;
 /// is complete and synchronised. The temporary folder stays only if the process is killed. On a server, the
 /// last written object makes the store valid; if a write fails, the function removes the objects written so
 /// far. Blocks. Several threads compress and write chunks in the requested [order of
-/// bytes](Options::byte_order).
+/// bytes](FileOptions::byte_order).
 ///
 /// # Errors
 /// [`Exists`](Error::Exists), [`File`](Error::File), [`Zarr`](Error::Zarr), [`Array`](Error::Array),
@@ -94,7 +94,7 @@ pub fn write<V>(
     to: impl Into<Location>,
     view: V,
     encoding: Encoding<V::Element>,
-    mut options: Options<'_>,
+    mut options: FileOptions<'_>,
 ) -> Result<()>
 where
     V: FileView<Element: KernelType>,

@@ -7,12 +7,12 @@
 #[cfg(feature = "num-complex")]
 pub use crate::complex::*;
 pub use crate::math::*;
-use crate::number::{Float, Integer, Number, Signed};
+use crate::number::{Float, KernelInteger, KernelNumber, KernelSigned};
 use vmarray_macros::kernel;
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn clamp<T: Number>(x: T, low: T, high: T) -> T {
+pub fn clamp<T: KernelNumber>(x: T, low: T, high: T) -> T {
     if x < low {
         low
     } else if x > high {
@@ -24,20 +24,20 @@ pub fn clamp<T: Number>(x: T, low: T, high: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn abs_diff<T: Integer>(x: T, y: T) -> T::Unsigned {
+pub fn abs_diff<T: KernelInteger>(x: T, y: T) -> T::Unsigned {
     let larger = if x > y { x - y } else { y - x };
     larger as T::Unsigned
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn unsigned_abs<T: Integer + Signed>(x: T) -> T::Unsigned {
+pub fn unsigned_abs<T: KernelInteger + KernelSigned>(x: T) -> T::Unsigned {
     x.abs() as T::Unsigned
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn signum<T: Signed>(x: T) -> T {
+pub fn signum<T: KernelSigned>(x: T) -> T {
     if x > T::ZERO {
         T::ONE
     } else if x < T::ZERO {
@@ -109,43 +109,43 @@ pub fn is_sign_positive<T: Float>(x: T) -> bool {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn is_negative<T: Integer + Signed>(x: T) -> bool {
+pub fn is_negative<T: KernelInteger + KernelSigned>(x: T) -> bool {
     x < T::ZERO
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn is_positive<T: Integer + Signed>(x: T) -> bool {
+pub fn is_positive<T: KernelInteger + KernelSigned>(x: T) -> bool {
     x > T::ZERO
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn is_power_of_two<T: Integer>(x: T) -> bool {
+pub fn is_power_of_two<T: KernelInteger>(x: T) -> bool {
     x.count_ones() == 1
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn count_zeros<T: Integer>(x: T) -> u32 {
+pub fn count_zeros<T: KernelInteger>(x: T) -> u32 {
     (!x).count_ones()
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn leading_ones<T: Integer>(x: T) -> u32 {
+pub fn leading_ones<T: KernelInteger>(x: T) -> u32 {
     (!x).leading_zeros()
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn trailing_ones<T: Integer>(x: T) -> u32 {
+pub fn trailing_ones<T: KernelInteger>(x: T) -> u32 {
     (!x).trailing_zeros()
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn rotate_left<T: Integer>(x: T, by: u32) -> T {
+pub fn rotate_left<T: KernelInteger>(x: T, by: u32) -> T {
     let bits = x as T::Unsigned;
     // Shifts take their width modulo the number of bits.
     ((bits << by) | (bits >> (T::BITS - by % T::BITS))) as T
@@ -153,14 +153,14 @@ pub fn rotate_left<T: Integer>(x: T, by: u32) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn rotate_right<T: Integer>(x: T, by: u32) -> T {
+pub fn rotate_right<T: KernelInteger>(x: T, by: u32) -> T {
     let bits = x as T::Unsigned;
     ((bits >> by) | (bits << (T::BITS - by % T::BITS))) as T
 }
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn swap_bytes<T: Integer>(x: T) -> T {
+pub fn swap_bytes<T: KernelInteger>(x: T) -> T {
     let mut swapped = T::ZERO;
     for byte in 0..T::BITS / 8 {
         swapped = (swapped << 8) | ((x >> (8 * byte)) & (255 as T));
@@ -170,7 +170,7 @@ pub fn swap_bytes<T: Integer>(x: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn saturating_add<T: Integer>(x: T, y: T) -> T {
+pub fn saturating_add<T: KernelInteger>(x: T, y: T) -> T {
     let sum = x + y;
     if y >= T::ZERO {
         if sum < x { T::MAX } else { sum }
@@ -183,7 +183,7 @@ pub fn saturating_add<T: Integer>(x: T, y: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn saturating_sub<T: Integer>(x: T, y: T) -> T {
+pub fn saturating_sub<T: KernelInteger>(x: T, y: T) -> T {
     let difference = x - y;
     if y >= T::ZERO {
         if difference > x { T::MIN } else { difference }
@@ -196,7 +196,7 @@ pub fn saturating_sub<T: Integer>(x: T, y: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn rem_euclid<T: Integer>(x: T, by: T) -> T {
+pub fn rem_euclid<T: KernelInteger>(x: T, by: T) -> T {
     let rest = x % by;
     if rest >= T::ZERO {
         rest
@@ -209,7 +209,7 @@ pub fn rem_euclid<T: Integer>(x: T, by: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn div_euclid<T: Integer>(x: T, by: T) -> T {
+pub fn div_euclid<T: KernelInteger>(x: T, by: T) -> T {
     let quotient = x / by;
     if x % by >= T::ZERO {
         quotient
@@ -222,7 +222,7 @@ pub fn div_euclid<T: Integer>(x: T, by: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn div_ceil<T: Integer>(x: T, by: T) -> T {
+pub fn div_ceil<T: KernelInteger>(x: T, by: T) -> T {
     let (quotient, rest) = (x / by, x % by);
     let is_above = (rest > T::ZERO && by > T::ZERO) || (rest < T::ZERO && by < T::ZERO);
     if is_above { quotient + T::ONE } else { quotient }
@@ -230,7 +230,7 @@ pub fn div_ceil<T: Integer>(x: T, by: T) -> T {
 
 #[kernel(crate = crate)]
 #[inline(always)]
-pub fn pow<T: Integer>(x: T, exponent: u32) -> T {
+pub fn pow<T: KernelInteger>(x: T, exponent: u32) -> T {
     let (mut power, mut square, mut left) = (T::ONE, x, exponent);
     while left != 0 {
         if left & 1 == 1 {

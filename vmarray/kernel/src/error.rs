@@ -1,6 +1,6 @@
 //! Errors of lowering: the translation of kernels for devices.
 
-use crate::lower::{Lowered, SourcePlace};
+use crate::lower::{LoweredKernel, SourcePlace};
 use std::fmt;
 
 /// An error of lowering: of the translation of a kernel to a form that devices run. Rustc reports most errors
@@ -62,7 +62,7 @@ impl Error {
     }
 
     /// The verifier's error for a body.
-    pub(crate) fn refused(kind: ErrorKind, lowered: &Lowered, detail: &str) -> Self {
+    pub(crate) fn refused(kind: ErrorKind, lowered: &LoweredKernel, detail: &str) -> Self {
         let SourcePlace { file, line } = lowered.defined_at();
         Self::new(kind, lowered.name, file, line, detail.to_owned())
     }

@@ -3,14 +3,14 @@
 use crate::error::{Error, ErrorKind};
 use crate::inferred_types::Function;
 use crate::lower::lower_function;
-use crate::number::Scalar;
+use crate::number::KernelScalar;
 use crate::turns;
 use backend_api::kernel::{self, Op, TimeLimit, Type};
 
 /// The arguments of a function that takes only numbers and bools: a tuple of one to eight of them.
 ///
 /// ```
-/// use vmarray_kernel::{ScalarArguments, Scalar};
+/// use vmarray_kernel::{ScalarArguments, KernelScalar};
 /// assert_eq!(<(f32, bool)>::TYPES, [f32::TYPE, bool::TYPE]);
 /// ```
 #[diagnostic::on_unimplemented(
@@ -29,7 +29,7 @@ pub trait ScalarArguments: Sized {
 
 macro_rules! tuples {
     ($($($S:ident $at:tt)*;)*) => { $(
-        impl<$($S: Scalar),*> ScalarArguments for ($($S,)*) {
+        impl<$($S: KernelScalar),*> ScalarArguments for ($($S,)*) {
             const TYPES: &'static [Type] = &[$($S::TYPE),*];
 
             #[inline(always)]
@@ -52,7 +52,7 @@ tuples! {
 
 /// One of several contiguous numbers or bools.
 #[inline(always)]
-fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
+fn load<T: KernelScalar>(bytes: &[u8], number: usize) -> T {
     let width = T::TYPE.bytes() as usize;
     let field = &bytes[number * width..][..width];
     T::from_value(match *field {
@@ -88,15 +88,15 @@ fn load<T: Scalar>(bytes: &[u8], number: usize) -> T {
 /// assert_eq!((lowered.kernel().name(), lowered.call(&[27])), ("collatz", 111));
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
-pub fn function<F, A, R>() -> Result<kernel::Function, Error>
+pub fn function<F, A, R>() -> Result<kernel::ScalarFunction, Error>
 where
     F: Function<A, R>,
     A: ScalarArguments,
-    R: Scalar,
+    R: KernelScalar,
 {
     let lowered = lower_function(A::TYPES, F::define)?;
     let table = lowered.table_bytes(|_| &[]);
-    let function = kernel::Function::new(lowered.body.clone(), table)
+    let function = kernel::ScalarFunction::new(lowered.body.clone(), table)
         .map_err(|refused| Error::refused(ErrorKind::Unsupported, &lowered, refused.detail()))?;
     let mut loops = Vec::new();
     lowered.body.operations(|site, op| {
@@ -112,7 +112,7 @@ fn on_host<F, A, R>(arguments: &[&[u8]], results: &mut [u8], limit: Option<&Time
 where
     F: Function<A, R>,
     A: ScalarArguments,
-    R: Scalar,
+    R: KernelScalar,
 {
     turns::limited(limit, &mut || all::<F, A, R>(arguments, results))
 }
@@ -123,7 +123,7 @@ fn all<F, A, R>(arguments: &[&[u8]], results: &mut [u8])
 where
     F: Function<A, R>,
     A: ScalarArguments,
-    R: Scalar,
+    R: KernelScalar,
 {
     let width = R::TYPE.bytes() as usize;
     for (number, result) in results.chunks_exact_mut(width).enumerate() {

@@ -47,7 +47,7 @@ pub(crate) fn never<T>() -> T {
 /// Operations across lanes: the 32 items of a subgroup (warp).
 pub mod lanes {
     use super::never;
-    use crate::number::{Bits, Number, Scalar};
+    use crate::number::{KernelBits, KernelNumber, KernelScalar};
 
     macro_rules! operations {
         ($($Bound:ident: $($name:ident)*;)*) => { $($(
@@ -57,15 +57,15 @@ pub mod lanes {
         )*)* };
     }
     operations! {
-        Number: sum min max scan_sum scan_min scan_max;
-        Bits: and or xor scan_and scan_or scan_xor;
+        KernelNumber: sum min max scan_sum scan_min scan_max;
+        KernelBits: and or xor scan_and scan_or scan_xor;
     }
 
-    pub fn shuffle<T: Scalar>(_: T, _: u32) -> T {
+    pub fn shuffle<T: KernelScalar>(_: T, _: u32) -> T {
         never()
     }
 
-    pub fn shuffle_xor<T: Scalar>(_: T, _: u32) -> T {
+    pub fn shuffle_xor<T: KernelScalar>(_: T, _: u32) -> T {
         never()
     }
 

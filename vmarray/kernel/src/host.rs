@@ -3,10 +3,10 @@
 use crate::bounds_report::{self, OutOfBounds};
 use crate::error::Error;
 use crate::inferred_types::Define;
-use crate::interpret::{Argument, interpret};
-use crate::lower::{LaunchVariant, Lowered, lower_for, numbered};
+use crate::interpret::{InterpreterArgument, interpret};
+use crate::lower::{LaunchVariant, LoweredKernel, lower_for, numbered};
 use crate::returned::Returned;
-use crate::source::Given;
+use crate::source::LaunchArguments;
 use crate::turns;
 use crate::views::{Item, ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
@@ -88,7 +88,7 @@ pub trait Kernel: Define {
 
     /// Takes the arguments for items from a device's launch.
     #[doc(hidden)]
-    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s>;
 
     /// Loads the elements of some items.
     #[doc(hidden)]
@@ -104,7 +104,7 @@ pub trait Kernel: Define {
 
     /// Converts the program's arguments for the interpreter.
     #[doc(hidden)]
-    fn arguments(sources: Self::Sources<'_>) -> Vec<Argument<'_>>;
+    fn arguments(sources: Self::Sources<'_>) -> Vec<InterpreterArgument<'_>>;
 }
 
 /// Runs a kernel on the calling thread, for each item of a range in turn. The slice for an
@@ -145,8 +145,8 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
 }
 
 /// Runs a kernel without groups as native code, on devices that compute with the CPU. Pass this function to
-/// `backend_api::kernel::Kernel::with_host`: the device then calls the kernel function for each item, instead
-/// of running the [lowered](crate::lower) form.
+/// `backend_api::kernel::VerifiedKernel::with_host`: the device then calls the kernel function for each item,
+/// instead of running the [lowered](crate::lower) form.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -156,7 +156,8 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
 /// fn double(out: &mut Own<u32>) {
 ///     out.set(out.get() * 2);
 /// }
-/// let kernel = backend_api::kernel::Kernel::new(lower::<double>()?.body)?.with_host(host_form::<double>);
+/// let kernel = backend_api::kernel::VerifiedKernel::new(lower::<double>()?.body)?;
+/// let kernel = kernel.with_host(host_form::<double>);
 /// assert!(kernel.host().is_some());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -175,7 +176,7 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
 /// fn index(at: At<1>) -> u64 {
 ///     at.index() as u64
 /// }
-/// let kernel = backend_api::kernel::Kernel::new(lower_returning::<index>()?.body)?;
+/// let kernel = backend_api::kernel::VerifiedKernel::new(lower_returning::<index>()?.body)?;
 /// assert!(kernel.with_host(host_form_returning::<index>).host().is_some());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -203,7 +204,7 @@ pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
 /// One function for all numbers of axes, so that a program compiles it once a kernel.
 #[inline(never)]
 fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Report {
-    let mut given = Given::new(items, axes, returns);
+    let mut given = LaunchArguments::new(items, axes, returns);
     let mut is_item = given.is_item(axes);
     let mut bound = K::given(&mut given);
     let mut report = Report::default();
@@ -239,7 +240,7 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
 /// The report of failed items whose elements are not stored yet: the first one, with the place in its form.
 #[cold]
 fn failed(
-    lower: fn(&LaunchVariant) -> Result<Lowered, Error>,
+    lower: fn(&LaunchVariant) -> Result<LoweredKernel, Error>,
     items: &HostItems<'_>,
     item: u64,
     first: Option<LaunchVariant>,
@@ -259,7 +260,7 @@ fn failed(
         form.ordered = views.map(|(_, parameter)| *parameter).collect();
         lower(&form.of_launch(&like, &|number| items.param(number))).ok()
     });
-    let kernel = lowered.and_then(|lowered| backend_api::kernel::Kernel::new(lowered.body).ok());
+    let kernel = lowered.and_then(|lowered| backend_api::kernel::VerifiedKernel::new(lowered.body).ok());
     kernel
         .map(|kernel| items.report_within(&kernel, item, budget))
         .filter(|report| report.failures > 0)

@@ -1,7 +1,7 @@
 //! The types of literals and the callees of a kernel function, as inferred by rustc.
 
 use crate::layout::{KernelType, Layout};
-use crate::number::Scalar;
+use crate::number::KernelScalar;
 use crate::tree::Tree;
 use backend_api::expr::Type;
 use std::marker::PhantomData;
@@ -32,7 +32,7 @@ impl<T> Of<T> {
 
 /// The contents of a slot: a place in a function whose type or callee rustc infers.
 #[derive(Clone, Copy, Debug)]
-pub enum Slot {
+pub enum InferredSlot {
     /// A literal of a type.
     Literal(Type),
     /// A literal of a struct.
@@ -44,24 +44,24 @@ pub enum Slot {
 /// A slot, or a tuple of slots.
 pub trait Slots {
     /// Appends the slots.
-    fn append(into: &mut Vec<Slot>);
+    fn append(into: &mut Vec<InferredSlot>);
 }
 
-impl<T: Scalar> Slots for Lit<T> {
-    fn append(into: &mut Vec<Slot>) {
-        into.push(Slot::Literal(T::TYPE));
+impl<T: KernelScalar> Slots for Lit<T> {
+    fn append(into: &mut Vec<InferredSlot>) {
+        into.push(InferredSlot::Literal(T::TYPE));
     }
 }
 
 impl<T: KernelType> Slots for Of<T> {
-    fn append(into: &mut Vec<Slot>) {
-        into.push(Slot::Struct(T::layout));
+    fn append(into: &mut Vec<InferredSlot>) {
+        into.push(InferredSlot::Struct(T::layout));
     }
 }
 
 impl<C: Define> Slots for Call<C> {
-    fn append(into: &mut Vec<Slot>) {
-        into.push(Slot::Callee(C::define));
+    fn append(into: &mut Vec<InferredSlot>) {
+        into.push(InferredSlot::Callee(C::define));
     }
 }
 
@@ -69,7 +69,7 @@ macro_rules! tuples {
     ($($($S:ident)*;)*) => { $(
         impl<$($S: Slots),*> Slots for ($($S,)*) {
             #[allow(unused_variables, reason = "the macro also makes the empty tuple")]
-            fn append(into: &mut Vec<Slot>) {
+            fn append(into: &mut Vec<InferredSlot>) {
                 $($S::append(into);)*
             }
         }
@@ -78,7 +78,7 @@ macro_rules! tuples {
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
 /// Returns the slots that are the parameters of a closure, without calling the closure.
-pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<Slot> {
+pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<InferredSlot> {
     let mut slots = Vec::new();
     S::append(&mut slots);
     slots
@@ -91,7 +91,7 @@ pub fn never<T>() -> T {
 
 /// A constant that a kernel function names: its type, and the bits of its scalars.
 #[derive(Clone, Debug)]
-pub struct Constant {
+pub struct NamedConstant {
     /// Type of the constant.
     pub layout: Layout,
     /// The bits of all scalars in the constant.
@@ -99,10 +99,10 @@ pub struct Constant {
 }
 
 /// Creates a constant from a value.
-pub fn constant<T: KernelType>(value: T) -> Constant {
+pub fn constant<T: KernelType>(value: T) -> NamedConstant {
     let mut values = Vec::new();
     value.values(&mut values);
-    Constant { layout: T::layout(), values }
+    NamedConstant { layout: T::layout(), values }
 }
 
 /// The definition of a kernel function, with concrete types and constants in place of its generic parameters.
@@ -122,11 +122,11 @@ pub struct Definition {
     /// The syntax tree of the function.
     pub tree: &'static Tree,
     /// The inferred contents of the slots.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<InferredSlot>,
     /// The types that the function names. The syntax tree refers to them by index.
     pub types: Vec<Layout>,
     /// The constants that the function names. The syntax tree refers to them by index.
-    pub constants: Vec<Constant>,
+    pub constants: Vec<NamedConstant>,
 }
 
 /// The type of a kernel function. `#[kernel]` implements this trait for a type with the name of the function.

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// The argument of one parameter of an interpreted kernel.
 #[derive(Debug)]
-pub enum Argument<'s> {
+pub enum InterpreterArgument<'s> {
     /// No data, for a parameter that is the item's place.
     Place,
     /// The bits of all scalars of a value or a table.
@@ -30,12 +30,12 @@ pub enum Argument<'s> {
     Append(&'s mut [u8], &'s mut [u8], usize),
 }
 
-impl Argument<'_> {
+impl InterpreterArgument<'_> {
     /// The values of a value.
     pub(crate) fn values_of(value: impl KernelType) -> Self {
         let mut values = Vec::new();
         value.values(&mut values);
-        Argument::Values(values)
+        InterpreterArgument::Values(values)
     }
 }
 
@@ -76,7 +76,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let refused = |error: backend_api::Error| Error::refused(ErrorKind::TooLarge, &lowered, error.detail());
     let mut arguments = K::arguments(sources);
     let shape = arguments.iter().find_map(|argument| match argument {
-        Argument::Shape(shape) => Some(shape.clone()),
+        InterpreterArgument::Shape(shape) => Some(shape.clone()),
         _ => None,
     });
     let shape = shape.unwrap_or_else(|| vec![1]);
@@ -89,25 +89,30 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let of = |source: &ScalarSource| scalar(&arguments, &axes, groups, *source);
     let params: Vec<u64> = lowered.scalars.iter().map(of).collect();
     let table = lowered.table_bytes(|parameter| match &arguments[parameter] {
-        Argument::Values(values) => values,
+        InterpreterArgument::Values(values) => values,
         _ => &[],
     });
-    let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
+    let kernel =
+        backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
     let is_first = |number: usize| !lowered.views[..number].contains(&lowered.views[number]);
     // Elements that items share keep their order in memory, even if the launch has tiles.
     let is_own = |number: usize| is_first(number) && lowered.body.views[number].access != Access::Atomic;
     // Results of tiled groups have two views: the written elements in tile order, and the old elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
-        (Argument::Write(_, stride), Some(order)) if is_own(number) => {
+        (InterpreterArgument::Write(_, stride), Some(order)) if is_own(number) => {
             (vec![0; order.len() * stride], *stride)
         }
-        (Argument::Append(count, ..), _) if is_first(number) => (count.to_vec(), 8),
-        (Argument::Append(_, bytes, stride) | Argument::Write(bytes, stride), _) => (bytes.to_vec(), *stride),
-        (Argument::Read(bytes, stride) | Argument::Around(_, _, bytes, stride), _) => {
+        (InterpreterArgument::Append(count, ..), _) if is_first(number) => (count.to_vec(), 8),
+        (InterpreterArgument::Append(_, bytes, stride) | InterpreterArgument::Write(bytes, stride), _) => {
             (bytes.to_vec(), *stride)
         }
-        (Argument::Place | Argument::Values(_) | Argument::Shape(_), _) => (Vec::new(), 1),
+        (InterpreterArgument::Read(bytes, stride) | InterpreterArgument::Around(_, _, bytes, stride), _) => {
+            (bytes.to_vec(), *stride)
+        }
+        (InterpreterArgument::Place | InterpreterArgument::Values(_) | InterpreterArgument::Shape(_), _) => {
+            (Vec::new(), 1)
+        }
     };
     let mut copies: Vec<(Vec<u8>, usize)> = lowered.views.iter().enumerate().map(copy_of).collect();
     let (count, geometry) = match &order {
@@ -124,17 +129,17 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let report = interpreter.run(&mut Slices::new(views)).map_err(refused)?;
     for (number, (bytes, stride)) in copies.iter().enumerate() {
         match (&mut arguments[lowered.views[number]], &order) {
-            (Argument::Write(to, _), Some(order)) if is_own(number) => {
+            (InterpreterArgument::Write(to, _), Some(order)) if is_own(number) => {
                 let elements = order.iter().zip(bytes.chunks_exact(*stride));
                 for (to_number, element) in elements.filter_map(|(to, element)| Some(((*to)?, element))) {
                     to[to_number * stride..][..*stride].copy_from_slice(element);
                 }
             }
-            (Argument::Write(to, _), order) if order.is_none() || is_first(number) => {
+            (InterpreterArgument::Write(to, _), order) if order.is_none() || is_first(number) => {
                 to.copy_from_slice(bytes)
             }
-            (Argument::Append(count, ..), _) if is_first(number) => count.copy_from_slice(bytes),
-            (Argument::Append(_, to, _), _) => to.copy_from_slice(bytes),
+            (InterpreterArgument::Append(count, ..), _) if is_first(number) => count.copy_from_slice(bytes),
+            (InterpreterArgument::Append(_, to, _), _) => to.copy_from_slice(bytes),
             _ => {}
         }
     }
@@ -160,11 +165,16 @@ fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
 }
 
 /// A scalar argument of the body.
-fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], groups: u64, source: ScalarSource) -> u64 {
+fn scalar(
+    arguments: &[InterpreterArgument<'_>],
+    axes: &[DomainAxis],
+    groups: u64,
+    source: ScalarSource,
+) -> u64 {
     match source {
         ScalarSource::Origin => 0,
         ScalarSource::Value { parameter, position } => match &arguments[parameter] {
-            Argument::Values(values) => values[position],
+            InterpreterArgument::Values(values) => values[position],
             _ => 0,
         },
         ScalarSource::LaunchVariant => 0,
@@ -174,7 +184,7 @@ fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], groups: u64, source: 
             DomainAxis { tile, ..axes[0] }.scalar(part, false)
         }
         ScalarSource::Stencil { parameter, part } => match &arguments[parameter] {
-            Argument::Around(first, extents, ..) => match part {
+            InterpreterArgument::Around(first, extents, ..) => match part {
                 StencilPart::First(axis) => first[axis] as u64,
                 StencilPart::Extent(axis) => extents[axis] as u64,
                 StencilPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
@@ -188,8 +198,8 @@ fn scalar(arguments: &[Argument<'_>], axes: &[DomainAxis], groups: u64, source: 
             },
         },
         ScalarSource::Length { parameter } => match &arguments[parameter] {
-            Argument::Read(bytes, stride) => (bytes.len() / stride) as u64,
-            Argument::Write(bytes, stride) => (bytes.len() / *stride) as u64,
+            InterpreterArgument::Read(bytes, stride) => (bytes.len() / stride) as u64,
+            InterpreterArgument::Write(bytes, stride) => (bytes.len() / *stride) as u64,
             _ => 0,
         },
         ScalarSource::Groups(GroupPart::Count) => groups,

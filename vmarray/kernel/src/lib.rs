@@ -74,18 +74,19 @@ pub use inferred_types::{Define, Definition, Function};
 pub use interpret::interpret;
 pub use layout::{KernelType, Layout, LayoutField};
 pub use lower::{
-    AxisPart, GroupPart, Lowered, ScalarSource, SourcePlace, StencilPart, TableSource, lower, lower_returning,
+    AxisPart, GroupPart, LoweredKernel, ScalarSource, SourcePlace, StencilPart, TableSource, lower,
+    lower_returning,
 };
 /// The crate whose complex numbers kernels accept.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
-pub use number::{Bits, Float, Half, Integer, Number, Scalar, Signed};
+pub use number::{Float, Half, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned};
 pub use place::At;
 pub use returned::Returned;
 pub use rows::Rows;
 pub use shared::{Append, Atomic, Group, GroupIndex, PrivateSlice, Shared};
 pub use stencil::{Anywhere, Window};
-pub use views::{Memory, Own, Parameter, ParameterInfo, ParameterKind, kind};
+pub use views::{ElementMemory, Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
 /// Items for crates that launch kernels, such as `vmarray`.
@@ -104,16 +105,16 @@ pub mod k {
     pub use crate::group_ops::{barrier, check_group, check_lanes, group_extent, lanes};
     pub use crate::host::Kernel;
     pub use crate::inferred_types::{
-        Call, CalledByKernels, Constant, Define, Definition, Function, FunctionOfValues, LaunchedForItems,
-        Lit, Of, PlainFunction, call, constant, never, slots, typed_call,
+        Call, CalledByKernels, Define, Definition, Function, FunctionOfValues, LaunchedForItems, Lit,
+        NamedConstant, Of, PlainFunction, call, constant, never, slots, typed_call,
     };
-    pub use crate::interpret::Argument;
+    pub use crate::interpret::InterpreterArgument;
     pub use crate::layout::{KernelType, Layout, field, layout};
     pub use crate::returned::{Returned, Returning};
     pub use crate::rules::*;
     pub use crate::shared::alloc;
-    pub use crate::source::Given;
-    pub use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt, Tree};
+    pub use crate::source::LaunchArguments;
+    pub use crate::tree::{Arm, NO_LABEL, Operator, Pattern, Range, Stmt, Tree, TreeExpr};
     pub use crate::turns::Turns;
     pub use crate::views::{Item, Parameter, ParameterInfo};
     pub use backend_api::expr::Type;

@@ -31,7 +31,7 @@ use backend_api::kernel::arithmetic;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Reg, Report, Type, Unary, ViewDecl,
 };
-use frame::Frame;
+use frame::InlineFrame;
 pub use launch_variant::{
     AxisPart, GroupPart, LaunchVariant, SHORT_MAX, ScalarSource, StencilPart, VALUES_MAX, numbered,
 };
@@ -41,7 +41,7 @@ pub use tables::TableSource;
 use tables::Tables;
 pub(crate) use tables::table_values;
 pub use tiles::lower_placing;
-use value::{Check, Index, Node, Operand, Value};
+use value::{BoundsCheck, ElementIndex, LoweredValue, Node, ScalarOperand};
 
 /// Reason for an early end of lowering.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ type Result<T, E = Exit> = std::result::Result<T, E>;
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Lowered {
+pub struct LoweredKernel {
     /// Name of the kernel function.
     pub name: &'static str,
     /// The code that devices run.
@@ -116,7 +116,7 @@ impl std::fmt::Display for SourcePlace {
     }
 }
 
-impl Lowered {
+impl LoweredKernel {
     /// Returns the source location of an operation that may fail; `site` is the number of the operation in a
     /// [`Report`].
     ///
@@ -216,18 +216,18 @@ struct Lower {
     views: Vec<View>,
     form: LaunchVariant,
     /// The item's place along each axis of the result.
-    at: Vec<Operand>,
+    at: Vec<ScalarOperand>,
     /// The same place, in the width of place computations.
-    own: Vec<Operand>,
+    own: Vec<ScalarOperand>,
     /// Registers that hold the place plus a constant: axis and distance.
     away: HashMap<Reg, (usize, i64)>,
-    frames: Vec<Frame>,
+    frames: Vec<InlineFrame>,
     /// The extents of a group, if groups are tiles of the result.
     tile: Vec<u32>,
     /// True if items run in groups.
     has_group: bool,
     /// Register that is true for items with an element, if tiles have padding items.
-    is_inside: Option<Operand>,
+    is_inside: Option<ScalarOperand>,
     /// Upper bounds of registers.
     most: HashMap<Reg, u64>,
     /// The depth of calls and unrolled iterations.
@@ -261,7 +261,7 @@ struct Lower {
 /// assert!(lower::<increment>()?.body.code.len() <= 5);
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
-pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
+pub fn lower<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
     lower_for::<K>(&LaunchVariant::default())
 }
 
@@ -284,7 +284,7 @@ pub fn lower<K: Kernel>() -> std::result::Result<Lowered, Error> {
 /// assert_eq!(lower::<is_odd>()?.body.code.len(), 0);
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```
-pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
+pub fn lower_returning<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
     lower_for::<K>(&LaunchVariant { returns: true, ..LaunchVariant::default() })
 }
 
@@ -292,7 +292,7 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<Lowered, Error> {
 ///
 /// # Errors
 /// The errors of [`lower`].
-pub fn lower_for<K: Kernel>(form: &LaunchVariant) -> std::result::Result<Lowered, Error> {
+pub fn lower_for<K: Kernel>(form: &LaunchVariant) -> std::result::Result<LoweredKernel, Error> {
     let returned = if form.returns { K::Returned::types() } else { Vec::new() };
     lowered(form, &|lower| lower.kernel(K::parameters(), &returned, &K::group(), K::define()))
 }
@@ -301,7 +301,7 @@ pub fn lower_for<K: Kernel>(form: &LaunchVariant) -> std::result::Result<Lowered
 pub(crate) fn lower_function(
     parameters: &[Type],
     define: impl Fn() -> Definition + Sync,
-) -> std::result::Result<Lowered, Error> {
+) -> std::result::Result<LoweredKernel, Error> {
     lowered(&LaunchVariant::default(), &|lower| lower.function(parameters, define()))
 }
 
@@ -312,8 +312,8 @@ const STACK_BYTES: usize = 32 << 20;
 /// kernel.
 fn lowered(
     form: &LaunchVariant,
-    with: &(dyn Fn(Lower) -> Result<Lowered> + Sync),
-) -> std::result::Result<Lowered, Error> {
+    with: &(dyn Fn(Lower) -> Result<LoweredKernel> + Sync),
+) -> std::result::Result<LoweredKernel, Error> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("lowering".into()).stack_size(STACK_BYTES);
         match thread.spawn_scoped(scope, || lowered_here(form, with)) {
@@ -326,8 +326,8 @@ fn lowered(
 
 fn lowered_here(
     form: &LaunchVariant,
-    with: &dyn Fn(Lower) -> Result<Lowered>,
-) -> std::result::Result<Lowered, Error> {
+    with: &dyn Fn(Lower) -> Result<LoweredKernel>,
+) -> std::result::Result<LoweredKernel, Error> {
     let attempt = |is_unrolled| {
         with(Lower::new(is_unrolled, form.clone())).map_err(|exit| match exit {
             Exit::Error(error) => *error,
@@ -380,7 +380,7 @@ impl Lower {
         returned: &[Type],
         group: &[u32],
         definition: Definition,
-    ) -> Result<Lowered> {
+    ) -> Result<LoweredKernel> {
         let tree = definition.tree;
         self.has_group = !group.is_empty();
         let own_axes = parameters.iter().find_map(ParameterInfo::axes);
@@ -425,7 +425,7 @@ impl Lower {
         self.write_returned(&value, parameters.len(), returned)?;
         let mut code = self.edges();
         code.append(&mut self.code);
-        if let Some(Operand::Register(when)) = inside {
+        if let Some(ScalarOperand::Register(when)) = inside {
             code = vec![Op::If { when, then: code, otherwise: Vec::new() }];
         }
         self.code = code;
@@ -433,12 +433,12 @@ impl Lower {
         self.finished(tree, parameters, group_len)
     }
 
-    fn function(mut self, parameters: &[Type], definition: Definition) -> Result<Lowered> {
+    fn function(mut self, parameters: &[Type], definition: Definition) -> Result<LoweredKernel> {
         let tree = definition.tree;
         let mut arguments = Vec::with_capacity(parameters.len());
         for (parameter, of) in parameters.iter().enumerate() {
             let register = self.scalar(ScalarSource::Value { parameter, position: 0 }, *of);
-            arguments.push(Value::scalar(*of, Operand::Register(register)));
+            arguments.push(LoweredValue::scalar(*of, ScalarOperand::Register(register)));
         }
         let value = self.returned(definition, &arguments)?;
         let operand = self.operand(&value)?;
@@ -449,7 +449,7 @@ impl Lower {
     }
 
     /// Lowers the whole kernel or function. Code that never returns is an error.
-    fn returned(&mut self, definition: Definition, arguments: &[Value]) -> Result<Value> {
+    fn returned(&mut self, definition: Definition, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let tree = definition.tree;
         self.inline(definition, arguments).map_err(|exit| match exit {
             Exit::Diverges => {
@@ -468,7 +468,7 @@ impl Lower {
         tree: &'static Tree,
         parameters: Vec<ParameterInfo>,
         group_len: Option<u32>,
-    ) -> Result<Lowered> {
+    ) -> Result<LoweredKernel> {
         let (name, defined) = (tree.name, SourcePlace { file: tree.file, line: tree.line });
         let mut body = Body {
             params: self.scalars.iter().map(|scalar| scalar.1).collect(),
@@ -500,7 +500,7 @@ impl Lower {
             };
             return Err(Exit::Error(Box::new(error)));
         }
-        Ok(Lowered {
+        Ok(LoweredKernel {
             name,
             body,
             parameters,
@@ -513,7 +513,7 @@ impl Lower {
     }
 
     /// Stores the scalars of a value to their own views.
-    fn write_returned(&mut self, value: &Value, parameter: usize, types: &[Type]) -> Result<()> {
+    fn write_returned(&mut self, value: &LoweredValue, parameter: usize, types: &[Type]) -> Result<()> {
         for (number, of) in types.iter().enumerate() {
             let part = value.part(number).unwrap_or_else(|| value.clone());
             let (operand, of) = (self.operand(&part)?, stored(*of));
@@ -541,7 +541,7 @@ impl Lower {
     }
 
     /// The value of a parameter of the launched kernel.
-    fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<Value> {
+    fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<LoweredValue> {
         let element;
         let (layout, access, is_own) = match kind {
             ParameterKind::At(1) => {
@@ -555,7 +555,7 @@ impl Lower {
             }
             ParameterKind::Table(layout) => {
                 let node = self.tables.parameter(number, layout);
-                return Ok(Value { is_reference: true, ..Value::new(layout.clone(), node) });
+                return Ok(LoweredValue { is_reference: true, ..LoweredValue::new(layout.clone(), node) });
             }
             ParameterKind::Own(layout) | ParameterKind::OwnMut(layout) if !self.tile.is_empty() => {
                 let is_result = matches!(kind, ParameterKind::OwnMut(_));
@@ -593,7 +593,10 @@ impl Lower {
         let starts = matches!(kind, ParameterKind::Rows(_)).then(|| self.views.len().saturating_sub(1));
         let view = View { parameter: number, layout: layout.clone(), access, is_own, around, starts };
         self.views.push(view);
-        Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(self.views.len() - 1)) })
+        Ok(LoweredValue {
+            is_reference: true,
+            ..LoweredValue::new(Layout::UNIT, Node::View(self.views.len() - 1))
+        })
     }
 
     /// A value from the launch.
@@ -602,18 +605,18 @@ impl Lower {
         layout: &Layout,
         position: &mut usize,
         source: &impl Fn(usize) -> ScalarSource,
-    ) -> Result<Value> {
+    ) -> Result<LoweredValue> {
         match layout {
             Layout::Scalar(of) => {
                 let register = self.scalar(source(*position), *of);
                 *position += 1;
-                Ok(Value::scalar(*of, Operand::Register(register)))
+                Ok(LoweredValue::scalar(*of, ScalarOperand::Register(register)))
             }
             Layout::Array(of, len) => {
                 let place = self.place(layout, 0)?;
                 for at in 0..*len as u64 {
                     let value = self.given(of, position, source)?;
-                    let to = self.element(&place, Operand::Constant(Type::U64, at))?;
+                    let to = self.element(&place, ScalarOperand::Constant(Type::U64, at))?;
                     self.assign(&to, &value)?;
                 }
                 Ok(place.fresh())
@@ -623,7 +626,7 @@ impl Lower {
                 for part in layout.parts() {
                     nodes.push(self.given(part, position, source)?.node);
                 }
-                Ok(Value::new(layout.clone(), Node::Parts(nodes)))
+                Ok(LoweredValue::new(layout.clone(), Node::Parts(nodes)))
             }
         }
     }
@@ -640,18 +643,22 @@ impl Lower {
     }
 
     /// The element of a view with an index, or the item's own element.
-    fn view_element(&mut self, view: usize, at: Option<Operand>) -> Value {
+    fn view_element(&mut self, view: usize, at: Option<ScalarOperand>) -> LoweredValue {
         let View { layout, access, is_own, .. } = &self.views[view];
         let (layout, access, is_own) = (layout.clone(), *access, *is_own);
         let at = match at {
             Some(at) if !is_own => at,
-            _ if access.is_written() => Operand::Constant(Type::U64, 0),
-            _ => Operand::Register(self.question(Builtin::Item)),
+            _ if access.is_written() => ScalarOperand::Constant(Type::U64, 0),
+            _ => ScalarOperand::Register(self.question(Builtin::Item)),
         };
-        let check = if is_own { Check::Proven } else { Check::ByAccess };
+        let check = if is_own { BoundsCheck::Proven } else { BoundsCheck::ByAccess };
         let node = Node::of_element(&layout, view as u16, 0);
         // The length is unknown, so the access also checks constant indices.
-        Value { index: Some(Index { at, len: 0, check }), is_shared: true, ..Value::new(layout, node) }
+        LoweredValue {
+            index: Some(ElementIndex { at, len: 0, check }),
+            is_shared: true,
+            ..LoweredValue::new(layout, node)
+        }
     }
 
     fn new_register(&mut self, of: Type) -> Reg {
@@ -689,86 +696,86 @@ impl Lower {
         to
     }
 
-    fn unary(&mut self, op: Unary, of: Operand) -> Operand {
+    fn unary(&mut self, op: Unary, of: ScalarOperand) -> ScalarOperand {
         let found = self.type_of(of);
-        if let Operand::Constant(of, bits) = of {
-            return Operand::Constant(op.gives(of), arithmetic::unary(op, of, bits));
+        if let ScalarOperand::Constant(of, bits) = of {
+            return ScalarOperand::Constant(op.gives(of), arithmetic::unary(op, of, bits));
         }
         let (to, of) = (self.new_register(op.gives(found)), self.register(of));
         self.code.push(Op::Unary { op, to, of });
-        Operand::Register(to)
+        ScalarOperand::Register(to)
     }
 
-    fn binary(&mut self, op: Binary, left: Operand, right: Operand) -> Operand {
+    fn binary(&mut self, op: Binary, left: ScalarOperand, right: ScalarOperand) -> ScalarOperand {
         let of = self.type_of(left);
-        if let Operand::Constant(_, by) = right
+        if let ScalarOperand::Constant(_, by) = right
             && let Some((op, by)) = fold::without_division(op, of, by)
         {
-            return self.binary(op, left, Operand::Constant(of, by));
+            return self.binary(op, left, ScalarOperand::Constant(of, by));
         }
         let gives = if op.is_comparison() { Type::Bool } else { of };
         match (left, right) {
-            (Operand::Constant(_, a), Operand::Constant(_, b)) => {
-                return Operand::Constant(gives, arithmetic::binary(op, of, a, b));
+            (ScalarOperand::Constant(_, a), ScalarOperand::Constant(_, b)) => {
+                return ScalarOperand::Constant(gives, arithmetic::binary(op, of, a, b));
             }
-            (_, Operand::Constant(_, b)) if fold::is_neutral(op, of, b) => return left,
-            (Operand::Constant(_, a), _)
+            (_, ScalarOperand::Constant(_, b)) if fold::is_neutral(op, of, b) => return left,
+            (ScalarOperand::Constant(_, a), _)
                 if fold::is_neutral(op, of, a)
                     && matches!(op, Binary::Add | Binary::Mul | Binary::And | Binary::Or | Binary::Xor) =>
             {
                 return right;
             }
-            (Operand::Constant(_, 0), _) | (_, Operand::Constant(_, 0))
+            (ScalarOperand::Constant(_, 0), _) | (_, ScalarOperand::Constant(_, 0))
                 if !of.is_float() && matches!(op, Binary::Mul | Binary::And) =>
             {
-                return Operand::Constant(of, 0);
+                return ScalarOperand::Constant(of, 0);
             }
-            (Operand::Constant(_, 1), _) | (_, Operand::Constant(_, 1))
+            (ScalarOperand::Constant(_, 1), _) | (_, ScalarOperand::Constant(_, 1))
                 if of == Type::Bool && op == Binary::Or =>
             {
-                return Operand::Constant(of, 1);
+                return ScalarOperand::Constant(of, 1);
             }
             _ => {}
         }
         let to = self.new_register(gives);
         let (left, right) = (self.register(left), self.register(right));
         self.code.push(Op::Binary { op, to, left, right });
-        Operand::Register(to)
+        ScalarOperand::Register(to)
     }
 
-    fn select(&mut self, when: Operand, yes: Operand, no: Operand) -> Operand {
+    fn select(&mut self, when: ScalarOperand, yes: ScalarOperand, no: ScalarOperand) -> ScalarOperand {
         match when {
-            Operand::Constant(_, 0) => return no,
-            Operand::Constant(..) => return yes,
-            Operand::Register(_) if yes == no => return yes,
-            Operand::Register(_) => {}
+            ScalarOperand::Constant(_, 0) => return no,
+            ScalarOperand::Constant(..) => return yes,
+            ScalarOperand::Register(_) if yes == no => return yes,
+            ScalarOperand::Register(_) => {}
         }
         let to = self.new_register(self.type_of(yes));
         let (when, yes, no) = (self.register(when), self.register(yes), self.register(no));
         self.code.push(Op::Select { to, when, yes, no });
-        Operand::Register(to)
+        ScalarOperand::Register(to)
     }
 
-    fn cast(&mut self, of: Operand, to: Type) -> Operand {
+    fn cast(&mut self, of: ScalarOperand, to: Type) -> ScalarOperand {
         let from = self.type_of(of);
         if from == to {
             return of;
         }
-        if let Operand::Constant(from, bits) = of {
-            return Operand::Constant(to, arithmetic::cast(from, to, bits));
+        if let ScalarOperand::Constant(from, bits) = of {
+            return ScalarOperand::Constant(to, arithmetic::cast(from, to, bits));
         }
         let (to, of) = (self.new_register(to), self.register(of));
         self.code.push(Op::Cast { to, of });
-        Operand::Register(to)
+        ScalarOperand::Register(to)
     }
 
-    fn bits(&mut self, of: Operand, to: Type) -> Operand {
-        if let Operand::Constant(_, bits) = of {
-            return Operand::Constant(to, bits);
+    fn bits(&mut self, of: ScalarOperand, to: Type) -> ScalarOperand {
+        if let ScalarOperand::Constant(_, bits) = of {
+            return ScalarOperand::Constant(to, bits);
         }
         let (to, of) = (self.new_register(to), self.register(of));
         self.code.push(Op::Bits { to, of });
-        Operand::Register(to)
+        ScalarOperand::Register(to)
     }
 
     /// An error at the current place.

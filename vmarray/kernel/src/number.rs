@@ -7,14 +7,14 @@ use backend_api::expr::{self, Type};
 /// A number or a bool: a value that takes one register of a device.
 ///
 /// ```
-/// use vmarray_kernel::Scalar;
-/// assert_eq!((<f32 as Scalar>::from_value(0x3F80_0000), Scalar::to_value(true)), (1.0, 1));
+/// use vmarray_kernel::KernelScalar;
+/// assert_eq!((<f32 as KernelScalar>::from_value(0x3F80_0000), KernelScalar::to_value(true)), (1.0, 1));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a number of at most 64 bits nor a `bool`",
     note = "both operands must have the same type: cast one by `x as T`"
 )]
-pub trait Scalar: KernelType + PartialEq {
+pub trait KernelScalar: KernelType + PartialEq {
     /// Type on devices.
     const TYPE: Type;
 
@@ -29,7 +29,7 @@ pub trait Scalar: KernelType + PartialEq {
     fn widened(self) -> Widened;
 }
 
-/// A number of any [`Number`] type, widened: an integer of 128 bits, or a float.
+/// A number of any [`KernelNumber`] type, widened: an integer of 128 bits, or a float.
 #[doc(hidden)]
 pub enum Widened {
     Integer(i128),
@@ -40,10 +40,10 @@ pub enum Widened {
 /// A number: an integer or a float.
 ///
 /// ```
-/// use vmarray_kernel::{kernel, Number};
+/// use vmarray_kernel::{kernel, KernelNumber};
 ///
 /// #[kernel(crate = vmarray_kernel)]
-/// fn positive_part<T: Number>(x: T) -> T {
+/// fn positive_part<T: KernelNumber>(x: T) -> T {
 ///     if x > T::ZERO { x } else { T::ZERO }
 /// }
 /// assert_eq!((positive_part(-3), positive_part(2.5)), (0, 2.5));
@@ -52,7 +52,7 @@ pub enum Widened {
     message = "`{Self}` is not a number of at most 64 bits",
     note = "both operands must have the same type: cast one by `x as T`"
 )]
-pub trait Number: Scalar + PartialOrd {
+pub trait KernelNumber: KernelScalar + PartialOrd {
     /// The number one.
     const ONE: Self;
     /// Least value.
@@ -84,24 +84,24 @@ pub trait Number: Scalar + PartialOrd {
 /// A signed integer or a float.
 ///
 /// ```
-/// use vmarray_kernel::{kernel, Signed};
+/// use vmarray_kernel::{kernel, KernelSigned};
 ///
 /// #[kernel(crate = vmarray_kernel)]
-/// fn mirrored<T: Signed>(x: T) -> T {
+/// fn mirrored<T: KernelSigned>(x: T) -> T {
 ///     -x
 /// }
 /// assert_eq!((mirrored(3), mirrored(2.5)), (-3, -2.5));
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` has no sign", note = "cast to a signed type: `x as i32`")]
-pub trait Signed: Number {}
+pub trait KernelSigned: KernelNumber {}
 
 /// A type with bitwise operators: an integer or a bool.
 ///
 /// ```
-/// use vmarray_kernel::{kernel, Bits};
+/// use vmarray_kernel::{kernel, KernelBits};
 ///
 /// #[kernel(crate = vmarray_kernel)]
-/// fn only_first<T: Bits>(a: T, b: T) -> T {
+/// fn only_first<T: KernelBits>(a: T, b: T) -> T {
 ///     a & !b
 /// }
 /// assert_eq!((only_first(0b1100, 0b1010), only_first(true, false)), (0b0100, true));
@@ -110,15 +110,15 @@ pub trait Signed: Number {}
     message = "`{Self}` has no bitwise operators",
     note = "take a float's bits by `x.to_bits()`"
 )]
-pub trait Bits: Scalar {}
+pub trait KernelBits: KernelScalar {}
 
 /// An integer of at most 64 bits, signed or unsigned.
 ///
 /// ```
-/// use vmarray_kernel::{kernel, Integer};
+/// use vmarray_kernel::{kernel, KernelInteger};
 ///
 /// #[kernel(crate = vmarray_kernel)]
-/// fn gcd<T: Integer>(a: T, b: T) -> T {
+/// fn gcd<T: KernelInteger>(a: T, b: T) -> T {
 ///     let (mut a, mut b) = (a, b);
 ///     while b != T::ZERO {
 ///         (a, b) = (b, a % b);
@@ -131,9 +131,9 @@ pub trait Bits: Scalar {}
     message = "`{Self}` is not an integer of at most 64 bits",
     note = "write `x as i64`, or the method for floats"
 )]
-pub trait Integer: Number + Bits {
+pub trait KernelInteger: KernelNumber + KernelBits {
     /// The unsigned type of the same width.
-    type Unsigned: Integer;
+    type Unsigned: KernelInteger;
 
     /// The type of the same width that implements the arithmetic.
     #[doc(hidden)]
@@ -180,9 +180,9 @@ pub trait Integer: Number + Bits {
 /// assert_eq!((norm(3_f32, 4.0), norm(5.0, 12.0)), (5.0, 13.0));
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither `f32` nor `f64`", note = "write `x as f32`")]
-pub trait Float: Signed {
+pub trait Float: KernelSigned {
     /// The unsigned integer of the same width, for the bits.
-    type Bits: Integer;
+    type Bits: KernelInteger;
     /// Bits in which only the sign bit is set.
     const SIGN: Self::Bits;
     /// The number 0.5.
@@ -268,7 +268,7 @@ macro_rules! scalars {
             }
         }
 
-        impl Scalar for $T {
+        impl KernelScalar for $T {
             const TYPE: Type = Type::$Type;
 
             #[inline(always)]
@@ -308,7 +308,7 @@ scalars! {
 
 macro_rules! numbers {
     ($($T:ident $Native:ident $one:literal $is_float:literal;)*) => { $(
-        impl Number for $T {
+        impl KernelNumber for $T {
             const ONE: Self = $one;
             const MIN: Self = $T::MIN;
             const MAX: Self = $T::MAX;
@@ -354,9 +354,9 @@ numbers! {
 
 macro_rules! integers {
     ($($T:ident $Unsigned:ident $Native:ident $Wide:ident;)*) => { $(
-        impl Bits for $T {}
+        impl KernelBits for $T {}
 
-        impl Integer for $T {
+        impl KernelInteger for $T {
             type Unsigned = $Unsigned;
             type NativeInteger = $Native;
 
@@ -409,10 +409,10 @@ integers! {
     i64 u64 i64 i128;
     isize usize i64 i128;
 }
-impl Bits for bool {}
+impl KernelBits for bool {}
 
 macro_rules! signed {
-    ($($T:ident)*) => { $(impl Signed for $T {})* };
+    ($($T:ident)*) => { $(impl KernelSigned for $T {})* };
 }
 signed!(i8 i16 i32 i64 isize f32 f64);
 

@@ -1,9 +1,9 @@
 //! Places: the indices of an item's element along the axes of an array.
 
 use crate::group_ops;
-use crate::interpret::Argument;
+use crate::interpret::InterpreterArgument;
 use crate::lower::AxisPart;
-use crate::source::Given;
+use crate::source::LaunchArguments;
 use crate::views::{Item, Parameter, ParameterInfo, ParameterKind, kind};
 
 /// The place of an item: the indices of its element along the `N` axes of the result.
@@ -213,29 +213,29 @@ macro_rules! several_axes {
         impl Parameter for At<$N> {
             /// The shape of the result.
             type Source<'s> = [usize; $N];
-            type Bound<'s> = Places<$N>;
+            type Bound<'s> = PlaceCursor<$N>;
             type OfItem<'i> = Self;
-            type Kind = kind::Place;
+            type Kind = kind::PlaceKind;
 
             fn info(name: &'static str) -> ParameterInfo {
                 ParameterInfo { name, kind: ParameterKind::At($N) }
             }
 
             fn bound(shape: Self::Source<'_>) -> Self::Bound<'_> {
-                Places::new(Domain::whole(shape))
+                PlaceCursor::new(Domain::whole(shape))
             }
 
-            fn given<'s>(given: &mut Given<'_, 's>) -> Places<$N> {
-                Places::new(given.domain())
+            fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> PlaceCursor<$N> {
+                PlaceCursor::new(given.domain())
             }
 
             #[inline(always)]
-            fn of_item(places: &mut Places<$N>, item: Item) -> Self {
+            fn of_item(places: &mut PlaceCursor<$N>, item: Item) -> Self {
                 Self { position: places.position(item.index), shape: places.domain.extents }
             }
 
-            fn argument(shape: Self::Source<'_>) -> Argument<'_> {
-                Argument::Shape(shape.to_vec())
+            fn argument(shape: Self::Source<'_>) -> InterpreterArgument<'_> {
+                InterpreterArgument::Shape(shape.to_vec())
             }
         }
     )* };
@@ -246,7 +246,7 @@ impl Parameter for At<1> {
     type Source<'s> = ();
     type Bound<'s> = usize;
     type OfItem<'i> = Self;
-    type Kind = kind::Place;
+    type Kind = kind::PlaceKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::At(1) }
@@ -256,7 +256,7 @@ impl Parameter for At<1> {
         0
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> usize {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> usize {
         given.origin()
     }
 
@@ -265,8 +265,8 @@ impl Parameter for At<1> {
         Self::of(item.index.wrapping_sub(*origin))
     }
 
-    fn argument(_: Self::Source<'_>) -> Argument<'_> {
-        Argument::Place
+    fn argument(_: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Place
     }
 }
 
@@ -389,13 +389,13 @@ impl<const N: usize> Domain<N> {
 
 /// A cursor that computes the places of consecutive items.
 #[derive(Debug)]
-pub struct Places<const N: usize> {
+pub struct PlaceCursor<const N: usize> {
     pub domain: Domain<N>,
     next: usize,
     position: [usize; N],
 }
 
-impl<const N: usize> Places<N> {
+impl<const N: usize> PlaceCursor<N> {
     pub(crate) fn new(domain: Domain<N>) -> Self {
         Self { domain, next: usize::MAX, position: [0; N] }
     }

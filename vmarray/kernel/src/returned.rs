@@ -1,8 +1,8 @@
 //! Return values of kernels: each item returns a value, and the launch reduces them.
 
 use crate::layout::KernelType;
-use crate::number::Scalar;
-use crate::source::Given;
+use crate::number::KernelScalar;
+use crate::source::LaunchArguments;
 use crate::views::Item;
 use backend_api::expr::Type;
 use backend_api::kernel::HostView;
@@ -39,7 +39,7 @@ pub trait Returned: KernelType {
     fn each(self, visit: &mut impl FnMut(usize, Type, u64));
 }
 
-impl<T: Scalar> Returned for T {
+impl<T: KernelScalar> Returned for T {
     fn types() -> Vec<Type> {
         vec![T::TYPE]
     }
@@ -52,7 +52,7 @@ impl<T: Scalar> Returned for T {
 
 macro_rules! tuples {
     ($($($T:ident $number:tt)*;)*) => { $(
-        impl<$($T: Scalar),*> Returned for ($($T,)*) {
+        impl<$($T: KernelScalar),*> Returned for ($($T,)*) {
             fn types() -> Vec<Type> {
                 vec![$($T::TYPE),*]
             }
@@ -101,7 +101,7 @@ impl<'s, R: Returned> Returning<'s, R> {
 
     /// Takes the views for returned values from the arguments of a launch.
     #[must_use]
-    pub fn given(given: &mut Given<'_, 's>) -> Self {
+    pub fn given(given: &mut LaunchArguments<'_, 's>) -> Self {
         let scalars = if given.takes_returned() { R::types().len() } else { 0 };
         let views: Vec<_> = (0..scalars).map(|_| given.view()).collect();
         Self { elements: vec![Vec::new(); scalars], views, ..Self::nowhere() }

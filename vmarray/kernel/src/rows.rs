@@ -2,10 +2,10 @@
 
 use crate::KernelType;
 use crate::bounds_report;
-use crate::interpret::Argument;
-use crate::rules::Elements;
-use crate::source::{AllElements, Given};
-use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::interpret::InterpreterArgument;
+use crate::rules::IndexedElements;
+use crate::source::{AllElements, LaunchArguments};
+use crate::views::{ElementMemory, Item, Parameter, ParameterInfo, ParameterKind, kind};
 use std::ops::Range;
 
 /// All elements of rows of different lengths, such as the rows of a sparse matrix, read by `[row, index]`.
@@ -41,7 +41,7 @@ pub struct RowElements<'s, T> {
     elements: AllElements<'s, T>,
 }
 
-impl<T: Memory> Rows<T> {
+impl<T: ElementMemory> Rows<T> {
     /// Returns the number of rows.
     #[allow(
         clippy::len_without_is_empty,
@@ -88,7 +88,7 @@ impl<T> std::fmt::Debug for Rows<T> {
     }
 }
 
-impl<T: Memory> Elements<[usize; 2]> for Rows<T> {
+impl<T: ElementMemory> IndexedElements<[usize; 2]> for Rows<T> {
     type Element = T;
 
     #[inline(always)]
@@ -102,12 +102,12 @@ impl<T: Memory> Elements<[usize; 2]> for Rows<T> {
     }
 }
 
-impl<T: Memory> Parameter for &'static Rows<T> {
+impl<T: ElementMemory> Parameter for &'static Rows<T> {
     /// The starts of rows with the end of the last one, and elements.
     type Source<'s> = (&'s [u64], &'s [T]);
     type Bound<'s> = RowElements<'s, T>;
     type OfItem<'i> = &'i Rows<T>;
-    type Kind = kind::Rows;
+    type Kind = kind::RowsKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Rows(T::layout()) }
@@ -122,7 +122,7 @@ impl<T: Memory> Parameter for &'static Rows<T> {
         RowElements { starts: AllElements::Slice(starts), elements: AllElements::Slice(elements) }
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s> {
         let starts = AllElements::View(given.view());
         RowElements { starts, elements: AllElements::View(given.view()) }
     }
@@ -132,12 +132,12 @@ impl<T: Memory> Parameter for &'static Rows<T> {
         Rows::from_bound(bound)
     }
 
-    fn argument((_, elements): Self::Source<'_>) -> Argument<'_> {
-        Argument::Read(bytemuck::cast_slice(elements), size_of::<T>())
+    fn argument((_, elements): Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Read(bytemuck::cast_slice(elements), size_of::<T>())
     }
 
-    fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<Argument<'s>>) {
-        into.push(Argument::Read(bytemuck::cast_slice(source.0), size_of::<u64>()));
+    fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<InterpreterArgument<'s>>) {
+        into.push(InterpreterArgument::Read(bytemuck::cast_slice(source.0), size_of::<u64>()));
         into.push(Self::argument(source));
     }
 }

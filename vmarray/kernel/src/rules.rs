@@ -2,11 +2,13 @@
 //!
 //! They implement the rule table of `backend_api::expr`, which every device follows.
 
-use crate::number::{Bits, Float, Half, Integer, Number, Rounded, Scalar, Signed};
+use crate::number::{
+    Float, Half, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned, Rounded,
+};
 use crate::place::At;
 use crate::shared::{Atomic, Group, PrivateSlice, Shared};
 use crate::stencil::{Anywhere, Window};
-use crate::{KernelType, bounds_report, group_ops, views::Memory};
+use crate::{KernelType, bounds_report, group_ops, views::ElementMemory};
 use backend_api::expr::{Integer as _, Number as _};
 
 /// Types with `+`, `-`, `*` and `/`: numbers, and number types of other crates such as `half::f16`.
@@ -21,7 +23,7 @@ pub trait Arithmetic: KernelType {
     fn divided(self, other: Self) -> Self;
 }
 
-impl<T: Number> Arithmetic for T {
+impl<T: KernelNumber> Arithmetic for T {
     #[inline(always)]
     fn added(self, other: Self) -> Self {
         T::of_native(self.native().plus(other.native()))
@@ -49,7 +51,7 @@ pub trait Negated: KernelType {
     fn negated(self) -> Self;
 }
 
-impl<T: Signed> Negated for T {
+impl<T: KernelSigned> Negated for T {
     #[inline(always)]
     fn negated(self) -> Self {
         T::of_native(self.native().negative())
@@ -62,7 +64,7 @@ impl<T: Signed> Negated for T {
     note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Equality: KernelType + PartialEq {}
-impl<T: Scalar> Equality for T {}
+impl<T: KernelScalar> Equality for T {}
 
 /// Types with `<` and related operators.
 #[diagnostic::on_unimplemented(
@@ -70,7 +72,7 @@ impl<T: Scalar> Equality for T {}
     note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait Ordered: Equality + PartialOrd {}
-impl<T: Number> Ordered for T {}
+impl<T: KernelNumber> Ordered for T {}
 
 macro_rules! operators {
     ($($name:ident $method:ident;)*) => { $(
@@ -90,7 +92,7 @@ operators! {
 macro_rules! numbers {
     ($($name:ident $method:ident;)*) => { $(
         #[inline(always)]
-        pub fn $name<T: Number>(a: T, b: T) -> T {
+        pub fn $name<T: KernelNumber>(a: T, b: T) -> T {
             T::of_native(a.native().$method(b.native()))
         }
     )* };
@@ -107,7 +109,7 @@ numbers! {
 macro_rules! bits {
     ($($name:ident $operator:tt;)*) => { $(
         #[inline(always)]
-        pub fn $name<T: Bits>(a: T, b: T) -> T {
+        pub fn $name<T: KernelBits>(a: T, b: T) -> T {
             T::from_value(a.to_value() $operator b.to_value())
         }
     )* };
@@ -168,37 +170,37 @@ approximate! {
 }
 
 #[inline(always)]
-pub fn rem<T: Integer>(a: T, b: T) -> T {
+pub fn rem<T: KernelInteger>(a: T, b: T) -> T {
     T::of_native_integer(a.native_integer().remainder(b.native_integer()))
 }
 
 #[inline(always)]
-pub fn wrapping_rem<T: Integer>(a: T, b: T) -> T {
+pub fn wrapping_rem<T: KernelInteger>(a: T, b: T) -> T {
     rem(a, b)
 }
 
 #[inline(always)]
-pub fn shl<T: Integer, U: Integer>(a: T, by: U) -> T {
+pub fn shl<T: KernelInteger, U: KernelInteger>(a: T, by: U) -> T {
     T::of_native_integer(a.native_integer().shift_left(cast::<U, T>(by).native_integer()))
 }
 
 #[inline(always)]
-pub fn shr<T: Integer, U: Integer>(a: T, by: U) -> T {
+pub fn shr<T: KernelInteger, U: KernelInteger>(a: T, by: U) -> T {
     T::of_native_integer(a.native_integer().shift_right(cast::<U, T>(by).native_integer()))
 }
 
 #[inline(always)]
-pub fn wrapping_shl<T: Integer>(a: T, by: u32) -> T {
+pub fn wrapping_shl<T: KernelInteger>(a: T, by: u32) -> T {
     shl(a, by)
 }
 
 #[inline(always)]
-pub fn wrapping_shr<T: Integer>(a: T, by: u32) -> T {
+pub fn wrapping_shr<T: KernelInteger>(a: T, by: u32) -> T {
     shr(a, by)
 }
 
 #[inline(always)]
-pub fn not<T: Bits>(a: T) -> T {
+pub fn not<T: KernelBits>(a: T) -> T {
     // `from_value` drops higher bits.
     T::from_value(!a.to_value())
 }
@@ -209,22 +211,22 @@ pub fn neg<T: Negated>(a: T) -> T {
 }
 
 #[inline(always)]
-pub fn wrapping_neg<T: Integer>(a: T) -> T {
+pub fn wrapping_neg<T: KernelInteger>(a: T) -> T {
     T::of_native(a.native().negative())
 }
 
 #[inline(always)]
-pub fn abs<T: Signed>(a: T) -> T {
+pub fn abs<T: KernelSigned>(a: T) -> T {
     T::of_native(a.native().absolute())
 }
 
 #[inline(always)]
-pub fn wrapping_abs<T: Signed>(a: T) -> T {
+pub fn wrapping_abs<T: KernelSigned>(a: T) -> T {
     abs(a)
 }
 
 #[inline(always)]
-pub fn cast<T: Scalar, U: Number>(a: T) -> U {
+pub fn cast<T: KernelScalar, U: KernelNumber>(a: T) -> U {
     U::of_widened(a.widened())
 }
 
@@ -234,27 +236,27 @@ pub fn mul_add<T: Float>(a: T, b: T, c: T) -> T {
 }
 
 #[inline(always)]
-pub fn mul_high<T: Integer>(a: T, b: T) -> T {
+pub fn mul_high<T: KernelInteger>(a: T, b: T) -> T {
     a.high_product(b)
 }
 
 #[inline(always)]
-pub fn count_ones<T: Integer>(a: T) -> u32 {
+pub fn count_ones<T: KernelInteger>(a: T) -> u32 {
     a.ones()
 }
 
 #[inline(always)]
-pub fn leading_zeros<T: Integer>(a: T) -> u32 {
+pub fn leading_zeros<T: KernelInteger>(a: T) -> u32 {
     a.zeros_above()
 }
 
 #[inline(always)]
-pub fn trailing_zeros<T: Integer>(a: T) -> u32 {
+pub fn trailing_zeros<T: KernelInteger>(a: T) -> u32 {
     a.zeros_below()
 }
 
 #[inline(always)]
-pub fn reverse_bits<T: Integer>(a: T) -> T {
+pub fn reverse_bits<T: KernelInteger>(a: T) -> T {
     a.reversed()
 }
 
@@ -284,14 +286,14 @@ pub fn from_f32<T: Half>(a: f32) -> T {
                `a[at]` for a `Window`",
     label = "wrong type of index"
 )]
-pub trait Elements<I> {
+pub trait IndexedElements<I> {
     type Element: KernelType;
 
     /// Returns the element, or zero if the index is out of bounds.
     fn element(&self, index: I) -> Self::Element;
 }
 
-impl<T: KernelType, const N: usize> Elements<usize> for [T; N] {
+impl<T: KernelType, const N: usize> IndexedElements<usize> for [T; N] {
     type Element = T;
 
     #[inline(always)]
@@ -303,7 +305,7 @@ impl<T: KernelType, const N: usize> Elements<usize> for [T; N] {
     }
 }
 
-impl<T: Memory> Elements<usize> for Anywhere<T> {
+impl<T: ElementMemory> IndexedElements<usize> for Anywhere<T> {
     type Element = T;
 
     #[inline(always)]
@@ -317,7 +319,7 @@ impl<T: Memory> Elements<usize> for Anywhere<T> {
 
 macro_rules! groups {
     ($([$($extent:ident)*] $Index:ty, $Of:ty;)*) => { $(
-        impl<T: KernelType, $(const $extent: usize),*> Elements<$Index> for $Of {
+        impl<T: KernelType, $(const $extent: usize),*> IndexedElements<$Index> for $Of {
             type Element = T;
 
             fn element(&self, _: $Index) -> T {
@@ -334,7 +336,7 @@ groups! {
     [A B C D] [usize; 4], Group<T, A, B, C, D>;
 }
 
-impl<T: Memory> Elements<usize> for PrivateSlice<T> {
+impl<T: ElementMemory> IndexedElements<usize> for PrivateSlice<T> {
     type Element = T;
 
     #[inline(always)]
@@ -343,7 +345,7 @@ impl<T: Memory> Elements<usize> for PrivateSlice<T> {
     }
 }
 
-impl<T: Atomic> Elements<usize> for Shared<T> {
+impl<T: Atomic> IndexedElements<usize> for Shared<T> {
     type Element = T;
 
     #[inline(always)]
@@ -352,7 +354,7 @@ impl<T: Atomic> Elements<usize> for Shared<T> {
     }
 }
 
-impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
+impl<T: ElementMemory, const N: usize> IndexedElements<At<N>> for Window<T, N> {
     type Element = T;
 
     #[inline(always)]
@@ -364,7 +366,7 @@ impl<T: Memory, const N: usize> Elements<At<N>> for Window<T, N> {
 macro_rules! positions {
     ($($N:literal)*) => { $(
         // Arrays of one axis have a separate implementation, so that rustc infers `usize` for their indices.
-        impl<T: Memory> Elements<[usize; $N]> for Anywhere<T, $N> {
+        impl<T: ElementMemory> IndexedElements<[usize; $N]> for Anywhere<T, $N> {
             type Element = T;
 
             #[inline(always)]
@@ -377,7 +379,7 @@ macro_rules! positions {
 positions!(2 3 4);
 
 /// The index along an axis.
-impl<const N: usize> Elements<usize> for At<N> {
+impl<const N: usize> IndexedElements<usize> for At<N> {
     type Element = usize;
 
     #[inline(always)]
@@ -414,7 +416,7 @@ impl<T: KernelType, const N: usize> ElementsMut<usize> for [T; N] {
 
 /// Reads `a[index]` as a value.
 #[inline(always)]
-pub fn at<A: Elements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
+pub fn at<A: IndexedElements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
     a.element(index)
 }
 
@@ -478,7 +480,7 @@ pub struct ViewArgument<V>(pub V);
 impl<V> ViewArgument<V> {
     /// Returns the element of an array at this index.
     #[inline(always)]
-    pub fn of<A: Elements<V> + ?Sized>(self, array: &A) -> A::Element {
+    pub fn of<A: IndexedElements<V> + ?Sized>(self, array: &A) -> A::Element {
         array.element(self.0)
     }
 
@@ -506,7 +508,7 @@ impl<V> ViewArgument<V> {
 }
 
 /// The iterator of a `for` loop over integers.
-pub struct Numbers<T, const REVERSED: bool> {
+pub struct IntegerRange<T, const REVERSED: bool> {
     next: Option<T>,
     last: T,
     step: u64,
@@ -515,18 +517,18 @@ pub struct Numbers<T, const REVERSED: bool> {
 /// Returns the numbers from `start` to `end`, including `end` if `CLOSED`, in descending order if `REVERSED`.
 /// A step of 0 counts as 1.
 #[inline(always)]
-pub fn range<T: Integer, const CLOSED: bool, const REVERSED: bool>(
+pub fn range<T: KernelInteger, const CLOSED: bool, const REVERSED: bool>(
     start: T,
     end: T,
     step: usize,
-) -> Numbers<T, REVERSED> {
+) -> IntegerRange<T, REVERSED> {
     let is_empty = if CLOSED { start > end } else { start >= end };
     let greatest = if CLOSED { end } else { sub(end, T::ONE) };
     let (first, last) = if REVERSED { (greatest, start) } else { (start, greatest) };
-    Numbers { next: (!is_empty).then_some(first), last, step: step.max(1) as u64 }
+    IntegerRange { next: (!is_empty).then_some(first), last, step: step.max(1) as u64 }
 }
 
-impl<T: Integer, const REVERSED: bool> Numbers<T, REVERSED> {
+impl<T: KernelInteger, const REVERSED: bool> IntegerRange<T, REVERSED> {
     /// The distance from the next number to the last: at least the number of back edges.
     #[inline(always)]
     pub(crate) fn distance(&self) -> u64 {
@@ -536,7 +538,7 @@ impl<T: Integer, const REVERSED: bool> Numbers<T, REVERSED> {
     }
 }
 
-impl<T: Integer, const REVERSED: bool> Iterator for Numbers<T, REVERSED> {
+impl<T: KernelInteger, const REVERSED: bool> Iterator for IntegerRange<T, REVERSED> {
     type Item = T;
 
     #[inline(always)]

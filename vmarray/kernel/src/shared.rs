@@ -2,11 +2,11 @@
 //! append.
 
 use crate::KernelType;
-use crate::interpret::Argument;
+use crate::interpret::InterpreterArgument;
 use crate::layout::Layout;
-use crate::number::{Integer, Number};
-use crate::source::Given;
-use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::number::{KernelInteger, KernelNumber};
+use crate::source::LaunchArguments;
+use crate::views::{ElementMemory, Item, Parameter, ParameterInfo, ParameterKind, kind};
 use crate::{bounds_report, group_ops, rules};
 use backend_api::kernel::HostView;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ use std::marker::PhantomData;
     message = "a `{Self}` cannot be changed atomically",
     note = "atomics need a number of 32 or 64 bits"
 )]
-pub trait Atomic: Number + Memory {}
+pub trait Atomic: KernelNumber + ElementMemory {}
 
 macro_rules! atomic {
     ($($T:ident)*) => { $(impl Atomic for $T {})* };
@@ -178,7 +178,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
 pub struct PrivateSlice<T>(Box<[Cell<T>]>);
 
 /// Allocates private memory of the item for `len` elements.
-pub fn alloc<T: Memory>(len: usize) -> PrivateSlice<T> {
+pub fn alloc<T: ElementMemory>(len: usize) -> PrivateSlice<T> {
     let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
     let len = if bounds_report::take_bytes(bytes) { len } else { 0 };
     PrivateSlice((0..len).map(|_| Cell::new(T::ZERO)).collect())
@@ -190,7 +190,7 @@ impl<T> std::fmt::Debug for PrivateSlice<T> {
     }
 }
 
-impl<T: Memory> PrivateSlice<T> {
+impl<T: ElementMemory> PrivateSlice<T> {
     /// Number of elements.
     #[allow(
         clippy::len_without_is_empty,
@@ -323,7 +323,7 @@ macro_rules! atomics {
             }
         }
 
-        impl<T: Atomic + Integer, $($more)*> $Of {
+        impl<T: Atomic + KernelInteger, $($more)*> $Of {
             /// Stores the smaller of the element and the value atomically, and returns the old element.
             #[inline(always)]
             pub fn min$($index)*(&self, index: $Index, value: T) -> T {
@@ -408,7 +408,7 @@ impl<T> std::fmt::Debug for Append<T> {
     }
 }
 
-impl<T: Memory> Append<T> {
+impl<T: ElementMemory> Append<T> {
     /// Appends an element to the list.
     #[inline(always)]
     pub fn push(&self, value: T) {
@@ -452,7 +452,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
     type Source<'s> = ();
     type Bound<'s> = Group<T, A, B, C, D>;
     type OfItem<'i> = &'i Group<T, A, B, C, D>;
-    type Kind = kind::Group;
+    type Kind = kind::GroupKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         let array = |of, len| Layout::Array(Box::new(of), len);
@@ -465,7 +465,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
         Group(PhantomData)
     }
 
-    fn given<'s>(_: &mut Given<'_, 's>) -> Self::Bound<'s> {
+    fn given<'s>(_: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s> {
         Group(PhantomData)
     }
 
@@ -474,8 +474,8 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
         bound
     }
 
-    fn argument(_: Self::Source<'_>) -> Argument<'_> {
-        Argument::Place
+    fn argument(_: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Place
     }
 }
 
@@ -483,7 +483,7 @@ impl<T: Atomic> Parameter for &'static Shared<T> {
     type Source<'s> = &'s mut [T];
     type Bound<'s> = SharedElements<'s, T>;
     type OfItem<'i> = &'i Shared<T>;
-    type Kind = kind::Shared;
+    type Kind = kind::SharedKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Shared(T::layout()) }
@@ -493,7 +493,7 @@ impl<T: Atomic> Parameter for &'static Shared<T> {
         SharedElements::Slice(Cell::from_mut(source).as_slice_of_cells())
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s> {
         SharedElements::View(given.view())
     }
 
@@ -505,16 +505,16 @@ impl<T: Atomic> Parameter for &'static Shared<T> {
         unsafe { &*std::ptr::from_mut(bound).cast_const().cast() }
     }
 
-    fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        Argument::Write(bytemuck::cast_slice_mut(source), size_of::<T>())
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Write(bytemuck::cast_slice_mut(source), size_of::<T>())
     }
 }
 
-impl<T: Memory> Parameter for &'static Append<T> {
+impl<T: ElementMemory> Parameter for &'static Append<T> {
     type Source<'s> = (&'s mut [T], &'s mut u64);
     type Bound<'s> = AppendedElements<'s, T>;
     type OfItem<'i> = &'i Append<T>;
-    type Kind = kind::Append;
+    type Kind = kind::AppendKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Append(T::layout()) }
@@ -524,7 +524,7 @@ impl<T: Memory> Parameter for &'static Append<T> {
         AppendedElements::Slice(Cell::from_mut(elements).as_slice_of_cells(), Cell::from_mut(count))
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s> {
         let (counter, elements) = (given.view(), given.view());
         AppendedElements::View { counter, elements, item: 0, numbered: Cell::default() }
     }
@@ -538,7 +538,11 @@ impl<T: Memory> Parameter for &'static Append<T> {
         unsafe { &*std::ptr::from_mut(bound).cast_const().cast() }
     }
 
-    fn argument((elements, count): Self::Source<'_>) -> Argument<'_> {
-        Argument::Append(bytemuck::bytes_of_mut(count), bytemuck::cast_slice_mut(elements), size_of::<T>())
+    fn argument((elements, count): Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Append(
+            bytemuck::bytes_of_mut(count),
+            bytemuck::cast_slice_mut(elements),
+            size_of::<T>(),
+        )
     }
 }

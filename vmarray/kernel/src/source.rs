@@ -3,14 +3,14 @@
 
 use crate::layout::Layout;
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};
-use crate::place::{Domain, DomainAxis, Places};
-use crate::views::{Item, Memory};
+use crate::place::{Domain, DomainAxis, PlaceCursor};
+use crate::views::{ElementMemory, Item};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
 /// The arguments of a launch on a device. Each kernel parameter takes its arguments from here, in the order
 /// of declaration.
-pub struct Given<'i, 's> {
+pub struct LaunchArguments<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
     /// The scalars of each axis of the result, for several axes.
@@ -22,7 +22,7 @@ pub struct Given<'i, 's> {
     takes_returned: bool,
 }
 
-impl<'i, 's> Given<'i, 's> {
+impl<'i, 's> LaunchArguments<'i, 's> {
     /// The arguments of a launch over a number of axes.
     pub(crate) fn new(items: &'i HostItems<'s>, axes: usize, takes_returned: bool) -> Self {
         let of_axes = Vec::new();
@@ -67,7 +67,7 @@ impl<'i, 's> Given<'i, 's> {
     /// The test whether an element has an item, in a launch over a number of axes; `None` if all have.
     pub(crate) fn is_item(&self, axes: usize) -> Option<Box<dyn FnMut(usize) -> bool>> {
         fn of<const N: usize>(domain: Domain<N>) -> Option<Box<dyn FnMut(usize) -> bool>> {
-            let (is_part, mut places) = (domain.is_part, Places::new(domain));
+            let (is_part, mut places) = (domain.is_part, PlaceCursor::new(domain));
             is_part.then(|| Box::new(move |number| places.has(number)) as _)
         }
         match axes {
@@ -123,7 +123,7 @@ pub enum HeldElements<'s, T> {
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
-impl<'s, T: Memory> HeldElements<'s, T> {
+impl<'s, T: ElementMemory> HeldElements<'s, T> {
     pub(crate) const fn of_view(view: HostView<'s>) -> Self {
         Self::View { view, first: 0, elements: Vec::new() }
     }
@@ -153,7 +153,7 @@ pub enum HeldElementsMut<'s, T> {
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
-impl<'s, T: Memory> HeldElementsMut<'s, T> {
+impl<'s, T: ElementMemory> HeldElementsMut<'s, T> {
     pub(crate) const fn of_view(view: HostView<'s>) -> Self {
         Self::View { view, first: 0, elements: Vec::new() }
     }
@@ -182,7 +182,7 @@ impl<'s, T: Memory> HeldElementsMut<'s, T> {
 }
 
 /// Copies the elements of items to a vector. The launch was checked for their presence.
-fn read<T: Memory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T>) {
+fn read<T: ElementMemory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T>) {
     elements.clear();
     elements.resize(items.end.saturating_sub(items.start) as usize, T::zeroed());
     let is_there = view.read(items.start, size_of::<T>(), bytemuck::cast_slice_mut(elements));
@@ -197,7 +197,7 @@ pub enum AllElements<'s, T> {
     View(HostView<'s>),
 }
 
-impl<T: Memory> AllElements<'_, T> {
+impl<T: ElementMemory> AllElements<'_, T> {
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         match self {

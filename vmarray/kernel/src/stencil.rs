@@ -1,10 +1,10 @@
 //! Elements that several items read: a whole array by index, or the neighbourhood of an item by place.
 
-use crate::interpret::Argument;
+use crate::interpret::InterpreterArgument;
 use crate::lower::VALUES_MAX;
 use crate::place::At;
-use crate::source::{AllElements, Given};
-use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::source::{AllElements, LaunchArguments};
+use crate::views::{ElementMemory, Item, Parameter, ParameterInfo, ParameterKind, kind};
 
 /// All elements of an array, which a kernel reads by index: `of[i]`, or `of[[row, column]]` and so on with
 /// `N` axes.
@@ -37,7 +37,7 @@ use crate::views::{Item, Memory, Parameter, ParameterInfo, ParameterKind, kind};
 #[repr(transparent)]
 pub struct Anywhere<T: 'static, const N: usize = 1>(StencilElements<'static, T, N>);
 
-impl<T: Memory> Anywhere<T> {
+impl<T: ElementMemory> Anywhere<T> {
     /// Returns the number of elements.
     #[allow(
         clippy::len_without_is_empty,
@@ -56,7 +56,7 @@ impl<T: Memory> Anywhere<T> {
     }
 }
 
-impl<T: Memory, const N: usize> Anywhere<T, N> {
+impl<T: ElementMemory, const N: usize> Anywhere<T, N> {
     /// Returns the extents of an array with several axes.
     #[inline(always)]
     #[must_use]
@@ -111,7 +111,7 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
 #[repr(transparent)]
 pub struct Window<T: 'static, const N: usize>(StencilElements<'static, T, N>);
 
-impl<T: Memory, const N: usize> Window<T, N> {
+impl<T: ElementMemory, const N: usize> Window<T, N> {
     #[inline(always)]
     pub(crate) fn element(&self, at: At<N>) -> Result<T, usize> {
         self.0.element(at.position())
@@ -202,7 +202,7 @@ pub struct StencilElements<'s, T, const N: usize> {
     elements: AllElements<'s, T>,
 }
 
-impl<'s, T: Memory, const N: usize> StencilElements<'s, T, N> {
+impl<'s, T: ElementMemory, const N: usize> StencilElements<'s, T, N> {
     /// A box of elements, row by row.
     fn of_box(first: [isize; N], extents: [usize; N], elements: &'s [T]) -> Self {
         let mut stride = extents.iter().product::<usize>();
@@ -213,7 +213,7 @@ impl<'s, T: Memory, const N: usize> StencilElements<'s, T, N> {
         Self { axes, base: 0, values: [T::ZERO; N], elements: AllElements::Slice(elements) }
     }
 
-    fn given(given: &mut Given<'_, 's>) -> Self {
+    fn given(given: &mut LaunchArguments<'_, 's>) -> Self {
         given.form();
         let axes = [(); N].map(|()| AroundAxis {
             first: given.scalar() as isize,
@@ -263,12 +263,12 @@ impl<'s, T: Memory, const N: usize> StencilElements<'s, T, N> {
     }
 }
 
-impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
+impl<T: ElementMemory, const N: usize> Parameter for &'static Window<T, N> {
     /// The place of the first element, the extents, and the elements.
     type Source<'s> = ([isize; N], [usize; N], &'s [T]);
     type Bound<'s> = StencilElements<'s, T, N>;
     type OfItem<'i> = &'i Window<T, N>;
-    type Kind = kind::Window;
+    type Kind = kind::WindowKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Window(T::layout(), N) }
@@ -278,7 +278,7 @@ impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
         StencilElements::of_box(first, extents, elements)
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> StencilElements<'s, T, N> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> StencilElements<'s, T, N> {
         StencilElements::given(given)
     }
 
@@ -287,17 +287,17 @@ impl<T: Memory, const N: usize> Parameter for &'static Window<T, N> {
         Window::from_bound(bound)
     }
 
-    fn argument((first, extents, elements): Self::Source<'_>) -> Argument<'_> {
+    fn argument((first, extents, elements): Self::Source<'_>) -> InterpreterArgument<'_> {
         let bytes = bytemuck::cast_slice(elements);
-        Argument::Around(first.to_vec(), extents.to_vec(), bytes, size_of::<T>())
+        InterpreterArgument::Around(first.to_vec(), extents.to_vec(), bytes, size_of::<T>())
     }
 }
 
-impl<T: Memory> Parameter for &'static Anywhere<T> {
+impl<T: ElementMemory> Parameter for &'static Anywhere<T> {
     type Source<'s> = &'s [T];
     type Bound<'s> = StencilElements<'s, T, 1>;
     type OfItem<'i> = &'i Anywhere<T>;
-    type Kind = kind::Anywhere;
+    type Kind = kind::AnywhereKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Anywhere(T::layout(), 1) }
@@ -307,7 +307,7 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
         StencilElements::of_box([0], [source.len()], source)
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s> {
         let elements = AllElements::View(given.view());
         StencilElements { elements, ..StencilElements::of_box([0], [0], &[]) }
     }
@@ -317,19 +317,19 @@ impl<T: Memory> Parameter for &'static Anywhere<T> {
         Anywhere::from_bound(bound)
     }
 
-    fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        Argument::Read(bytemuck::cast_slice(source), size_of::<T>())
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Read(bytemuck::cast_slice(source), size_of::<T>())
     }
 }
 
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
-        impl<T: Memory> Parameter for &'static Anywhere<T, $N> {
+        impl<T: ElementMemory> Parameter for &'static Anywhere<T, $N> {
             /// The extents, and the elements.
             type Source<'s> = ([usize; $N], &'s [T]);
             type Bound<'s> = StencilElements<'s, T, $N>;
             type OfItem<'i> = &'i Anywhere<T, $N>;
-            type Kind = kind::Anywhere;
+            type Kind = kind::AnywhereKind;
 
             fn info(name: &'static str) -> ParameterInfo {
                 ParameterInfo { name, kind: ParameterKind::Anywhere(T::layout(), $N) }
@@ -339,7 +339,7 @@ macro_rules! several_axes {
                 StencilElements::of_box([0; $N], extents, elements)
             }
 
-            fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s> {
+            fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s> {
                 StencilElements::given(given)
             }
 
@@ -348,9 +348,9 @@ macro_rules! several_axes {
                 Anywhere::from_bound(bound)
             }
 
-            fn argument((extents, elements): Self::Source<'_>) -> Argument<'_> {
+            fn argument((extents, elements): Self::Source<'_>) -> InterpreterArgument<'_> {
                 let bytes = bytemuck::cast_slice(elements);
-                Argument::Around(vec![0; $N], extents.to_vec(), bytes, size_of::<T>())
+                InterpreterArgument::Around(vec![0; $N], extents.to_vec(), bytes, size_of::<T>())
             }
         }
     )* };

@@ -20,7 +20,7 @@ pub struct Tree {
     /// The patterns of the function's parameters.
     pub parameters: &'static [Pattern],
     /// The body of the function.
-    pub body: Expr,
+    pub body: TreeExpr,
 }
 
 /// A binary operator.
@@ -49,7 +49,7 @@ pub enum Operator {
 /// [`Definition`](crate::inferred_types::Definition). A *slot* is a place in the function whose type or
 /// callee rustc infers. Variables and labels are numbered in the function.
 #[derive(Debug)]
-pub enum Expr {
+pub enum TreeExpr {
     /// An expression with its line.
     Line(u32, &'static Self),
     /// A literal of `bool`.
@@ -129,24 +129,24 @@ pub enum Expr {
 #[derive(Debug)]
 pub enum Stmt {
     /// A `let`: the pattern, and the value.
-    Let(Pattern, Option<Expr>),
+    Let(Pattern, Option<TreeExpr>),
     /// An expression whose value is not used.
-    Expr(Expr),
+    Expr(TreeExpr),
 }
 
 /// The range of a `for` loop.
 #[derive(Debug)]
 pub struct Range {
     /// The first number of the range.
-    pub start: &'static Expr,
+    pub start: &'static TreeExpr,
     /// The end of the range: the last number if `is_closed`, else the number after the last one.
-    pub end: &'static Expr,
+    pub end: &'static TreeExpr,
     /// True if the range includes `end`.
     pub is_closed: bool,
     /// True if the loop counts down.
     pub is_reversed: bool,
     /// The step; `None` for 1.
-    pub step: Option<&'static Expr>,
+    pub step: Option<&'static TreeExpr>,
 }
 
 /// An arm of a `match`.
@@ -155,9 +155,9 @@ pub struct Arm {
     /// The pattern that the value must match.
     pub pattern: Pattern,
     /// The condition after `if`, if the arm has one.
-    pub guard: Option<Expr>,
+    pub guard: Option<TreeExpr>,
     /// The expression to evaluate if the arm is chosen.
-    pub body: Expr,
+    pub body: TreeExpr,
 }
 
 /// A pattern of a parameter, a `let` or a `match` arm.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use backend_api::kernel::{Overtime, TimeLimit};
 
-use crate::number::Integer;
-use crate::rules::Numbers;
+use crate::number::KernelInteger;
+use crate::rules::IntegerRange;
 
 thread_local! {
     /// The limit of the launch or the expression whose items this thread runs.
@@ -57,7 +57,10 @@ impl Turns {
     /// there are more, counts none and returns true: the loop must then call [`turn`](Self::turn) for each
     /// back edge.
     #[inline(always)]
-    pub fn enter<T: Integer, const REVERSED: bool>(&mut self, numbers: &Numbers<T, REVERSED>) -> bool {
+    pub fn enter<T: KernelInteger, const REVERSED: bool>(
+        &mut self,
+        numbers: &IntegerRange<T, REVERSED>,
+    ) -> bool {
         let count = numbers.distance();
         if count >= u64::from(TimeLimit::TURNS) {
             return true;

@@ -1,16 +1,16 @@
 //! Parameter types of launched kernels.
 
 use crate::KernelType;
-use crate::interpret::Argument;
+use crate::interpret::InterpreterArgument;
 use crate::layout::Layout;
-use crate::source::{Given, HeldElements, HeldElementsMut};
+use crate::source::{HeldElements, HeldElementsMut, LaunchArguments};
 use bytemuck::{Pod, TransparentWrapper};
 use std::ops::Range;
 
 /// A type that elements of arrays can have in kernels: a kernel value that is plain data.
 ///
 /// ```
-/// fn bytes_of<T: vmarray_kernel::Memory>(elements: &[T]) -> usize {
+/// fn bytes_of<T: vmarray_kernel::ElementMemory>(elements: &[T]) -> usize {
 ///     size_of_val(elements)
 /// }
 /// assert_eq!(bytes_of(&[[1_u16, 2]]), 4);
@@ -20,9 +20,9 @@ use std::ops::Range;
     note = "elements are plain data: numbers, arrays of them, and structs with \
             `#[derive(Clone, Copy, Pod, Zeroable, KernelType)]`"
 )]
-pub trait Memory: KernelType + Pod {}
+pub trait ElementMemory: KernelType + Pod {}
 #[diagnostic::do_not_recommend]
-impl<T: KernelType + Pod> Memory for T {}
+impl<T: KernelType + Pod> ElementMemory for T {}
 
 /// The item's own element of an array: of the result, or of another array of the same shape.
 ///
@@ -42,7 +42,7 @@ impl<T: KernelType + Pod> Memory for T {}
 #[repr(transparent)]
 pub struct Own<T>(T);
 
-impl<T: Memory> Own<T> {
+impl<T: ElementMemory> Own<T> {
     /// Returns the element.
     #[inline(always)]
     #[must_use]
@@ -142,37 +142,37 @@ impl ParameterInfo {
 pub mod kind {
     /// The kind of a parameter of type [`At`](crate::At).
     #[derive(Debug)]
-    pub enum Place {}
+    pub enum PlaceKind {}
     /// The kind of a parameter that is a [value](crate::KernelType).
     #[derive(Debug)]
-    pub enum Value {}
+    pub enum ValueKind {}
     /// The kind of a parameter of type `&[T; N]`.
     #[derive(Debug)]
-    pub enum Table {}
+    pub enum TableKind {}
     /// The kind of a parameter of type `&`[`Own<T>`](crate::Own).
     #[derive(Debug)]
-    pub enum Own {}
+    pub enum OwnKind {}
     /// The kind of a parameter of type `&mut `[`Own<T>`](crate::Own).
     #[derive(Debug)]
-    pub enum OwnMut {}
-    /// The kind of a parameter of type `&`[`Anywhere<T>`](crate::Anywhere).
+    pub enum OwnMutKind {}
+    /// The kind of a parameter of type `&`[`AnywhereKind<T>`](crate::Anywhere).
     #[derive(Debug)]
-    pub enum Anywhere {}
-    /// The kind of a parameter of type `&`[`Rows<T>`](crate::Rows).
+    pub enum AnywhereKind {}
+    /// The kind of a parameter of type `&`[`RowsKind<T>`](crate::Rows).
     #[derive(Debug)]
-    pub enum Rows {}
-    /// The kind of a parameter of type `&`[`Shared<T>`](crate::Shared).
+    pub enum RowsKind {}
+    /// The kind of a parameter of type `&`[`SharedKind<T>`](crate::Shared).
     #[derive(Debug)]
-    pub enum Shared {}
-    /// The kind of a parameter of type `&`[`Append<T>`](crate::Append).
+    pub enum SharedKind {}
+    /// The kind of a parameter of type `&`[`AppendKind<T>`](crate::Append).
     #[derive(Debug)]
-    pub enum Append {}
-    /// The kind of a parameter of type `&`[`Group<T, N>`](crate::Group).
+    pub enum AppendKind {}
+    /// The kind of a parameter of type `&`[`GroupKind<T, N>`](crate::Group).
     #[derive(Debug)]
-    pub enum Group {}
-    /// The kind of a parameter of type `&`[`Window<T, N>`](crate::Window).
+    pub enum GroupKind {}
+    /// The kind of a parameter of type `&`[`WindowKind<T, N>`](crate::Window).
     #[derive(Debug)]
-    pub enum Window {}
+    pub enum WindowKind {}
 }
 
 /// A parameter type of kernels that can be launched.
@@ -213,7 +213,7 @@ pub trait Parameter {
 
     /// Takes the argument for items from a device's launch.
     #[doc(hidden)]
-    fn given<'s>(given: &mut Given<'_, 's>) -> Self::Bound<'s>;
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s>;
 
     /// Loads the elements of some items.
     #[doc(hidden)]
@@ -233,11 +233,11 @@ pub trait Parameter {
 
     /// Converts the program's argument for the interpreter.
     #[doc(hidden)]
-    fn argument(source: Self::Source<'_>) -> Argument<'_>;
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_>;
 
     /// Appends the arguments for all parameters that replace this one on devices.
     #[doc(hidden)]
-    fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<Argument<'s>>) {
+    fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<InterpreterArgument<'s>>) {
         into.push(Self::argument(source));
     }
 }
@@ -247,7 +247,7 @@ impl<T: KernelType> Parameter for T {
     type Source<'s> = T;
     type Bound<'s> = T;
     type OfItem<'i> = T;
-    type Kind = kind::Value;
+    type Kind = kind::ValueKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Value(T::layout()) }
@@ -257,7 +257,7 @@ impl<T: KernelType> Parameter for T {
         source
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> T {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> T {
         T::of_values(&mut || given.scalar())
     }
 
@@ -266,16 +266,16 @@ impl<T: KernelType> Parameter for T {
         *bound
     }
 
-    fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        Argument::values_of(source)
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::values_of(source)
     }
 }
 
-impl<T: Memory> Parameter for &'static Own<T> {
+impl<T: ElementMemory> Parameter for &'static Own<T> {
     type Source<'s> = &'s [T];
     type Bound<'s> = HeldElements<'s, T>;
     type OfItem<'i> = &'i Own<T>;
-    type Kind = kind::Own;
+    type Kind = kind::OwnKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Own(T::layout()) }
@@ -285,7 +285,7 @@ impl<T: Memory> Parameter for &'static Own<T> {
         HeldElements::Slice(source)
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> HeldElements<'s, T> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> HeldElements<'s, T> {
         HeldElements::of_view(given.view())
     }
 
@@ -298,16 +298,16 @@ impl<T: Memory> Parameter for &'static Own<T> {
         Own::wrap_ref(bound.element(item))
     }
 
-    fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        Argument::Read(bytemuck::cast_slice(source), size_of::<T>())
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Read(bytemuck::cast_slice(source), size_of::<T>())
     }
 }
 
-impl<T: Memory> Parameter for &'static mut Own<T> {
+impl<T: ElementMemory> Parameter for &'static mut Own<T> {
     type Source<'s> = &'s mut [T];
     type Bound<'s> = HeldElementsMut<'s, T>;
     type OfItem<'i> = &'i mut Own<T>;
-    type Kind = kind::OwnMut;
+    type Kind = kind::OwnMutKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::OwnMut(T::layout()) }
@@ -317,7 +317,7 @@ impl<T: Memory> Parameter for &'static mut Own<T> {
         HeldElementsMut::Slice(source)
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> HeldElementsMut<'s, T> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> HeldElementsMut<'s, T> {
         HeldElementsMut::of_view(given.view())
     }
 
@@ -334,8 +334,8 @@ impl<T: Memory> Parameter for &'static mut Own<T> {
         bound.end();
     }
 
-    fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        Argument::Write(bytemuck::cast_slice_mut(source), size_of::<T>())
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::Write(bytemuck::cast_slice_mut(source), size_of::<T>())
     }
 }
 
@@ -343,7 +343,7 @@ impl<T: KernelType, const N: usize> Parameter for &'static [T; N] {
     type Source<'s> = &'s [T; N];
     type Bound<'s> = Box<[T; N]>;
     type OfItem<'i> = &'i [T; N];
-    type Kind = kind::Table;
+    type Kind = kind::TableKind;
 
     fn info(name: &'static str) -> ParameterInfo {
         ParameterInfo { name, kind: ParameterKind::Table(<[T; N]>::layout()) }
@@ -353,7 +353,7 @@ impl<T: KernelType, const N: usize> Parameter for &'static [T; N] {
         Box::new(*source)
     }
 
-    fn given<'s>(given: &mut Given<'_, 's>) -> Box<[T; N]> {
+    fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Box<[T; N]> {
         let mut values = given.table(&<[T; N]>::layout()).into_iter();
         Box::new(<[T; N]>::of_values(&mut || values.next().unwrap_or(0)))
     }
@@ -363,7 +363,7 @@ impl<T: KernelType, const N: usize> Parameter for &'static [T; N] {
         bound
     }
 
-    fn argument(source: Self::Source<'_>) -> Argument<'_> {
-        Argument::values_of(*source)
+    fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_> {
+        InterpreterArgument::values_of(*source)
     }
 }

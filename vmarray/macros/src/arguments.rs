@@ -7,13 +7,13 @@ use syn::{Expr, Ident, Path, Token};
 
 /// The arguments of `#[kernel]`, all optional: `crate = path`, and `group = length` or `group = [rows,
 /// columns]`.
-pub struct Arguments {
+pub struct AttributeArguments {
     library: TokenStream,
     /// The number of items of a group, or its extents.
     pub group: Option<Expr>,
 }
 
-impl Arguments {
+impl AttributeArguments {
     /// Returns the default arguments.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
@@ -26,7 +26,7 @@ impl Arguments {
     }
 }
 
-impl Parse for Arguments {
+impl Parse for AttributeArguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let mut arguments = Self::usual();
         while !input.is_empty() {

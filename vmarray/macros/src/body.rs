@@ -1,14 +1,14 @@
 //! Translation of expressions: to the host form, and to the syntax tree.
 
-use crate::code::{Code, located};
-use crate::scope::Scope;
+use crate::code::{GeneratedCode, located};
+use crate::scope::VariableScope;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 
 /// The state of the translation of a kernel function's body.
-pub struct Body<'a> {
+pub struct BodyTranslation<'a> {
     /// The path of the library's module in generated code.
     pub k: TokenStream,
     /// The name of the function.
@@ -20,7 +20,7 @@ pub struct Body<'a> {
     /// The functions that the body calls.
     pub callees: Vec<Callee>,
     /// The variables and loops in scope.
-    pub scope: Scope,
+    pub scope: VariableScope,
     /// The types of the *slots*: generated variables whose types the compiler infers.
     pub slots: Vec<TokenStream>,
     /// The types to which the syntax tree refers by index.
@@ -119,22 +119,22 @@ fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
     }
 }
 
-impl Body<'_> {
+impl BodyTranslation<'_> {
     /// Reports an error at the tokens `at`, and returns placeholder code that compiles as an expression of
     /// any type.
-    pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> Code {
+    pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> GeneratedCode {
         let error = syn::Error::new_spanned(at, text);
         match &mut self.errors {
             Some(errors) => errors.combine(error),
             none => *none = Some(error),
         }
         let k = &self.k;
-        Code::same(quote!(#k::never()), quote!(#k::Expr::Bool(false)))
+        GeneratedCode::same(quote!(#k::never()), quote!(#k::TreeExpr::Bool(false)))
     }
 
     /// Translates an expression to a value. Reports an error if the expression is a view or a place: kernels
     /// can use only its methods and elements as values.
-    pub fn value(&mut self, expr: &Expr) -> Code {
+    pub fn value(&mut self, expr: &Expr) -> GeneratedCode {
         match self.view(expr) {
             Some((name, view)) => self.error(expr, view.as_value(&name)),
             None => self.expr(expr),
@@ -172,11 +172,11 @@ impl Body<'_> {
     /// Wraps a part of the syntax tree with the source line of `span`, for error messages.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
-        quote!(#k::Expr::Line(#line, &#tree))
+        quote!(#k::TreeExpr::Line(#line, &#tree))
     }
 
     /// Translates an expression to a value.
-    pub fn expr(&mut self, expr: &Expr) -> Code {
+    pub fn expr(&mut self, expr: &Expr) -> GeneratedCode {
         if let Some((literal, is_negative)) = literal_of(expr) {
             return self.literal(literal, is_negative, None);
         }
@@ -190,26 +190,26 @@ impl Body<'_> {
             Expr::Index(index) => self.index(index),
             Expr::Field(field) => self.field(field),
             Expr::Tuple(tuple) => {
-                let parts: Vec<Code> = tuple.elems.iter().map(|part| self.expr(part)).collect();
+                let parts: Vec<GeneratedCode> = tuple.elems.iter().map(|part| self.expr(part)).collect();
                 let k = self.k.clone();
                 let comma = (parts.len() == 1).then(|| quote!(,));
-                Code::list(&parts)
+                GeneratedCode::list(&parts)
                     .with_rust(|parts| quote!((#parts #comma)))
-                    .with_tree(|parts| quote!(#k::Expr::Tuple(#parts)))
+                    .with_tree(|parts| quote!(#k::TreeExpr::Tuple(#parts)))
             }
             Expr::Array(array) => {
-                let parts: Vec<Code> = array.elems.iter().map(|part| self.expr(part)).collect();
+                let parts: Vec<GeneratedCode> = array.elems.iter().map(|part| self.expr(part)).collect();
                 let k = self.k.clone();
-                Code::list(&parts)
+                GeneratedCode::list(&parts)
                     .with_rust(|parts| quote!([#parts]))
-                    .with_tree(|parts| quote!(#k::Expr::Array(#parts)))
+                    .with_tree(|parts| quote!(#k::TreeExpr::Array(#parts)))
             }
             Expr::Repeat(repeat) => {
                 let (value, len) = (self.expr(&repeat.expr), &repeat.len);
                 let k = self.k.clone();
                 self.constants.push(quote_spanned!(len.span()=> #k::constant::<usize>(#len)));
                 let number = (self.constants.len() - 1) as u16;
-                let tree = |value| self.lined(repeat.span(), quote!(#k::Expr::Repeat(&#value, #number)));
+                let tree = |value| self.lined(repeat.span(), quote!(#k::TreeExpr::Repeat(&#value, #number)));
                 value.with_rust(|value| quote!([#value; #len])).with_tree(tree)
             }
             Expr::Struct(literal) => self.struct_literal(literal),
@@ -230,7 +230,7 @@ impl Body<'_> {
     }
 
     /// An expression outside the subset, with its replacement.
-    fn refused(&mut self, expr: &Expr) -> Code {
+    fn refused(&mut self, expr: &Expr) -> GeneratedCode {
         let text = match expr {
             Expr::Reference(_) => {
                 "`&` is supported only in arguments of kernel functions: use the variable itself"
@@ -252,7 +252,7 @@ impl Body<'_> {
     }
 
     /// A variable, or a constant.
-    fn path(&mut self, path: &syn::ExprPath) -> Code {
+    fn path(&mut self, path: &syn::ExprPath) -> GeneratedCode {
         self.no_attributes(&path.attrs);
         let k = self.k.clone();
         if let Some(name) = path.path.get_ident()
@@ -260,36 +260,36 @@ impl Body<'_> {
             && let Some(local) = self.scope.find(&name.to_string())
         {
             let number = local.number;
-            return Code::same(quote!(#path), quote!(#k::Expr::Local(#number)));
+            return GeneratedCode::same(quote!(#path), quote!(#k::TreeExpr::Local(#number)));
         }
         let number = self.constant_number(path);
-        Code::same(quote!(#path), quote!(#k::Expr::Constant(#number)))
+        GeneratedCode::same(quote!(#path), quote!(#k::TreeExpr::Constant(#number)))
     }
 
-    fn unary(&mut self, unary: &ExprUnary) -> Code {
+    fn unary(&mut self, unary: &ExprUnary) -> GeneratedCode {
         let span = unary.op.span();
         let k = located(&self.k, span);
         match unary.op {
-            UnOp::Neg(_) => Code::of(
+            UnOp::Neg(_) => GeneratedCode::of(
                 [&self.value(&unary.expr)],
                 |[of]| quote_spanned!(span=> #k::neg(#of)),
-                |[of]| quote!(#k::Expr::Call("neg", &[#of])),
+                |[of]| quote!(#k::TreeExpr::Call("neg", &[#of])),
             ),
-            UnOp::Not(_) => Code::of(
+            UnOp::Not(_) => GeneratedCode::of(
                 [&self.value(&unary.expr)],
                 |[of]| quote_spanned!(span=> #k::not(#of)),
-                |[of]| quote!(#k::Expr::Call("not", &[#of])),
+                |[of]| quote!(#k::TreeExpr::Call("not", &[#of])),
             ),
             UnOp::Deref(_) if self.view(&unary.expr).is_some() => self.value(&unary.expr),
             UnOp::Deref(_) if self.reference(&unary.expr).is_some() => {
                 let of = self.expr(&unary.expr);
-                of.with_rust(|of| quote!((*#of))).with_tree(|of| quote!(#k::Expr::Deref(&#of)))
+                of.with_rust(|of| quote!((*#of))).with_tree(|of| quote!(#k::TreeExpr::Deref(&#of)))
             }
             _ => self.error(unary, "`*` is supported only for reference parameters: leave it out"),
         }
     }
 
-    fn binary(&mut self, binary: &ExprBinary) -> Code {
+    fn binary(&mut self, binary: &ExprBinary) -> GeneratedCode {
         self.no_attributes(&binary.attrs);
         if is_compound(&binary.op) {
             return self.compound(binary);
@@ -297,36 +297,36 @@ impl Body<'_> {
         let (left, right) = (self.value(&binary.left), self.value(&binary.right));
         let k = self.k.clone();
         match binary.op {
-            BinOp::And(and) => Code::of(
+            BinOp::And(and) => GeneratedCode::of(
                 [&left, &right],
                 |[left, right]| quote!((#left #and #right)),
-                |[left, right]| quote!(#k::Expr::Both(&#left, &#right)),
+                |[left, right]| quote!(#k::TreeExpr::Both(&#left, &#right)),
             ),
-            BinOp::Or(or) => Code::of(
+            BinOp::Or(or) => GeneratedCode::of(
                 [&left, &right],
                 |[left, right]| quote!((#left #or #right)),
-                |[left, right]| quote!(#k::Expr::Either(&#left, &#right)),
+                |[left, right]| quote!(#k::TreeExpr::Either(&#left, &#right)),
             ),
             op => self.operation(&op, &left, &right),
         }
     }
 
     /// Translates a binary operator on two values.
-    pub fn operation(&mut self, op: &BinOp, left: &Code, right: &Code) -> Code {
+    pub fn operation(&mut self, op: &BinOp, left: &GeneratedCode, right: &GeneratedCode) -> GeneratedCode {
         let k = located(&self.k, op.span());
         let Some((operator, function)) = operator(op) else {
             return self.error(op, "kernels do not support this operator");
         };
         let name = syn::Ident::new(operator, Span::call_site());
         let function = syn::Ident::new(function, op.span());
-        Code::of(
+        GeneratedCode::of(
             [left, right],
             |[left, right]| quote_spanned!(op.span()=> #k::#function(#left, #right)),
-            |[left, right]| quote!(#k::Expr::Binary(#k::Operator::#name, &#left, &#right)),
+            |[left, right]| quote!(#k::TreeExpr::Binary(#k::Operator::#name, &#left, &#right)),
         )
     }
 
-    fn cast(&mut self, of: &Expr, to: &Type, span: Span) -> Code {
+    fn cast(&mut self, of: &Expr, to: &Type, span: Span) -> GeneratedCode {
         if let Type::Infer(_) = to {
             return self.error(to, "kernels do not support `as _`: name the type");
         }
@@ -342,14 +342,14 @@ impl Body<'_> {
         }
         let (of, number) = (self.value(of), self.type_number(to));
         let k = located(&self.k, span);
-        Code::of(
+        GeneratedCode::of(
             [&of],
             |[of]| quote_spanned!(span=> #k::cast::<_, #to>(#of)),
-            |[of]| quote!(#k::Expr::Cast(&#of, #number)),
+            |[of]| quote!(#k::TreeExpr::Cast(&#of, #number)),
         )
     }
 
-    fn struct_literal(&mut self, literal: &syn::ExprStruct) -> Code {
+    fn struct_literal(&mut self, literal: &syn::ExprStruct) -> GeneratedCode {
         self.no_attributes(&literal.attrs);
         let (path, mut fields) = (&literal.path, Vec::new());
         for field in &literal.fields {
@@ -360,9 +360,9 @@ impl Body<'_> {
                 value.with_rust(|value| quote!(#name: #value)).with_tree(|value| quote!((#text, #value))),
             );
         }
-        let fields = Code::list(&fields);
+        let fields = GeneratedCode::list(&fields);
         let code = match &literal.rest {
-            Some(rest) => Code::of(
+            Some(rest) => GeneratedCode::of(
                 [&fields, &self.expr(rest)],
                 |[fields, rest]| quote!(#path { #fields, ..#rest }),
                 |[fields, rest]| quote!(#fields, Some(&#rest)),
@@ -376,11 +376,15 @@ impl Body<'_> {
 
     /// Translates a struct literal with an inferred type. The tree in `code` has the fields, and the base
     /// struct (`..base`) if there is one.
-    pub fn structure(&mut self, code: Code) -> Code {
+    pub fn structure(&mut self, code: GeneratedCode) -> GeneratedCode {
         let (k, number) = (self.k.clone(), self.slots.len() as u16);
         let slot = self.slot(quote!(#k::Of<_>));
-        let Code { host, slots, tree } = code;
-        Code { host, slots: quote!(#slot.is(#slots)), tree: quote!(#k::Expr::Struct(#number, #tree)) }
+        let GeneratedCode { host, slots, tree } = code;
+        GeneratedCode {
+            host,
+            slots: quote!(#slot.is(#slots)),
+            tree: quote!(#k::TreeExpr::Struct(#number, #tree)),
+        }
     }
 }
 

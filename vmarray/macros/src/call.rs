@@ -1,18 +1,18 @@
 //! Translation of calls of kernel functions and of methods.
 
-use crate::body::{Body, Callee, bare};
-use crate::code::{Code, located};
+use crate::body::{BodyTranslation, Callee, bare};
+use crate::code::{GeneratedCode, located};
 use crate::literal::NUMBERS;
 use crate::methods::{self, Method};
-use crate::view::View;
+use crate::view::ViewParameter;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprCall, ExprMethodCall, ExprPath, Ident};
 
-impl Body<'_> {
+impl BodyTranslation<'_> {
     /// Translates a call, `f(a, b)`.
-    pub fn call(&mut self, call: &ExprCall) -> Code {
+    pub fn call(&mut self, call: &ExprCall) -> GeneratedCode {
         self.no_attributes(&call.attrs);
         let Expr::Path(callee) = bare(&call.func) else {
             return self.error(&call.func, "call a kernel function by its name");
@@ -47,7 +47,8 @@ impl Body<'_> {
             return self.nearest_half(callee, call);
         }
         if name == "new" && callee.path.segments.iter().rev().nth(1).is_some_and(|of| of.ident == "Complex") {
-            let arguments: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
+            let arguments: Vec<GeneratedCode> =
+                call.args.iter().map(|argument| self.expr(argument)).collect();
             let k = located(&self.k, call.span());
             let callee = quote_spanned!(call.span()=> #k::derived_math::complex);
             return self.call_function(callee.clone(), callee, &arguments, call.span());
@@ -63,7 +64,8 @@ impl Body<'_> {
         if callee.path.segments.iter().rev().nth(1).is_some_and(|of| is_type(&of.ident)) {
             return self.error(callee, methods::associated(&callee.to_token_stream().to_string()));
         }
-        let arguments: Vec<Code> = call.args.iter().map(|argument| self.argument(argument)).collect();
+        let arguments: Vec<GeneratedCode> =
+            call.args.iter().map(|argument| self.argument(argument)).collect();
         let typed = self.callee(callee, arguments.len());
         self.call_function(callee.to_token_stream(), typed, &arguments, call.span())
     }
@@ -87,7 +89,7 @@ impl Body<'_> {
     }
 
     /// `alloc::<T>(n)`.
-    fn alloc(&mut self, last: &syn::PathSegment, call: &ExprCall) -> Code {
+    fn alloc(&mut self, last: &syn::PathSegment, call: &ExprCall) -> GeneratedCode {
         let of = match &last.arguments {
             syn::PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
                 Some(syn::GenericArgument::Type(of)) if arguments.args.len() == 1 => Some(of),
@@ -100,12 +102,12 @@ impl Body<'_> {
         };
         let (len, number, span) = (self.expr(&call.args[0]), self.type_number(of), call.span());
         let k = located(&self.k, span);
-        let tree = |[len]: [&TokenStream; 1]| self.lined(span, quote!(#k::Expr::Alloc(&#len, #number)));
-        Code::of([&len], |[len]| quote_spanned!(span=> #k::alloc::<#of>(#len)), tree)
+        let tree = |[len]: [&TokenStream; 1]| self.lined(span, quote!(#k::TreeExpr::Alloc(&#len, #number)));
+        GeneratedCode::of([&len], |[len]| quote_spanned!(span=> #k::alloc::<#of>(#len)), tree)
     }
 
     /// `barrier()`.
-    fn barrier(&mut self, call: &ExprCall) -> Code {
+    fn barrier(&mut self, call: &ExprCall) -> GeneratedCode {
         if !call.args.is_empty() {
             return self.error(&call.args, "`barrier()` takes no arguments");
         }
@@ -114,17 +116,17 @@ impl Body<'_> {
         }
         let span = call.span();
         let k = located(&self.k, span);
-        let tree = self.lined(span, quote!(#k::Expr::Call("barrier", &[])));
-        Code::same(quote_spanned!(span=> #k::barrier()), tree)
+        let tree = self.lined(span, quote!(#k::TreeExpr::Call("barrier", &[])));
+        GeneratedCode::same(quote_spanned!(span=> #k::barrier()), tree)
     }
 
     /// Refuses group operations in a kernel without groups.
-    fn ungrouped(&mut self, at: impl ToTokens, text: &str) -> Code {
+    fn ungrouped(&mut self, at: impl ToTokens, text: &str) -> GeneratedCode {
         self.error(at, format!("{text}: set their length, `#[kernel(group = 64)]`"))
     }
 
     /// `lanes::sum(x)` and similar calls.
-    fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> Code {
+    fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> GeneratedCode {
         let text = name.to_string();
         let Some(takes) = methods::lanes(&text) else {
             let text = format!("`lanes` has no operation `{text}`: use `lanes::sum`, `min`, `max`, …");
@@ -139,9 +141,9 @@ impl Body<'_> {
         }
         let span = name.span();
         let (k, text) = (located(&self.k, span), format!("lanes_{text}"));
-        let arguments: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
-        let tree = |arguments| self.lined(span, quote!(#k::Expr::Call(#text, #arguments)));
-        Code::list(&arguments)
+        let arguments: Vec<GeneratedCode> = call.args.iter().map(|argument| self.expr(argument)).collect();
+        let tree = |arguments| self.lined(span, quote!(#k::TreeExpr::Call(#text, #arguments)));
+        GeneratedCode::list(&arguments)
             .with_rust(|arguments| quote_spanned!(span=> #k::lanes::#name(#arguments)))
             .with_tree(tree)
     }
@@ -151,23 +153,23 @@ impl Body<'_> {
         &mut self,
         callee: TokenStream,
         typed: TokenStream,
-        arguments: &[Code],
+        arguments: &[GeneratedCode],
         span: proc_macro2::Span,
-    ) -> Code {
+    ) -> GeneratedCode {
         let number = self.slots.len() as u16;
         let k = self.k.clone();
         let slot = self.slot(quote!(#k::Call<_>));
-        let arguments = Code::list(arguments);
+        let arguments = GeneratedCode::list(arguments);
         let (host, slots, trees) = (&arguments.host, &arguments.slots, &arguments.tree);
-        Code {
+        GeneratedCode {
             host: quote_spanned!(span=> #callee(#host)),
             slots: quote_spanned!(span=> #typed::typed(&#slot, #typed)(#slots)),
-            tree: self.lined(span, quote!(#k::Expr::CallSlot(#number, #trees))),
+            tree: self.lined(span, quote!(#k::TreeExpr::CallSlot(#number, #trees))),
         }
     }
 
     /// `F::call(arguments)` of a type parameter.
-    fn call_parameter(&mut self, callee: &ExprPath, call: &ExprCall) -> Code {
+    fn call_parameter(&mut self, callee: &ExprPath, call: &ExprCall) -> GeneratedCode {
         let of = &callee.path.segments[0].ident;
         if call.args.len() != 1 {
             return self.error(&call.args, "`F::call` takes the arguments as one tuple: `F::call((a, b))`");
@@ -179,23 +181,23 @@ impl Body<'_> {
         let span = call.span();
         let trees = &arguments.tree;
         let (host, slots) = (&arguments.host, &arguments.slots);
-        Code {
+        GeneratedCode {
             host: quote_spanned!(span=> #k::call::<#of, _, _>(#host)),
             slots: quote_spanned!(span=> #k::typed_call(&#slot, #slots)),
-            tree: self.lined(span, quote!(#k::Expr::CallTuple(#number, &#trees))),
+            tree: self.lined(span, quote!(#k::TreeExpr::CallTuple(#number, &#trees))),
         }
     }
 
     /// `f32::max(a, b)`: a method of numbers as a function.
-    fn call_number(&mut self, callee: &ExprPath, name: &Ident, call: &ExprCall) -> Code {
+    fn call_number(&mut self, callee: &ExprPath, name: &Ident, call: &ExprCall) -> GeneratedCode {
         let k = self.k.clone();
         if name == "from_bits" && call.args.len() == 1 {
             let of = &callee.path.segments[0].ident;
             let (bits, number) = (self.expr(&call.args[0]), self.type_number(of));
-            return Code::of(
+            return GeneratedCode::of(
                 [&bits],
                 |[bits]| quote_spanned!(name.span()=> #k::from_bits::<#of>(#bits)),
-                |[bits]| quote!(#k::Expr::FromBits(&#bits, #number)),
+                |[bits]| quote!(#k::TreeExpr::FromBits(&#bits, #number)),
             );
         }
         if call.args.is_empty() {
@@ -206,7 +208,7 @@ impl Body<'_> {
     }
 
     /// `f16::from_f32(x)`, for any 16-bit type.
-    fn nearest_half(&mut self, callee: &ExprPath, call: &ExprCall) -> Code {
+    fn nearest_half(&mut self, callee: &ExprPath, call: &ExprCall) -> GeneratedCode {
         let mut of = callee.path.clone();
         of.segments.pop();
         of.segments.pop_punct();
@@ -215,23 +217,24 @@ impl Body<'_> {
         let value = self.expr(&call.args[0]);
         value
             .with_rust(|value| quote_spanned!(span=> #k::from_f32::<#of>(#value)))
-            .with_tree(|value| quote!(#k::Expr::FromF32(&#value, #number)))
+            .with_tree(|value| quote!(#k::TreeExpr::FromF32(&#value, #number)))
     }
 
     /// `Pair(a, b)`, the literal of a struct whose fields have numbers.
-    fn tuple_struct(&mut self, callee: &ExprPath, call: &ExprCall) -> Code {
-        let fields: Vec<Code> = call.args.iter().map(|argument| self.expr(argument)).collect();
+    fn tuple_struct(&mut self, callee: &ExprPath, call: &ExprCall) -> GeneratedCode {
+        let fields: Vec<GeneratedCode> = call.args.iter().map(|argument| self.expr(argument)).collect();
         let trees = fields.iter().enumerate().map(|(at, field)| {
             let (name, tree) = (at.to_string(), &field.tree);
             quote!((#name, #tree))
         });
         let tree = quote!(&[#(#trees),*], None);
-        let code = Code::list(&fields).with_rust(|fields| quote!(#callee(#fields))).with_tree(|_| tree);
+        let code =
+            GeneratedCode::list(&fields).with_rust(|fields| quote!(#callee(#fields))).with_tree(|_| tree);
         self.structure(code)
     }
 
     /// Translates a call of a method, `x.f(a, b)`.
-    pub fn method_call(&mut self, call: &ExprMethodCall) -> Code {
+    pub fn method_call(&mut self, call: &ExprMethodCall) -> GeneratedCode {
         self.no_attributes(&call.attrs);
         if let Some(turbofish) = &call.turbofish {
             return self.error(turbofish, "methods in kernels have no type parameters: leave them out");
@@ -241,7 +244,7 @@ impl Body<'_> {
     }
 
     /// A method of a number or a view, the first argument.
-    fn method(&mut self, method: &Ident, arguments: &[&Expr]) -> Code {
+    fn method(&mut self, method: &Ident, arguments: &[&Expr]) -> GeneratedCode {
         let name = method.to_string();
         if let Some(text) = self.wrong_method(&name, arguments[0]) {
             return self.error(method, text);
@@ -273,9 +276,9 @@ impl Body<'_> {
         }
         match kind {
             Method::Number => {
-                let tree = |arguments| self.lined(span, quote!(#k::Expr::Call(#name, #arguments)));
+                let tree = |arguments| self.lined(span, quote!(#k::TreeExpr::Call(#name, #arguments)));
                 let rust = |arguments| quote_spanned!(span=> #k::#method(#arguments));
-                Code::list(&codes).with_rust(rust).with_tree(tree)
+                GeneratedCode::list(&codes).with_rust(rust).with_tree(tree)
             }
             Method::Composed => {
                 let callee = quote_spanned!(span=> #k::derived_math::#method);
@@ -283,21 +286,29 @@ impl Body<'_> {
             }
             Method::View => {
                 let fitted = self.fitted(&name, arguments[0], &codes[1..], &arguments[1..]);
-                let rest = Code::list(&fitted);
+                let rest = GeneratedCode::list(&fitted);
                 let rust = |[of, rest]: [&TokenStream; 2]| quote!(#of.#method(#rest));
                 let tree = |[of, rest]: [&TokenStream; 2]| {
-                    self.lined(span, quote!(#k::Expr::Method(&#of, #name, #rest)))
+                    self.lined(span, quote!(#k::TreeExpr::Method(&#of, #name, #rest)))
                 };
-                Code::of([&codes[0], &rest], rust, tree)
+                GeneratedCode::of([&codes[0], &rest], rust, tree)
             }
         }
     }
 
     /// Wraps the arguments of a view's method, so that an argument of another type gets advice.
-    fn fitted(&self, name: &str, view: &Expr, codes: &[Code], arguments: &[&Expr]) -> Vec<Code> {
+    fn fitted(
+        &self,
+        name: &str,
+        view: &Expr,
+        codes: &[GeneratedCode],
+        arguments: &[&Expr],
+    ) -> Vec<GeneratedCode> {
         // Check only indices that must be numbers: group memory, for example, also accepts arrays of numbers.
         let has_numbers = match self.view(view) {
-            Some((_, view)) => matches!(view, View::Shared | View::At(_) | View::Rows),
+            Some((_, view)) => {
+                matches!(view, ViewParameter::Shared | ViewParameter::At(_) | ViewParameter::Rows)
+            }
             None => self.reference(view).is_none(),
         };
         let values = match name {
@@ -305,7 +316,7 @@ impl Body<'_> {
             "compare_exchange" => 2,
             _ => 1,
         };
-        let fit = |(at, (code, argument)): (usize, (&Code, &&Expr))| {
+        let fit = |(at, (code, argument)): (usize, (&GeneratedCode, &&Expr))| {
             let span = argument.span();
             let k = located(&self.k, span);
             let is_element = at + values >= codes.len();
@@ -323,21 +334,31 @@ impl Body<'_> {
     fn wrong_method(&self, name: &str, of: &Expr) -> Option<String> {
         let (of, view) = self.view(of)?;
         match (name, view) {
-            ("index", View::At(Some(2..))) => {
+            ("index", ViewParameter::At(Some(2..))) => {
                 Some(format!("`{of}` has several axes: write `{of}[0]`, `{of}[1]` and so on"))
             }
-            ("in_group" | "group" | "groups", View::At(_)) if !self.is_grouped => {
+            ("in_group" | "group" | "groups", ViewParameter::At(_)) if !self.is_grouped => {
                 Some("this kernel has no groups: set their length, `#[kernel(group = 64)]`".into())
             }
-            ("set", View::Own { is_mutable: false }) => {
+            ("set", ViewParameter::Own { is_mutable: false }) => {
                 Some(format!("`{of}` is read-only: use `{of}: &mut Own<T>`"))
             }
-            ("set", View::Anywhere(_) | View::Window | View::Rows | View::Shared | View::Append) => {
-                Some(view.as_element(&of))
-            }
-            ("get", View::Anywhere(_) | View::Window | View::Rows | View::Group | View::Shared) => {
-                Some(view.as_value(&of))
-            }
+            (
+                "set",
+                ViewParameter::Anywhere(_)
+                | ViewParameter::Window
+                | ViewParameter::Rows
+                | ViewParameter::Shared
+                | ViewParameter::Append,
+            ) => Some(view.as_element(&of)),
+            (
+                "get",
+                ViewParameter::Anywhere(_)
+                | ViewParameter::Window
+                | ViewParameter::Rows
+                | ViewParameter::Group
+                | ViewParameter::Shared,
+            ) => Some(view.as_value(&of)),
             _ if methods::find(name, 0).is_none() && !methods::is_iterator(name) => {
                 Some(view.without_method(&of, name))
             }
@@ -346,11 +367,11 @@ impl Body<'_> {
     }
 
     /// An argument of a kernel function, which may be a reference to a variable.
-    fn argument(&mut self, argument: &Expr) -> Code {
+    fn argument(&mut self, argument: &Expr) -> GeneratedCode {
         let Expr::Reference(reference) = bare(argument) else { return self.expr(argument) };
         let (of, mutability) = (self.plain_place(&reference.expr), &reference.mutability);
         let k = self.k.clone();
-        of.with_rust(|of| quote!(&#mutability #of)).with_tree(|of| quote!(#k::Expr::Reference(&#of)))
+        of.with_rust(|of| quote!(&#mutability #of)).with_tree(|of| quote!(#k::TreeExpr::Reference(&#of)))
     }
 }
 

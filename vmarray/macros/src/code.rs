@@ -14,7 +14,7 @@ pub fn located(path: &TokenStream, at: Span) -> TokenStream {
 
 /// An expression, a statement or a block in three forms.
 #[derive(Clone)]
-pub struct Code {
+pub struct GeneratedCode {
     /// The host form: Rust code that runs the kernel on the host.
     pub host: TokenStream,
     /// The form for type inference, with literals and callees in slots.
@@ -23,7 +23,7 @@ pub struct Code {
     pub tree: TokenStream,
 }
 
-impl Code {
+impl GeneratedCode {
     /// Returns code with the same Rust tokens in the host form and in the form for type inference.
     pub fn same(rust: TokenStream, tree: TokenStream) -> Self {
         Self { host: rust.clone(), slots: rust, tree }

@@ -1,15 +1,15 @@
 //! Translation of blocks, branches and loops.
 
-use crate::body::{Body, bare, innermost_receiver};
-use crate::code::Code;
+use crate::body::{BodyTranslation, bare, innermost_receiver};
+use crate::code::GeneratedCode;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Block, Expr, ExprForLoop, ExprIf, ExprMatch, Label, Lifetime, RangeLimits, Stmt};
 
-impl Body<'_> {
+impl BodyTranslation<'_> {
     /// Translates an expression of control flow, such as `if`, `match` or a loop.
-    pub fn control(&mut self, expr: &Expr) -> Code {
+    pub fn control(&mut self, expr: &Expr) -> GeneratedCode {
         let k = self.k.clone();
         match expr {
             Expr::If(branch) => self.branch(branch),
@@ -32,7 +32,7 @@ impl Body<'_> {
                 let (label, turns, body_on_host) = (&endless.label, turns(), body.host.clone());
                 body.with_rust(|body| quote!(#label loop #body))
                     .with_tree(|body| {
-                        self.lined(endless.loop_token.span, quote!(#k::Expr::Loop(#number, &#body)))
+                        self.lined(endless.loop_token.span, quote!(#k::TreeExpr::Loop(#number, &#body)))
                     })
                     .with_host(quote!(#label loop { #turns.turn(); #body_on_host }))
             }
@@ -44,11 +44,11 @@ impl Body<'_> {
                 let (label, turns) = (&until.label, turns());
                 let (condition_on_host, body_on_host) = (&condition.host, &body.host);
                 let host = quote!(#label while { #turns.turn(); #condition_on_host } #body_on_host);
-                Code::of(
+                GeneratedCode::of(
                     [&condition, &body],
                     |[condition, body]| quote!(#label while #condition #body),
                     |[condition, body]| {
-                        let tree = quote!(#k::Expr::While(#number, &#condition, &#body));
+                        let tree = quote!(#k::TreeExpr::While(#number, &#condition, &#body));
                         self.lined(until.while_token.span, tree)
                     },
                 )
@@ -61,28 +61,28 @@ impl Body<'_> {
                 let (value, label) = (self.optional(leave.expr.as_deref()), &leave.label);
                 value
                     .with_rust(|value| quote!(break #label #value))
-                    .with_tree(|value| quote!(#k::Expr::Break(#number, #value)))
+                    .with_tree(|value| quote!(#k::TreeExpr::Break(#number, #value)))
             }
             Expr::Continue(next) => {
                 self.no_attributes(&next.attrs);
                 let (number, label) = (self.target(&next.label, expr), &next.label);
-                Code::same(quote!(continue #label), quote!(#k::Expr::Continue(#number)))
+                GeneratedCode::same(quote!(continue #label), quote!(#k::TreeExpr::Continue(#number)))
             }
             Expr::Return(end) => {
                 self.no_attributes(&end.attrs);
                 self.optional(end.expr.as_deref())
                     .with_rust(|value| quote!(return #value))
-                    .with_tree(|value| quote!(#k::Expr::Return(#value)))
+                    .with_tree(|value| quote!(#k::TreeExpr::Return(#value)))
             }
             other => self.error(other, "kernels do not support this part of Rust"),
         }
     }
 
     /// An expression that may be missing, as an `Option` of the tree.
-    fn optional(&mut self, expr: Option<&Expr>) -> Code {
+    fn optional(&mut self, expr: Option<&Expr>) -> GeneratedCode {
         match expr {
             Some(expr) => self.expr(expr).with_tree(|tree| quote!(Some(&#tree))),
-            None => Code::same(TokenStream::new(), quote!(None)),
+            None => GeneratedCode::same(TokenStream::new(), quote!(None)),
         }
     }
 
@@ -107,10 +107,10 @@ impl Body<'_> {
     }
 
     /// Translates a block. The caller has already opened its label, if any, in the scope.
-    pub fn block(&mut self, block: &Block, label: Option<u16>) -> Code {
+    pub fn block(&mut self, block: &Block, label: Option<u16>) -> GeneratedCode {
         let k = self.k.clone();
         let names = self.scope.enter();
-        let mut statements: Vec<Code> = Vec::new();
+        let mut statements: Vec<GeneratedCode> = Vec::new();
         let mut value = None;
         for (at, statement) in block.stmts.iter().enumerate() {
             match statement {
@@ -134,23 +134,27 @@ impl Body<'_> {
         self.scope.leave(names);
         let value = match value {
             Some(value) => value.with_tree(|tree| quote!(Some(&#tree))),
-            None => Code::same(quote!(), quote!(None)),
+            None => GeneratedCode::same(quote!(), quote!(None)),
         };
-        let lines = statements.iter().fold(Code::same(quote!(), quote!()), |all, statement| {
-            Code::of([&all, statement], |[all, next]| quote!(#all #next), |[all, next]| quote!(#all #next,))
+        let lines = statements.iter().fold(GeneratedCode::same(quote!(), quote!()), |all, statement| {
+            GeneratedCode::of(
+                [&all, statement],
+                |[all, next]| quote!(#all #next),
+                |[all, next]| quote!(#all #next,),
+            )
         });
         let label = match label {
             Some(number) => quote!(#number),
             None => quote!(#k::NO_LABEL),
         };
-        Code::of(
+        GeneratedCode::of(
             [&lines, &value],
             |[lines, value]| quote!({ #lines #value }),
-            |[lines, value]| quote!(#k::Expr::Block(#label, &[#lines], #value)),
+            |[lines, value]| quote!(#k::TreeExpr::Block(#label, &[#lines], #value)),
         )
     }
 
-    fn local_statement(&mut self, local: &syn::Local) -> Code {
+    fn local_statement(&mut self, local: &syn::Local) -> GeneratedCode {
         self.no_attributes(&local.attrs);
         let k = self.k.clone();
         let value = match &local.init {
@@ -165,7 +169,7 @@ impl Body<'_> {
                     quote!(Some(#tree))
                 })
             }
-            None => Code::same(quote!(), quote!(None)),
+            None => GeneratedCode::same(quote!(), quote!(None)),
         };
         let tree = self.pattern(&local.pat, false);
         let pattern = &local.pat;
@@ -174,28 +178,28 @@ impl Body<'_> {
             .with_tree(|value| quote!(#k::Stmt::Let(#tree, #value)))
     }
 
-    fn branch(&mut self, branch: &ExprIf) -> Code {
+    fn branch(&mut self, branch: &ExprIf) -> GeneratedCode {
         self.no_attributes(&branch.attrs);
         let k = self.k.clone();
         let (condition, then) = (self.expr(&branch.cond), self.block(&branch.then_branch, None));
         match &branch.else_branch {
-            Some((_, otherwise)) => Code::of(
+            Some((_, otherwise)) => GeneratedCode::of(
                 [&condition, &then, &self.expr(otherwise)],
                 |[condition, then, otherwise]| quote!(if #condition #then else #otherwise),
-                |[condition, then, otherwise]| quote!(#k::Expr::If(&#condition, &#then, Some(&#otherwise))),
+                |[condition, then, otherwise]| quote!(#k::TreeExpr::If(&#condition, &#then, Some(&#otherwise))),
             ),
-            None => Code::of(
+            None => GeneratedCode::of(
                 [&condition, &then],
                 |[condition, then]| quote!(if #condition #then),
-                |[condition, then]| quote!(#k::Expr::If(&#condition, &#then, None)),
+                |[condition, then]| quote!(#k::TreeExpr::If(&#condition, &#then, None)),
             ),
         }
     }
 
-    fn choice(&mut self, choice: &ExprMatch) -> Code {
+    fn choice(&mut self, choice: &ExprMatch) -> GeneratedCode {
         self.no_attributes(&choice.attrs);
         let (k, of) = (self.k.clone(), self.expr(&choice.expr));
-        let mut arms = Code::same(quote!(), quote!());
+        let mut arms = GeneratedCode::same(quote!(), quote!());
         for arm in &choice.arms {
             self.no_attributes(&arm.attrs);
             let names = self.scope.enter();
@@ -205,11 +209,11 @@ impl Body<'_> {
                     .expr(guard)
                     .with_rust(|guard| quote!(if #guard))
                     .with_tree(|guard| quote!(Some(#guard))),
-                None => Code::same(quote!(), quote!(None)),
+                None => GeneratedCode::same(quote!(), quote!(None)),
             };
             let body = self.expr(&arm.body);
             self.scope.leave(names);
-            arms = Code::of(
+            arms = GeneratedCode::of(
                 [&arms, &guard, &body],
                 |[arms, guard, body]| quote!(#arms #pattern #guard => #body,),
                 |[arms, guard, body]| quote!(#arms #k::Arm { pattern: #tree, guard: #guard, body: #body },),
@@ -217,10 +221,10 @@ impl Body<'_> {
         }
         let span = choice.match_token.span;
         let rust = |[of, arms]: [&TokenStream; 2]| quote_spanned!(span=> match #of { #arms });
-        Code::of([&of, &arms], rust, |[of, arms]| quote!(#k::Expr::Match(&#of, &[#arms])))
+        GeneratedCode::of([&of, &arms], rust, |[of, arms]| quote!(#k::TreeExpr::Match(&#of, &[#arms])))
     }
 
-    fn counted(&mut self, counted: &ExprForLoop) -> Code {
+    fn counted(&mut self, counted: &ExprForLoop) -> GeneratedCode {
         self.no_attributes(&counted.attrs);
         let (k, mut steps) = (self.k.clone(), bare(&counted.expr));
         let Expr::Range(range) = innermost_receiver(steps) else {
@@ -246,7 +250,7 @@ impl Body<'_> {
         let (start, end) = (self.expr(start), self.expr(end));
         let step = match step {
             Some(step) => self.expr(step).with_tree(|step| quote!(Some(&#step))),
-            None => Code::same(quote!(1), quote!(None)),
+            None => GeneratedCode::same(quote!(1), quote!(None)),
         };
         let names = self.scope.enter();
         let number = self.open_loop(&counted.label);
@@ -269,7 +273,7 @@ impl Body<'_> {
                 #body_on_host
             }
         });
-        let code = Code::of(
+        let code = GeneratedCode::of(
             [&start, &end, &step, &body],
             |[start, end, step, body]| {
                 let range = numbers([start, end, step]);
@@ -281,7 +285,7 @@ impl Body<'_> {
                         start: &#start, end: &#end, is_closed: #is_closed, is_reversed: #is_reversed, step: #step
                     }
                 };
-                let tree = quote!(#k::Expr::For(#number, #tree, #range, &#body));
+                let tree = quote!(#k::TreeExpr::For(#number, #tree, #range, &#body));
                 self.lined(counted.for_token.span, tree)
             },
         );

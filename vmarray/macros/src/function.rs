@@ -1,12 +1,12 @@
 //! Expansion of a whole kernel function.
 
-use crate::arguments::Arguments;
-use crate::body::{Body, slot_name};
-use crate::code::{Code, located};
+use crate::arguments::AttributeArguments;
+use crate::body::{BodyTranslation, slot_name};
+use crate::code::{GeneratedCode, located};
 use crate::control::turns;
-use crate::scope::Scope;
+use crate::scope::VariableScope;
 use crate::spans::placed;
-use crate::view::{self, View};
+use crate::view::{self, ViewParameter};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -24,14 +24,14 @@ struct Parameters<'a> {
 }
 
 /// Generates the output of `#[kernel]` for a function.
-pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
-    let mut body = Body {
+pub fn expand(arguments: &AttributeArguments, function: &ItemFn) -> TokenStream {
+    let mut body = BodyTranslation {
         k: arguments.module(),
         name: &function.sig.ident,
         is_grouped: arguments.group.is_some() || !needs_own_group(&function.sig),
         lanes: None,
         callees: Vec::new(),
-        scope: Scope::default(),
+        scope: VariableScope::default(),
         slots: Vec::new(),
         types: Vec::new(),
         constants: Vec::new(),
@@ -51,7 +51,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
         .map(|(pattern, of)| {
             let tree = body.pattern(pattern, matches!(of, Type::Reference(_)));
             if let Pat::Ident(_) = pattern {
-                body.scope.is_view(View::of(of));
+                body.scope.is_view(ViewParameter::of(of));
             }
             tree
         })
@@ -59,7 +59,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
     let mut code = body.block(&function.block, None);
     if body.errors.is_some() {
         let k = &body.k;
-        code = Code::same(quote!({ #k::never() }), quote!(#k::Expr::Bool(false)));
+        code = GeneratedCode::same(quote!({ #k::never() }), quote!(#k::TreeExpr::Bool(false)));
         (body.slots, body.types, body.constants) = (Vec::new(), Vec::new(), Vec::new());
         body.callees.clear();
     }
@@ -80,7 +80,7 @@ pub fn expand(arguments: &Arguments, function: &ItemFn) -> TokenStream {
 }
 
 /// Refuses unsupported parts of signatures.
-fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
+fn check<'a>(body: &mut BodyTranslation<'_>, signature: &'a Signature) -> Parameters<'a> {
     let mut parameters = Parameters { patterns: Vec::new(), types: Vec::new() };
     if let Some(word) = &signature.asyncness {
         body.error(word, "kernels cannot be asynchronous: leave `async` out");
@@ -113,7 +113,9 @@ fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
             FnArg::Typed(input) => {
                 body.no_attributes(&input.attrs);
                 check_type(body, &input.ty, true);
-                if let Some(text) = View::of(&input.ty).and_then(|view| view.wrong_reference(&input.ty)) {
+                if let Some(text) =
+                    ViewParameter::of(&input.ty).and_then(|view| view.wrong_reference(&input.ty))
+                {
                     body.error(&input.ty, text);
                 }
                 if let Some((element, text)) = view::wrong_element(&input.ty) {
@@ -131,7 +133,7 @@ fn check<'a>(body: &mut Body<'_>, signature: &'a Signature) -> Parameters<'a> {
 }
 
 /// Refuses unknown types, and references except the outermost one of a parameter.
-fn check_type(body: &mut Body<'_>, of: &Type, may_refer: bool) {
+fn check_type(body: &mut BodyTranslation<'_>, of: &Type, may_refer: bool) {
     let text = match of {
         Type::Reference(reference) if may_refer => {
             if let Some(lifetime) = &reference.lifetime {
@@ -180,7 +182,7 @@ fn unknown_type(name: &str) -> Option<&'static str> {
 }
 
 /// The host form.
-fn host_form(function: &ItemFn, code: &Code, is_refused: bool) -> TokenStream {
+fn host_form(function: &ItemFn, code: &GeneratedCode, is_refused: bool) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
     // A body with errors is replaced by one that does not use its parameters, so suppress warnings about
@@ -217,12 +219,12 @@ fn refused_form(function: &ItemFn) -> Option<TokenStream> {
 
 /// The type of its name, with its definition for lowering.
 fn type_form(
-    body: &Body<'_>,
-    arguments: &Arguments,
+    body: &BodyTranslation<'_>,
+    arguments: &AttributeArguments,
     function: &ItemFn,
     parameters: &Parameters<'_>,
     trees: &[TokenStream],
-    code: &Code,
+    code: &GeneratedCode,
 ) -> TokenStream {
     let (k, name, vis) = (&body.k, body.name, &function.vis);
     let generics = &function.sig.generics;
@@ -298,7 +300,7 @@ fn type_parameters(generics: &Generics) -> Vec<TokenStream> {
 /// Names of the called functions, as types and as values. A function without `#[kernel]` has no type of its
 /// name. Its import brings none, so the type of `others` applies, and refuses the function by its value. A
 /// missing function has neither; rustc reports it in the host form.
-fn callee_names(body: &Body<'_>) -> TokenStream {
+fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     if body.callees.is_empty() {
         return TokenStream::new();
     }
@@ -343,7 +345,7 @@ fn needs_own_group(signature: &Signature) -> bool {
             FnArg::Receiver(_) => None,
         })
     };
-    types().any(is_placed) && !types().any(|of| View::of(of) == Some(View::Group))
+    types().any(is_placed) && !types().any(|of| ViewParameter::of(of) == Some(ViewParameter::Group))
 }
 
 /// True for a parameter type of launched kernels.
@@ -370,8 +372,8 @@ fn is_a(of: &Type, names: &[&str]) -> bool {
 
 /// The implementation for launches.
 fn kernel_impl(
-    body: &Body<'_>,
-    arguments: &Arguments,
+    body: &BodyTranslation<'_>,
+    arguments: &AttributeArguments,
     signature: &Signature,
     parameters: &Parameters<'_>,
 ) -> TokenStream {
@@ -464,7 +466,7 @@ fn kernel_impl(
                 ((#(#lasting::bound(#names),)*), #k::Returning::nowhere())
             }
 
-            fn given<'s>(given: &mut #k::Given<'_, 's>) -> Self::Bound<'s> {
+            fn given<'s>(given: &mut #k::LaunchArguments<'_, 's>) -> Self::Bound<'s> {
                 ((#(#lasting::given(given),)*), #k::Returning::given(given))
             }
 
@@ -486,7 +488,7 @@ fn kernel_impl(
                 returned.end();
             }
 
-            fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::Argument<'_>> {
+            fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::InterpreterArgument<'_>> {
                 let (#(#names,)*) = sources;
                 let mut all = ::std::vec::Vec::new();
                 #(#lasting::arguments(#names, &mut all);)*
@@ -498,7 +500,7 @@ fn kernel_impl(
 }
 
 /// The check of the length of a group.
-fn group_check(body: &Body<'_>, extents: &Expr) -> TokenStream {
+fn group_check(body: &BodyTranslation<'_>, extents: &Expr) -> TokenStream {
     let extents = match extents {
         Expr::Array(extents) => extents.to_token_stream(),
         len => quote_spanned!(len.span()=> [#len]),
@@ -514,7 +516,7 @@ fn group_check(body: &Body<'_>, extents: &Expr) -> TokenStream {
 }
 
 /// Refuses launches of a function of values, which runs for no items.
-fn refused_launches(body: &Body<'_>, generics: &Generics) -> TokenStream {
+fn refused_launches(body: &BodyTranslation<'_>, generics: &Generics) -> TokenStream {
     let (k, name) = (&body.k, body.name);
     let (implemented, of, condition) = generics.split_for_impl();
     let launches = [("run", 1), ("run_async", 1), ("sum", 1), ("run_in", 2), ("launch", 0)];
@@ -539,7 +541,12 @@ fn refused_launches(body: &Body<'_>, generics: &Generics) -> TokenStream {
 }
 
 /// The implementation for use as a type parameter.
-fn function_impl(body: &Body<'_>, generics: &Generics, types: &[&Type], output: &TokenStream) -> TokenStream {
+fn function_impl(
+    body: &BodyTranslation<'_>,
+    generics: &Generics,
+    types: &[&Type],
+    output: &TokenStream,
+) -> TokenStream {
     let (k, name) = (&body.k, body.name);
     let (implemented, of, condition) = generics.split_for_impl();
     let turbofish = of.as_turbofish();

@@ -1,6 +1,6 @@
 //! The derive macro `KernelType` for structs.
 
-use crate::arguments::Arguments;
+use crate::arguments::AttributeArguments;
 use crate::code::located;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -9,7 +9,7 @@ use syn::{Data, DeriveInput, Error, Member, Result};
 
 /// Generates the implementation of the trait for a struct.
 pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
-    let mut arguments = Arguments::usual();
+    let mut arguments = AttributeArguments::usual();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("kernel_type")) {
         arguments = attribute.parse_args()?;
     }

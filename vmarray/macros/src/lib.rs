@@ -58,10 +58,10 @@ use syn::parse_macro_input;
 /// `&mut x` as arguments. The compiler reports everything else as an error, with the supported replacement.
 ///
 /// ```
-/// use vmarray_kernel::{kernel, Number};
+/// use vmarray_kernel::{kernel, KernelNumber};
 ///
 /// #[kernel(crate = vmarray_kernel)]
-/// fn lerp<T: Number>(a: T, b: T, t: T) -> T {
+/// fn lerp<T: KernelNumber>(a: T, b: T, t: T) -> T {
 ///     a + (b - a) * t
 /// }
 ///
@@ -73,7 +73,7 @@ use syn::parse_macro_input;
 /// ```
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    let arguments = parse_macro_input!(arguments as arguments::Arguments);
+    let arguments = parse_macro_input!(arguments as arguments::AttributeArguments);
     let function = parse_macro_input!(item as syn::ItemFn);
     function::expand(&arguments, &function).into()
 }

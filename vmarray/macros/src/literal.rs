@@ -1,7 +1,7 @@
 //! Translation of literals.
 
-use crate::body::Body;
-use crate::code::Code;
+use crate::body::BodyTranslation;
+use crate::code::GeneratedCode;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Lit;
@@ -20,13 +20,13 @@ fn number(literal: &Lit) -> Option<(String, String)> {
     }
 }
 
-impl Body<'_> {
+impl BodyTranslation<'_> {
     /// Translates a literal to an expression, negated if a minus precedes it; `of` is the type of a cast.
-    pub fn literal(&mut self, literal: &Lit, is_negative: bool, of: Option<&str>) -> Code {
+    pub fn literal(&mut self, literal: &Lit, is_negative: bool, of: Option<&str>) -> GeneratedCode {
         let k = &self.k;
         if let Lit::Bool(truth) = literal {
             let value = truth.value;
-            return Code::same(literal.to_token_stream(), quote!(#k::Expr::Bool(#value)));
+            return GeneratedCode::same(literal.to_token_stream(), quote!(#k::TreeExpr::Bool(#value)));
         }
         let Some((digits, suffix)) = number(literal) else {
             return self.error(literal, "kernels support numbers and `bool`: write letters as `b'a'`");
@@ -38,10 +38,10 @@ impl Body<'_> {
             let number = self.slots.len() as u16;
             let slot = self.slot(quote!(#k::Lit<_>));
             let k = &self.k;
-            return Code {
+            return GeneratedCode {
                 host: quote!(#minus #literal),
                 slots: quote_spanned!(literal.span()=> #slot.is(#minus #literal)),
-                tree: quote!(#k::Expr::Literal(#number, #text)),
+                tree: quote!(#k::TreeExpr::Literal(#number, #text)),
             };
         }
         if !NUMBERS.contains(&known) {
@@ -51,7 +51,7 @@ impl Body<'_> {
         let rust = if suffix.is_empty() { quote!(#minus #literal as #of) } else { quote!(#minus #literal) };
         let kind = self.kind(known);
         let k = &self.k;
-        Code::same(quote!((#rust)), quote!(#k::Expr::Number(#kind, #text)))
+        GeneratedCode::same(quote!((#rust)), quote!(#k::TreeExpr::Number(#kind, #text)))
     }
 
     /// Translates a literal in a pattern to code for the syntax tree.

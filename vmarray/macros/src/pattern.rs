@@ -1,11 +1,11 @@
 //! Translation of patterns.
 
-use crate::body::Body;
+use crate::body::BodyTranslation;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, Pat, RangeLimits};
 
-impl Body<'_> {
+impl BodyTranslation<'_> {
     /// Translates a pattern to code for the syntax tree, and declares its variables. `is_reference` is true
     /// for a parameter whose type is a reference.
     pub fn pattern(&mut self, pattern: &Pat, is_reference: bool) -> TokenStream {

@@ -1,9 +1,9 @@
 //! Translation of reads of elements and fields, and of assignments to them.
 
-use crate::body::{Body, bare, operator};
-use crate::code::{Code, located};
+use crate::body::{BodyTranslation, bare, operator};
+use crate::code::{GeneratedCode, located};
 use crate::scope::Local;
-use crate::view::View;
+use crate::view::ViewParameter;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -16,7 +16,7 @@ enum Step {
     Index(syn::Ident, Span),
 }
 
-impl Body<'_> {
+impl BodyTranslation<'_> {
     /// The variable of an expression.
     fn local(&self, expr: &Expr) -> Option<Local> {
         let Expr::Path(path) = bare(expr) else { return None };
@@ -29,7 +29,7 @@ impl Body<'_> {
     }
 
     /// Returns the view parameter that an expression names, and its name.
-    pub fn view(&self, expr: &Expr) -> Option<(String, View)> {
+    pub fn view(&self, expr: &Expr) -> Option<(String, ViewParameter)> {
         let view = self.local(expr)?.view?;
         Some((bare(expr).to_token_stream().to_string(), view))
     }
@@ -47,7 +47,7 @@ impl Body<'_> {
         // Detect an index of several axes that is written like an index of nested arrays, `a[i][j]`.
         let Expr::Index(outer) = bare(&index.expr) else { return None };
         match self.view(&outer.expr)? {
-            (name, View::Anywhere(Some(2..)) | View::Window) => {
+            (name, ViewParameter::Anywhere(Some(2..)) | ViewParameter::Window) => {
                 Some(format!("an index of several axes is one array: write `{name}[[i, j]]`"))
             }
             _ => None,
@@ -55,7 +55,7 @@ impl Body<'_> {
     }
 
     /// Translates `a[i]` to a value.
-    pub fn index(&mut self, index: &ExprIndex) -> Code {
+    pub fn index(&mut self, index: &ExprIndex) -> GeneratedCode {
         self.no_attributes(&index.attrs);
         if let Some(text) = self.wrong_index(index) {
             return self.error(&index.index, text);
@@ -65,7 +65,7 @@ impl Body<'_> {
         let span = index.index.span();
         let k = located(&self.k, span);
         let star = is_reference.then(|| quote!(*));
-        let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::Expr::Index(&#of, &#at)));
+        let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::TreeExpr::Index(&#of, &#at)));
         // rustc reports the index's type if it sees the index first. For a plain place the order does not
         // matter.
         let is_plain = matches!(bare(&index.expr), Expr::Path(_) | Expr::Field(_));
@@ -76,48 +76,48 @@ impl Body<'_> {
                 quote_spanned!(span=> #k::at(&#star #of, #at))
             }
         };
-        Code::of([&of, &at], rust, tree)
+        GeneratedCode::of([&of, &at], rust, tree)
     }
 
     /// Translates `p.x` to a value.
-    pub fn field(&mut self, field: &ExprField) -> Code {
+    pub fn field(&mut self, field: &ExprField) -> GeneratedCode {
         self.no_attributes(&field.attrs);
         let (of, name) = (self.expr(&field.base), &field.member);
         let (k, text) = (self.k.clone(), name.to_token_stream().to_string());
         let is_plain = matches!(bare(&field.base), Expr::Path(_) | Expr::Field(_) | Expr::Call(_));
-        Code::of(
+        GeneratedCode::of(
             [&of],
             |[of]| if is_plain { quote!(#of.#name) } else { quote!((#of).#name) },
-            |[of]| quote!(#k::Expr::Field(&#of, #text)),
+            |[of]| quote!(#k::TreeExpr::Field(&#of, #text)),
         )
     }
 
     /// Translates `place = value`.
-    pub fn assign(&mut self, assign: &ExprAssign) -> Code {
+    pub fn assign(&mut self, assign: &ExprAssign) -> GeneratedCode {
         self.no_attributes(&assign.attrs);
         let value = self.value(&assign.right);
         let k = self.k.clone();
         if let Expr::Infer(_) = *assign.left {
-            return value
-                .with_rust(|value| quote!({ let _ = #value; }))
-                .with_tree(|value| quote!(#k::Expr::Block(#k::NO_LABEL, &[#k::Stmt::Expr(#value)], None)));
+            return value.with_rust(|value| quote!({ let _ = #value; })).with_tree(
+                |value| quote!(#k::TreeExpr::Block(#k::NO_LABEL, &[#k::Stmt::Expr(#value)], None)),
+            );
         }
         if let Expr::Tuple(tuple) = bare(&assign.left) {
-            let places: Vec<Code> = tuple.elems.iter().map(|part| self.plain_place(part)).collect();
-            let places = Code::list(&places);
-            return Code::of(
+            let places: Vec<GeneratedCode> = tuple.elems.iter().map(|part| self.plain_place(part)).collect();
+            let places = GeneratedCode::list(&places);
+            return GeneratedCode::of(
                 [&places, &value],
                 |[places, value]| quote!((#places,) = #value),
-                |[places, value]| quote!(#k::Expr::Assign(&#k::Expr::Tuple(#places), &#value)),
+                |[places, value]| quote!(#k::TreeExpr::Assign(&#k::TreeExpr::Tuple(#places), &#value)),
             );
         }
         let place = self.place(&assign.left, None, &value);
-        let tree = quote!(#k::Expr::Assign);
+        let tree = quote!(#k::TreeExpr::Assign);
         place.with_tree(|place| quote!(#tree(#place)))
     }
 
     /// Translates `place += value` and similar assignments.
-    pub fn compound(&mut self, binary: &ExprBinary) -> Code {
+    pub fn compound(&mut self, binary: &ExprBinary) -> GeneratedCode {
         let value = self.value(&binary.right);
         let Some((operator, function)) = operator(&binary.op) else {
             return self.error(binary.op, "kernels do not support this operator");
@@ -125,12 +125,12 @@ impl Body<'_> {
         let (k, operator) = (self.k.clone(), syn::Ident::new(operator, Span::call_site()));
         let function = syn::Ident::new(function, binary.op.span());
         let place = self.place(&binary.left, Some(&function), &value);
-        place.with_tree(|place| quote!(#k::Expr::Compound(#k::Operator::#operator, #place)))
+        place.with_tree(|place| quote!(#k::TreeExpr::Compound(#k::Operator::#operator, #place)))
     }
 
     /// Assigns to a place: the value is evaluated first, then the indices. With a function of the rule table,
     /// its result for place and value is assigned.
-    fn place(&mut self, expr: &Expr, function: Option<&syn::Ident>, value: &Code) -> Code {
+    fn place(&mut self, expr: &Expr, function: Option<&syn::Ident>, value: &GeneratedCode) -> GeneratedCode {
         if let Some(text) = self.wrong_place(expr, function.is_some()) {
             return self.error(expr, text);
         }
@@ -160,10 +160,10 @@ impl Body<'_> {
         for around in around.into_iter().rev() {
             innermost = quote!(#around { #innermost });
         }
-        let indices = indices.into_iter().fold(Code::same(quote!(), quote!()), |all, index| {
-            Code::of([&all, &index], |[all, index]| quote!(#all #index), |_| quote!())
+        let indices = indices.into_iter().fold(GeneratedCode::same(quote!(), quote!()), |all, index| {
+            GeneratedCode::of([&all, &index], |[all, index]| quote!(#all #index), |_| quote!())
         });
-        Code::of(
+        GeneratedCode::of(
             [value, &indices],
             |[value, indices]| quote!({ let #name = #value; #indices #innermost }),
             |[value, _]| quote!(&#tree, &#value),
@@ -187,7 +187,7 @@ impl Body<'_> {
         &mut self,
         expr: &Expr,
         steps: &mut Vec<Step>,
-        indices: &mut Vec<Code>,
+        indices: &mut Vec<GeneratedCode>,
     ) -> Option<(TokenStream, TokenStream)> {
         let k = self.k.clone();
         match bare(expr) {
@@ -195,7 +195,7 @@ impl Body<'_> {
                 let local = self.local(expr)?;
                 let number = local.number;
                 let root = if local.is_reference { quote!((*#path)) } else { quote!(#path) };
-                Some((root, quote!(#k::Expr::Local(#number))))
+                Some((root, quote!(#k::TreeExpr::Local(#number))))
             }
             Expr::Unary(unary) if matches!(unary.op, UnOp::Deref(_)) => {
                 self.reference(&unary.expr)?;
@@ -206,7 +206,7 @@ impl Body<'_> {
                 let name = field.member.to_token_stream();
                 let text = name.to_string();
                 steps.push(Step::Field(name));
-                Some((root, quote!(#k::Expr::Field(&#tree, #text))))
+                Some((root, quote!(#k::TreeExpr::Field(&#tree, #text))))
             }
             Expr::Index(index) => {
                 let (root, tree) = self.steps(&index.expr, steps, indices)?;
@@ -215,14 +215,14 @@ impl Body<'_> {
                 let at_tree = at.tree.clone();
                 indices.push(at.with_rust(|at| quote!(let #name = #at;)));
                 steps.push(Step::Index(name, index.index.span()));
-                Some((root, self.lined(expr.span(), quote!(#k::Expr::Index(&#tree, &#at_tree)))))
+                Some((root, self.lined(expr.span(), quote!(#k::TreeExpr::Index(&#tree, &#at_tree)))))
             }
             _ => None,
         }
     }
 
     /// Translates a variable or a field of a variable: the target of tuple patterns and of references.
-    pub fn plain_place(&mut self, expr: &Expr) -> Code {
+    pub fn plain_place(&mut self, expr: &Expr) -> GeneratedCode {
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         match self.steps(expr, &mut steps, &mut indices) {
             Some((root, tree)) if indices.is_empty() => {
@@ -230,7 +230,7 @@ impl Body<'_> {
                     Step::Field(name) => Some(name),
                     Step::Index(..) => None,
                 });
-                Code::same(quote!(#root #(.#fields)*), tree)
+                GeneratedCode::same(quote!(#root #(.#fields)*), tree)
             }
             _ => self.error(
                 expr,

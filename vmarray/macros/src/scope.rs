@@ -1,6 +1,6 @@
 //! Scopes of variables and loops.
 
-use crate::view::View;
+use crate::view::ViewParameter;
 use std::collections::HashSet;
 
 /// A variable of the function.
@@ -11,7 +11,7 @@ pub struct Local {
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
     /// The kind of the parameter, if the variable is a parameter that is a view or a place.
-    pub view: Option<View>,
+    pub view: Option<ViewParameter>,
 }
 
 /// A loop, or a block with a label.
@@ -23,7 +23,7 @@ struct Target {
 
 /// The variables, loops and labels in scope at a point of the function.
 #[derive(Default)]
-pub struct Scope {
+pub struct VariableScope {
     names: Vec<(String, Local)>,
     locals: u16,
     targets: Vec<Target>,
@@ -32,7 +32,7 @@ pub struct Scope {
     pub type_parameters: HashSet<String>,
 }
 
-impl Scope {
+impl VariableScope {
     /// Declares a new variable, which hides earlier variables of its name.
     pub fn declare(&mut self, name: String, is_reference: bool) -> Local {
         let local = Local { number: self.locals, is_reference, view: None };
@@ -42,7 +42,7 @@ impl Scope {
     }
 
     /// Records that the variable declared last is a view of this kind, or no view.
-    pub fn is_view(&mut self, view: Option<View>) {
+    pub fn is_view(&mut self, view: Option<ViewParameter>) {
         if let Some((_, local)) = self.names.last_mut() {
             local.view = view;
         }
@@ -53,7 +53,7 @@ impl Scope {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
 
-    /// Opens a scope. Returns the present number of names, which [`Scope::leave`] restores.
+    /// Opens a scope. Returns the present number of names, which [`VariableScope::leave`] restores.
     pub fn enter(&self) -> usize {
         self.names.len()
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn names_mean_the_last_variable_in_scope() {
-        let mut scope = Scope::default();
+        let mut scope = VariableScope::default();
         let outer = scope.declare("x".into(), true).number;
         let names = scope.enter();
         let inner = scope.declare("x".into(), false).number;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn breaks_leave_the_innermost_or_the_labelled_loop() {
-        let mut scope = Scope::default();
+        let mut scope = VariableScope::default();
         let outer = scope.open(Some("a".into()), true);
         let block = scope.open(Some("b".into()), false);
         assert_eq!((scope.target(None), scope.target(Some("b"))), (Some(outer), Some(block)));

@@ -5,7 +5,7 @@ use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
 
 /// The kind of a parameter that is a view or a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum ViewParameter {
     /// `At<N>`; `None` if `N` is a parameter.
     At(Option<usize>),
     /// `&Own<T>`, or `&mut Own<T>`.
@@ -21,7 +21,7 @@ pub enum View {
     Append,
 }
 
-impl View {
+impl ViewParameter {
     /// Returns the kind of a parameter with this type; `None` if it is not a view or a place.
     pub fn of(of: &Type) -> Option<Self> {
         match of {
@@ -191,13 +191,14 @@ pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
         Type::Reference(reference) => &*reference.elem,
         of => of,
     };
-    let view = View::named(of, false).filter(|view| !matches!(view, View::At(_) | View::Group))?;
+    let view = ViewParameter::named(of, false)
+        .filter(|view| !matches!(view, ViewParameter::At(_) | ViewParameter::Group))?;
     let Type::Path(path) = of else { return None };
     let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
     let GenericArgument::Type(element) = arguments.args.first()? else { return None };
     match (view, element.to_token_stream().to_string().as_str()) {
         (_, "bool") => Some((element, "arrays cannot have `bool` elements: use `u8`, and compare with 0")),
-        (View::Shared, "u8" | "u16" | "i8" | "i16") => {
+        (ViewParameter::Shared, "u8" | "u16" | "i8" | "i16") => {
             Some((element, "elements that are changed atomically have 4 or 8 bytes: use `u32` or `i32`"))
         }
         _ => None,
@@ -210,14 +211,14 @@ mod tests {
 
     #[test]
     fn views_are_recognized_by_their_types() {
-        let of = |text: &str| View::of(&syn::parse_str::<Type>(text).unwrap());
-        assert_eq!(of("At<2>"), Some(View::At(Some(2))));
-        assert_eq!(of("At<N>"), Some(View::At(None)));
-        assert_eq!(of("&mut vmarray::kernel::Own<f32>"), Some(View::Own { is_mutable: true }));
-        assert_eq!(of("&Anywhere<f32>"), Some(View::Anywhere(Some(1))));
-        assert_eq!(of("&Anywhere<f32, 3>"), Some(View::Anywhere(Some(3))));
+        let of = |text: &str| ViewParameter::of(&syn::parse_str::<Type>(text).unwrap());
+        assert_eq!(of("At<2>"), Some(ViewParameter::At(Some(2))));
+        assert_eq!(of("At<N>"), Some(ViewParameter::At(None)));
+        assert_eq!(of("&mut vmarray::kernel::Own<f32>"), Some(ViewParameter::Own { is_mutable: true }));
+        assert_eq!(of("&Anywhere<f32>"), Some(ViewParameter::Anywhere(Some(1))));
+        assert_eq!(of("&Anywhere<f32, 3>"), Some(ViewParameter::Anywhere(Some(3))));
         assert_eq!((of("&[f32; 3]"), of("f32")), (None, None));
-        let index = |name| View::At(Some(1)).as_value(name);
+        let index = |name| ViewParameter::At(Some(1)).as_value(name);
         assert_eq!(index("at"), "`at` is a place: write `at.index()` for its index");
     }
 }

@@ -75,7 +75,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             stored,
             asked,
         };
-        let (page_bytes, element_bytes) = (backing.page_bytes(), element::Layout::<T>::BYTES);
+        let (page_bytes, element_bytes) = (backing.page_bytes(), element::ElementLayout::<T>::BYTES);
         let page_len = page_bytes / element_bytes;
         if page_len == 0 || !page_bytes.is_multiple_of(element_bytes) {
             let asked = format!("a multiple of {element_bytes} bytes");

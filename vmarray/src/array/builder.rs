@@ -12,7 +12,7 @@ use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats_export;
 use crate::engine::channel::checksums::comparing;
-use crate::engine::channel::{Channel, ChannelPlan, Layout};
+use crate::engine::channel::{Channel, ChannelLayout, ChannelPlan};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
@@ -54,7 +54,7 @@ impl CommonSettings {
     /// The page length in elements: the requested one, or the power of two that gives a page of at most the
     /// default bytes.
     pub(crate) fn page_len<T: Element>(&self, len: usize, suited_bytes: usize) -> Result<usize> {
-        let element_bytes = element::Layout::<T>::BYTES;
+        let element_bytes = element::ElementLayout::<T>::BYTES;
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
             // Use at most this number of elements per page, so that a short array still spans several
@@ -639,7 +639,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         };
         let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
         let page_len = settings.common.page_len::<T>(len.max(max_len), suited)?;
-        let page_bytes = page_len * element::Layout::<T>::BYTES;
+        let page_bytes = page_len * element::ElementLayout::<T>::BYTES;
         let pages = len.div_ceil(page_len) as u64;
         let redundant = settings.common.placement.redundant(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
@@ -682,11 +682,11 @@ impl<T: Element, D: Device> Builder<T, D> {
         } = homes;
         // A channel without a page would be useless.
         stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
-        let page_bytes = page_len * element::Layout::<T>::BYTES;
+        let page_bytes = page_len * element::ElementLayout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = len.div_ceil(page_len) as u64;
         if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
-            let (elements, element_bytes) = (len as u64, element::Layout::<T>::BYTES);
+            let (elements, element_bytes) = (len as u64, element::ElementLayout::<T>::BYTES);
             return Err(ErrorKind::TooLong { elements, element_bytes }.into());
         }
         let channels = stripe_pattern.len() as u64;
@@ -710,7 +710,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
             Channel::new(ChannelPlan {
                 device,
-                layout: Layout {
+                layout: ChannelLayout {
                     index: index as u32,
                     channels: channels as u32,
                     page_bytes,
@@ -732,7 +732,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let pager = Pager::new(channels, table, page_bytes, settings.read_ahead, settings.counts_hits);
         let (mut pager, published) = (pager.with_redundancy(redundancy), settings.published);
         if published.is_some() || stats_export::is_wanted() {
-            publishing::begin(&mut pager, published.unwrap_or_default(), element::Layout::<T>::BYTES);
+            publishing::begin(&mut pager, published.unwrap_or_default(), element::ElementLayout::<T>::BYTES);
         }
         prepare(&mut pager);
         Ok(VirtualArray::assemble((len, max_len), page_len, pager, recipe))

@@ -5,7 +5,7 @@ use std::ops::Range;
 use backend_api::Device;
 
 use crate::array::{VirtualArray, store_shared};
-use crate::base::element::{Element, Layout, write_racy};
+use crate::base::element::{Element, ElementLayout, write_racy};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
 use crate::engine::pager::Spare;
@@ -150,7 +150,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             // though no thread reads it before its publication, which is a release.
             unsafe {
                 let place = held.address.cast::<T>().add(index % self.page_len());
-                if Layout::<T>::HUGE { write_racy(place, value) } else { store_shared(place, value) }
+                if ElementLayout::<T>::HUGE { write_racy(place, value) } else { store_shared(place, value) }
             }
             self.publish_len(index + 1);
             pushed = Some(index);

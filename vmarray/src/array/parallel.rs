@@ -102,13 +102,13 @@ impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
 
 impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
     type Item = Result<T>;
-    type IntoIter = Copies<'a, T, D>;
+    type IntoIter = PageCopies<'a, T, D>;
 
-    fn into_iter(self) -> Copies<'a, T, D> {
+    fn into_iter(self) -> PageCopies<'a, T, D> {
         let [front, back] = [const { Vec::new() }; 2].map(Vec::into_iter);
         let may_read = self.alone.is_none_or(|thread| thread == thread::current().id());
         let failed = (!may_read).then(|| self.array.pager().would_deadlock());
-        Copies { array: self.array, front, range: self.range, back, failed }
+        PageCopies { array: self.array, front, range: self.range, back, failed }
     }
 
     /// Forbids rayon to split the work of a thread that has to work alone.
@@ -125,7 +125,7 @@ impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
 
 /// Elements of a range from copies of its pages: the library holds no guard while program code runs, because
 /// rayon may run other work within it.
-pub(crate) struct Copies<'a, T: Element, D: Device> {
+pub(crate) struct PageCopies<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     front: std::vec::IntoIter<T>,
     range: Range<usize>,
@@ -134,7 +134,7 @@ pub(crate) struct Copies<'a, T: Element, D: Device> {
     failed: Option<Error>,
 }
 
-impl<T: Element, D: Device> Copies<'_, T, D> {
+impl<T: Element, D: Device> PageCopies<'_, T, D> {
     fn copy(&mut self, part: Range<usize>) -> Result<std::vec::IntoIter<T>> {
         let copied = match self.failed.take() {
             Some(error) => Err(error),
@@ -147,7 +147,7 @@ impl<T: Element, D: Device> Copies<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Iterator for Copies<'_, T, D> {
+impl<T: Element, D: Device> Iterator for PageCopies<'_, T, D> {
     type Item = Result<T>;
 
     #[inline]
@@ -176,7 +176,7 @@ impl<T: Element, D: Device> Iterator for Copies<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> DoubleEndedIterator for Copies<'_, T, D> {
+impl<T: Element, D: Device> DoubleEndedIterator for PageCopies<'_, T, D> {
     #[inline]
     fn next_back(&mut self) -> Option<Result<T>> {
         if let Some(value) = self.back.next_back() {
@@ -198,4 +198,4 @@ impl<T: Element, D: Device> DoubleEndedIterator for Copies<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> ExactSizeIterator for Copies<'_, T, D> {}
+impl<T: Element, D: Device> ExactSizeIterator for PageCopies<'_, T, D> {}

@@ -3,7 +3,7 @@
 use backend_api::Device;
 
 use crate::array::{VirtualArray, store_shared};
-use crate::base::element::{self, Element, Layout};
+use crate::base::element::{self, Element, ElementLayout};
 use crate::base::error::Error;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY};
@@ -55,9 +55,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // read atomically; the lock of other elements detects a racing writer.
         unsafe {
             let element = share.address().cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD {
+            if ElementLayout::<T>::SINGLE_WORD {
                 element::load(element)
-            } else if Layout::<T>::HUGE {
+            } else if ElementLayout::<T>::HUGE {
                 element.read()
             } else {
                 SeqLock::of(element).read(|| element::read_racy(element))
@@ -70,7 +70,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn try_write(&self, page: u64, at: usize, value: &T) -> Result<(), Refusal> {
         let pager = self.pager();
         let entry = pager.entry(page);
-        if !Layout::<T>::HUGE {
+        if !ElementLayout::<T>::HUGE {
             // SAFETY: the frame holds a page of elements `T`, and `at` is within this page.
             let access = |frame: *mut u8| unsafe { store_shared(frame.cast::<T>().add(at), value) };
             if write_lock_free::<true, _>(entry, pager.counter(), at, access).is_some()
@@ -84,7 +84,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // of huge elements check the page's version.
         unsafe {
             let element = entry.address().cast::<T>().add(at);
-            if Layout::<T>::HUGE {
+            if ElementLayout::<T>::HUGE {
                 element::write_racy(element, value);
             } else {
                 store_shared(element, value);
@@ -92,7 +92,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         if !pager.recency() {
             pager.channel(page).touched(page);
-        } else if !Layout::<T>::HUGE && !before.any(AHEAD) {
+        } else if !ElementLayout::<T>::HUGE && !before.any(AHEAD) {
             entry.open_writes();
         }
         pager.release(page, Holder::Pin, DIRTY);

@@ -289,7 +289,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let page_len = self.page_len_in_files(shape)?;
         let pages = self.len.div_ceil(page_len) as u64;
         let (paths, description) = self.describe_files(files, shape, page_len)?;
-        let page_bytes = page_len * element::Layout::<T>::BYTES;
+        let page_bytes = page_len * element::ElementLayout::<T>::BYTES;
         let (made, files) =
             Files::make(paths, description, page_bytes, [pages, 0], self.len, self.settings.tier.as_ref())?;
         let array = files.array(self)?;
@@ -337,7 +337,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         files: impl IntoIterator<Item = P>,
         rows: usize,
     ) -> Result<StoredRows<T>> {
-        let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::Layout::<T>::BYTES);
+        let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::ElementLayout::<T>::BYTES);
         // Pages of row starts are as long as pages of elements.
         while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
             page_len = page_len.saturating_mul(2);

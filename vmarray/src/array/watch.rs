@@ -44,7 +44,7 @@ pub struct Watch<'a, T: Element, D: Device> {
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray::{device::Device, explain::{LimitedBy, Report}};
+/// use vmarray::{device::Device, explain::{LimitedBy, WatchReport}};
 /// use vmarray::profile::Profile;
 /// use std::time::Duration;
 /// let device = std::sync::Arc::new(vmarray::host::HostDevice::new(1 << 20)?);
@@ -53,13 +53,13 @@ pub struct Watch<'a, T: Element, D: Device> {
 /// let watch = array.watch();
 /// array.write(0, &[7; 1000])?;
 /// array.flush(..)?;
-/// let report: Report = watch.report_after(Duration::from_secs(2));
+/// let report: WatchReport = watch.report_after(Duration::from_secs(2));
 /// assert_eq!(report.share_of_limit(), Some((0.5, LimitedBy::Bus)));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct WatchReport {
     /// Duration of the watch.
     pub elapsed: Duration,
     /// The increase of the array's counters during the watch.
@@ -115,14 +115,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 impl<T: Element, D: Device> Watch<'_, T, D> {
     /// Returns the report since the start of the watch. The numbers are exact if no operation is running.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> WatchReport {
         self.report_after(self.began.elapsed())
     }
 
     /// Returns the [`report`](Self::report) with a given elapsed time, for devices with virtual time, such as
     /// simulated ones.
     #[must_use]
-    pub fn report_after(&self, elapsed: Duration) -> Report {
+    pub fn report_after(&self, elapsed: Duration) -> WatchReport {
         let pager = &self.array.pager;
         let mut stats = pager.raw_stats();
         stats.hits = stats.hits.map(|hits| hits.wrapping_sub(self.before.hits.unwrap_or(0)));
@@ -151,11 +151,11 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
             memory_share: profile
                 .and_then(|profile| share(time_for(stats.bytes_in_place, profile.device_memory))),
         });
-        Report { elapsed, devices: devices.collect(), stats }
+        WatchReport { elapsed, devices: devices.collect(), stats }
     }
 }
 
-impl Report {
+impl WatchReport {
     /// Returns the greatest share of a limit, and the limit; `None` without a known profile. If the share is
     /// near 1, the limit determines the speed: only less work makes the program faster. If it is far below 1,
     /// the time went into driver calls, waits, or the program itself.
@@ -169,7 +169,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for WatchReport {
     /// A line for the array, and one for each device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.elapsed, self.stats)?;

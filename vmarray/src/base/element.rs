@@ -69,9 +69,9 @@ pub trait Element: Pod + Send + Sync {}
 impl<T: Pod + Send + Sync> Element for T {}
 
 /// A check at compile time of every element type in use.
-pub(crate) struct Layout<T>(PhantomData<T>);
+pub(crate) struct ElementLayout<T>(PhantomData<T>);
 
-impl<T: Element> Layout<T> {
+impl<T: Element> ElementLayout<T> {
     pub(crate) const BYTES: usize = {
         assert!(size_of::<T>() > 0, "elements must have at least one byte");
         assert!(align_of::<T>() <= 4096, "elements cannot be aligned to more than a page of the system");

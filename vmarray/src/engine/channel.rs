@@ -86,18 +86,18 @@ use crate::base::stats::Counters;
 use crate::engine::event_count::EventCount;
 use crate::engine::evict::{EvictionPolicy, Evictor};
 use crate::engine::page::state::{DIRTY, RESIDENT};
-use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
+use crate::engine::page::{Entry, HazardAccess, PageTable, State, barrier_all, drain_all, quiesce_by};
 
 use ahead::AheadCount;
-pub(crate) use async_requests::{Ask, Bytes, Request, RequestAnswer};
+pub(crate) use async_requests::{Ask, Bytes, PageRequest, RequestAnswer};
 use async_waiters::TaskRequests;
 pub(crate) use async_waiters::TaskWait;
-pub(crate) use async_wakeups::Driver;
+pub(crate) use async_wakeups::WakeupDriver;
 pub(crate) use coalesce::CopyWay;
 use combine::Read;
-pub(crate) use combine::{Load, LoadFor, Loaded};
+pub(crate) use combine::{Load, LoadFor, LoadResult};
 use direct::ReadCosts;
-use frame_reservation::Reserved;
+use frame_reservation::ReservedFrames;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
 pub(crate) use pinned::{PinnedPiece, PinnedPool};
@@ -137,7 +137,7 @@ pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl 
 /// Parts of a new channel.
 pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ChannelLayout,
     pub(crate) slots: u64,
     /// Greatest number of slots, and true if this is the capacity of the device.
     pub(crate) slots_most: u64,
@@ -154,7 +154,7 @@ pub(crate) struct ChannelPlan {
 
 /// Constant properties of a channel.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct ChannelLayout {
     /// The index of the channel, and the number of channels.
     pub(crate) index: u32,
     pub(crate) channels: u32,
@@ -210,7 +210,7 @@ pub(crate) struct Channel {
     /// By [`CopyWay`].
     staged: [Mutex<StagedCopies>; 2],
     device: Arc<dyn Device>,
-    layout: Layout,
+    layout: ChannelLayout,
     recency: bool,
     fall_back: bool,
     commit: Commit,
@@ -239,7 +239,7 @@ struct FrameTable {
     /// since.
     cleaned: Vec<u64>,
     /// Frames reserved for tasks.
-    reserved: Reserved,
+    reserved: ReservedFrames,
     stride: usize,
     growing: bool,
     /// True after the system has refused memory. The cache then does not grow any more.
@@ -281,7 +281,7 @@ impl Channel {
         let frames_max = plan.layout.frames_max as usize;
         let evictor = Evictor::new(plan.policy, frames_max);
         let recency = !evictor.wants_touches();
-        let reserved = Reserved::new(plan.layout.frames_max);
+        let reserved = ReservedFrames::new(plan.layout.frames_max);
         let counters = Arc::new(Counters::default());
         let channel = Self {
             queues: HomeQueues::new(&plan.device, &counters)?,
@@ -457,13 +457,13 @@ impl Channel {
     }
 
     /// Waits until no lock-free access allowed by the page's earlier state is running. The caller holds the
-    /// page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
-    pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: Access) {
+    /// page: exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
+    pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: HazardAccess) {
         self.quiesce_all(std::iter::once((entry, before)), access);
     }
 
     /// As [`quiesce`](Self::quiesce) for several pages, with one barrier.
-    fn quiesce_all<'a>(&self, pages: impl Iterator<Item = (&'a Entry, State)> + Clone, access: Access) {
+    fn quiesce_all<'a>(&self, pages: impl Iterator<Item = (&'a Entry, State)> + Clone, access: HazardAccess) {
         let barrier = || {
             self.counters.barriers.add(1);
             barrier_all();
@@ -481,7 +481,7 @@ impl Channel {
         self.counters.barriers.add(1);
         barrier_all();
         for entry in pages {
-            drain_all(entry, Access::Writes);
+            drain_all(entry, HazardAccess::Writes);
             entry.quiet_unsaved();
         }
     }

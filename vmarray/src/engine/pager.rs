@@ -40,13 +40,13 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::recording;
 use crate::base::stats::{Baseline, Stats};
 use crate::base::stats_export::Publication;
-use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
+use crate::engine::channel::{Blocking, Channel, Load, LoadFor, LoadResult, WakeupDriver};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{
     AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, UNSAVED, WAITED, WRITER_PENDING,
 };
 use crate::engine::page::{
-    Access, DeferredWakes, Entry, HitCounter, Holder, PageTable, Refusal, Snapshots, State, count_hit,
+    DeferredWakes, Entry, HazardAccess, HitCounter, Holder, PageTable, Refusal, Snapshots, State, count_hit,
     counter, hits, park, unpark,
 };
 use crate::engine::read_ahead::Use;
@@ -105,7 +105,7 @@ pub struct Pager {
     channels: Vec<Arc<Channel>>,
     table: Arc<PageTable>,
     /// Closed when the array is dropped; the channels and the table then have no other owner.
-    drivers: Vec<Arc<Driver>>,
+    drivers: Vec<Arc<WakeupDriver>>,
     page_bytes: usize,
     /// Maximum number of frames of all channels together.
     frames: u64,
@@ -180,7 +180,7 @@ impl Pager {
         let channels: Vec<_> = channels.into_iter().map(Arc::new).collect();
         let table = Arc::new(table);
         let pager = Self {
-            drivers: channels.iter().map(|channel| Driver::new(channel, &table)).collect(),
+            drivers: channels.iter().map(|channel| WakeupDriver::new(channel, &table)).collect(),
             frames,
             window_max: (frames / 8).min(window as u64),
             channels,
@@ -380,7 +380,7 @@ impl Pager {
     /// Shares a page whose bytes stay unchanged until its release.
     pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, LoadFor::Share(holder), Fetch::Contents, stream)?;
-        self.channel(page).quiesce(self.table.entry(page), held.before, Access::Writes);
+        self.channel(page).quiesce(self.table.entry(page), held.before, HazardAccess::Writes);
         Ok(held)
     }
 
@@ -392,7 +392,7 @@ impl Pager {
     /// Acquires a page exclusively: no other thread reads or writes its bytes.
     pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, LoadFor::Exclusive(holder), fetch, stream)?;
-        self.channel(page).quiesce(self.table.entry(page), held.before, Access::All);
+        self.channel(page).quiesce(self.table.entry(page), held.before, HazardAccess::All);
         Ok(held)
     }
 
@@ -568,7 +568,7 @@ impl Pager {
             }
             channel.make_room(&self.table);
             channel.counters.waits.add(1);
-            if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
+            if channel.await_load(&self.table, &load, home)? == LoadResult::NotWithOthers {
                 return self.load(page, then, fetch, Stream::Ignore, true, wants);
             }
             if let LoadFor::Exclusive(holder) = then

@@ -4,7 +4,7 @@ use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use super::combination::emit_from;
-use super::engine::{Engine, Piece, Walk};
+use super::engine::{JoinEngine, StripPiece, Walk};
 use super::keys::FoldedMultiply;
 use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
@@ -23,10 +23,10 @@ use crate::base::scratch_pool::unspecified_vec;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct CombinationChunks<'c, 'a, A: ?Sized, B: ?Sized> {
-    engine: &'c Engine<'a, A, B, FoldedMultiply>,
+    engine: &'c JoinEngine<'a, A, B, FoldedMultiply>,
     walk: Walk<'a>,
     /// The current piece, and its number.
-    piece: Option<(usize, Arc<Piece<'a>>)>,
+    piece: Option<(usize, Arc<StripPiece<'a>>)>,
     next_piece: usize,
     /// The next result's number within its piece.
     within: usize,
@@ -45,13 +45,17 @@ impl<A: ?Sized, B: ?Sized> std::fmt::Debug for CombinationChunks<'_, '_, A, B> {
 }
 
 impl<'c, 'a, A: Tuples + ?Sized, B: Tuples + ?Sized> CombinationChunks<'c, 'a, A, B> {
-    pub(super) fn new(engine: &'c Engine<'a, A, B, FoldedMultiply>, tuples: usize, threads: usize) -> Self {
+    pub(super) fn new(
+        engine: &'c JoinEngine<'a, A, B, FoldedMultiply>,
+        tuples: usize,
+        threads: usize,
+    ) -> Self {
         let left = engine.len();
         Self { engine, walk: None, piece: None, next_piece: 0, within: 0, left, tuples, threads }
     }
 
     /// Returns the piece that contains the next result.
-    fn piece(&mut self) -> Result<Arc<Piece<'a>>> {
+    fn piece(&mut self) -> Result<Arc<StripPiece<'a>>> {
         if let Some((_, piece)) = self.piece.as_ref().filter(|(_, piece)| self.within < piece.len()) {
             return Ok(Arc::clone(piece));
         }

@@ -7,7 +7,7 @@ use backend_api::Device;
 
 use super::chunks::CombinationChunks;
 use super::columns::{self, IndexSetColumns, to_columns};
-use super::engine::{Engine, Limits, Piece};
+use super::engine::{JoinEngine, JoinLimits, StripPiece};
 use super::keys::FoldedMultiply;
 use super::merge::Merge;
 use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of};
@@ -43,7 +43,7 @@ use crate::setup::any::AnyDevice;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Combination<'a, A: ?Sized, B: ?Sized> {
-    engine: Engine<'a, A, B, FoldedMultiply>,
+    engine: JoinEngine<'a, A, B, FoldedMultiply>,
     threads: usize,
 }
 
@@ -58,8 +58,8 @@ impl<A: Tuples + ?Sized, B: Tuples + ?Sized> fmt::Debug for Combination<'_, A, B
 }
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
-    pub(super) fn find(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
-        Ok(Self { engine: Engine::new(a, b, merge, limits)?, threads: limits.threads })
+    pub(super) fn find(a: &'a A, b: &'a B, merge: Merge, limits: JoinLimits) -> Result<Self> {
+        Ok(Self { engine: JoinEngine::new(a, b, merge, limits)?, threads: limits.threads })
     }
 
     /// The number of results.
@@ -181,7 +181,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
 
 /// Writes the results of a piece, from result number `first` on.
 pub(super) fn emit_from(
-    piece: &Piece<'_>,
+    piece: &StripPiece<'_>,
     first: usize,
     width: usize,
     threads: usize,
@@ -198,7 +198,7 @@ pub(super) fn emit_from(
 }
 
 /// Writes all results of a piece to columns, by parts whose rows fit into the caches of a core.
-fn write_columns(piece: &Piece<'_>, columns: Vec<&mut [u64]>, threads: usize) -> Result<()> {
+fn write_columns(piece: &StripPiece<'_>, columns: Vec<&mut [u64]>, threads: usize) -> Result<()> {
     /// The number of values that a thread writes at a time.
     const VALUES: usize = 64 << 10;
     let width = columns.len();
@@ -213,7 +213,7 @@ fn write_columns(piece: &Piece<'_>, columns: Vec<&mut [u64]>, threads: usize) ->
 
 /// Writes all results of a piece to a range of elements, each thread a page at a time.
 fn write_piece<D: Device>(
-    piece: &Piece<'_>,
+    piece: &StripPiece<'_>,
     width: usize,
     threads: usize,
     array: &VirtualArray<u64, D>,

@@ -5,7 +5,7 @@ use std::fmt;
 use backend_api::Device;
 
 use super::combination::Combination;
-use super::engine::Limits;
+use super::engine::JoinLimits;
 use super::merge::Merge;
 use super::{PagedIndexSet, Tuples, distinct, on_devices};
 use crate::array::VirtualArray;
@@ -184,7 +184,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         let (a, b) = (self.a, self.b);
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();
         let default_bytes = if in_memory { usize::MAX } else { MEMORY_BYTES };
-        let limits = Limits {
+        let limits = JoinLimits {
             threads: self.threads.unwrap_or(*scoped_threads::CORES).max(1),
             memory_bytes: self.memory_bytes.unwrap_or(default_bytes),
         };

@@ -1,7 +1,7 @@
 //! Output of the results of a join, from any given result on.
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
-use super::source::Block;
+use super::source::TupleBlock;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, zeroed_vec};
 use crate::engine::shared_work;
@@ -87,7 +87,7 @@ impl Matches {
     /// `a`, followed by the `rest_width` values of one of its partners in `rest`.
     pub(super) fn emit(
         &self,
-        a: &Block<'_>,
+        a: &TupleBlock<'_>,
         rest: &[u64],
         rest_width: usize,
         first: usize,
@@ -110,7 +110,7 @@ impl Matches {
     #[inline(always)]
     fn emit_fixed<const A: usize, const R: usize>(
         &self,
-        a: &Block<'_>,
+        a: &TupleBlock<'_>,
         rest: &[u64],
         first: usize,
         into: &mut [u64],
@@ -131,7 +131,7 @@ impl Matches {
         });
     }
 
-    fn emit_any(&self, a: &Block<'_>, rest: &[u64], rest_width: usize, first: usize, into: &mut [u64]) {
+    fn emit_any(&self, a: &TupleBlock<'_>, rest: &[u64], rest_width: usize, first: usize, into: &mut [u64]) {
         let width = a.width();
         let mut results = into.chunks_exact_mut(width + rest_width);
         self.for_each_run(first, results.len(), |tuple, run| {

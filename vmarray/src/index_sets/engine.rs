@@ -7,13 +7,13 @@ use super::cut::SetCut;
 use super::emit::Matches;
 use super::keys::KeyHash;
 use super::merge::Merge;
-use super::runs::Index;
-use super::source::{Block, Tuples};
+use super::runs::KeyIndex;
+use super::source::{TupleBlock, Tuples};
 use crate::base::error::{ErrorKind, Result};
 
 /// The number of threads, and the bound on memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct JoinLimits {
     pub(super) threads: usize,
     /// The approximate memory for the inputs and their index structures, in bytes.
     pub(super) memory_bytes: usize,
@@ -23,7 +23,7 @@ pub(super) struct Limits {
 /// *strip* of the first source with a *block* of the second one. Sources within the memory bound have a
 /// single piece.
 #[derive(Debug)]
-pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
+pub(super) struct JoinEngine<'a, A: ?Sized, B: ?Sized, H> {
     a: &'a A,
     b: &'a B,
     merge: Merge,
@@ -35,14 +35,14 @@ pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     totals: Vec<usize>,
     len: usize,
     /// The piece, if there is only one.
-    kept: Option<Arc<Piece<'a>>>,
+    kept: Option<Arc<StripPiece<'a>>>,
     hash: PhantomData<fn() -> H>,
 }
 
 /// A strip and a block with the partners of each tuple, as input for the output of results.
 #[derive(Debug)]
-pub(super) struct Piece<'a> {
-    strip: Block<'a>,
+pub(super) struct StripPiece<'a> {
+    strip: TupleBlock<'a>,
     block: Arc<Grouped<'a>>,
     rest_width: usize,
     found: Matches,
@@ -50,18 +50,18 @@ pub(super) struct Piece<'a> {
 
 #[derive(Debug)]
 pub(super) struct Grouped<'a> {
-    block: Block<'a>,
+    block: TupleBlock<'a>,
     /// `None` for a product, which merges all pairs.
-    index: Option<Index>,
+    index: Option<KeyIndex>,
 }
 
 /// The block of the last visited piece, with its number. A walk through the pieces in order then groups each
 /// block only once.
 pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 
-impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H> {
+impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> JoinEngine<'a, A, B, H> {
     /// Counts the results.
-    pub(super) fn new(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
+    pub(super) fn new(a: &'a A, b: &'a B, merge: Merge, limits: JoinLimits) -> Result<Self> {
         /// The least number of tuples for each thread.
         const TUPLES_MIN: usize = 16 << 10;
         let tuples = a.len().saturating_add(b.len());
@@ -96,7 +96,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         if !merge.is_product() {
             strip_bytes += STRIP_BYTES;
             block_bytes += BLOCK_BYTES + 8 * merge.b_rest.len();
-            most = Index::TUPLES_MAX;
+            most = KeyIndex::TUPLES_MAX;
         }
         let cut = |len: usize, bytes: usize| {
             SetCut::of(len, (memory_bytes / 2).checked_div(bytes).unwrap_or(most).min(most))
@@ -127,14 +127,14 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         Ok(())
     }
 
-    fn build(&self, number: usize, walk: &mut Walk<'a>) -> Result<Piece<'a>> {
+    fn build(&self, number: usize, walk: &mut Walk<'a>) -> Result<StripPiece<'a>> {
         let (block_number, strip_number) = (number / self.strips.parts(), number % self.strips.parts());
         let block = match walk.take().filter(|(number, _)| *number == block_number) {
             Some((_, block)) => block,
             None => Arc::new(self.group(block_number)?),
         };
         *walk = Some((block_number, Arc::clone(&block)));
-        let strip = Block::load(self.a, self.strips.part(strip_number), self.threads)?;
+        let strip = TupleBlock::load(self.a, self.strips.part(strip_number), self.threads)?;
         let found = match &block.index {
             Some(index) => {
                 let runs = index.runs::<H>(&strip, &block.block, &self.merge, self.threads)?;
@@ -142,16 +142,16 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
             }
             None => Matches::all(strip.len(), block.block.len())?,
         };
-        Ok(Piece { strip, block, rest_width: self.merge.b_rest.len(), found })
+        Ok(StripPiece { strip, block, rest_width: self.merge.b_rest.len(), found })
     }
 
     fn group(&self, number: usize) -> Result<Grouped<'a>> {
-        let mut block = Block::load(self.b, self.blocks.part(number), self.threads)?;
+        let mut block = TupleBlock::load(self.b, self.blocks.part(number), self.threads)?;
         let index = match self.merge.is_product() {
             true => None,
-            false => Some(Index::build::<H>(&block, &self.merge, self.threads)?),
+            false => Some(KeyIndex::build::<H>(&block, &self.merge, self.threads)?),
         };
-        if index.as_ref().is_some_and(Index::is_exact) && block.is_owned() {
+        if index.as_ref().is_some_and(KeyIndex::is_exact) && block.is_owned() {
             block.forget();
         }
         Ok(Grouped { block, index })
@@ -160,7 +160,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
     /// Returns a piece, by its number.
     ///
     /// Fails if a source's tuples have changed since they were counted.
-    pub(super) fn piece(&self, number: usize, walk: &mut Walk<'a>) -> Result<Arc<Piece<'a>>> {
+    pub(super) fn piece(&self, number: usize, walk: &mut Walk<'a>) -> Result<Arc<StripPiece<'a>>> {
         if let Some(piece) = &self.kept {
             return Ok(Arc::clone(piece));
         }
@@ -191,7 +191,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
     }
 }
 
-impl Piece<'_> {
+impl StripPiece<'_> {
     /// Frees the hash tables, if no other piece needs them.
     fn settle(&mut self) {
         if let Some(Grouped { block, index: Some(index) }) = Arc::get_mut(&mut self.block) {
@@ -208,7 +208,7 @@ impl Piece<'_> {
 
     /// Writes results from number `first` of the piece on, until `into` is full.
     pub(super) fn emit(&self, first: usize, into: &mut [u64]) {
-        let rest = self.block.index.as_ref().map_or(self.block.block.values(), Index::rest);
+        let rest = self.block.index.as_ref().map_or(self.block.block.values(), KeyIndex::rest);
         self.found.emit(&self.strip, rest, self.rest_width, first, into);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
-use super::source::Block;
+use super::source::TupleBlock;
 use crate::base::error::Result;
 use crate::engine::shared_work;
 
@@ -30,7 +30,7 @@ impl KeyHash for FoldedMultiply {
 
 /// A key for table look-ups: the code, and the hash that determines its slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Code {
+pub(super) struct KeyCode {
     pub(super) code: u64,
     pub(super) hash: u64,
 }
@@ -58,7 +58,7 @@ pub(super) enum Coder {
 
 impl Coder {
     /// Returns an encoding for the second set's tuples.
-    pub(super) fn of(block: &Block<'_>, keys: &[usize], threads: usize) -> Result<Self> {
+    pub(super) fn of(block: &TupleBlock<'_>, keys: &[usize], threads: usize) -> Result<Self> {
         const AT_ONCE: usize = 1 << 16;
         // Determine the least and the largest value of each column.
         let parts = (0..block.len()).step_by(AT_ONCE).map(|at| at..(at + AT_ONCE).min(block.len()));
@@ -111,16 +111,16 @@ impl Coder {
     #[inline(always)]
     pub(super) fn for_each<H: KeyHash>(
         &self,
-        block: &Block<'_>,
+        block: &TupleBlock<'_>,
         keys: &[usize],
         tuples: Range<usize>,
-        mut visit: impl FnMut(usize, Code),
+        mut visit: impl FnMut(usize, KeyCode),
     ) {
         let width = block.width();
         let rows = block.values()[tuples.start * width..tuples.end * width].chunks_exact(width);
         let mut exact = |number, code: Option<u64>| {
             if let Some(code) = code {
-                visit(number, Code { code, hash: H::mix(0, code) });
+                visit(number, KeyCode { code, hash: H::mix(0, code) });
             }
         };
         match (self, keys) {
@@ -142,7 +142,7 @@ impl Coder {
             }),
             (Self::Hashed, _) => rows.zip(tuples).for_each(|(row, number)| {
                 let code = keys.iter().fold(0, |hash, &at| H::mix(hash, row[at]));
-                visit(number, Code { code, hash: code });
+                visit(number, KeyCode { code, hash: code });
             }),
         }
     }

@@ -27,7 +27,7 @@ use super::{Dimension, PagedIndexSet, TupleGroups, Tuples, count_of};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::launch::Given;
+use crate::ops::launch::KernelArguments;
 use crate::ops::order::{Groups, last_not_above};
 use crate::ops::scan::Scan as _;
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
@@ -163,7 +163,7 @@ pub(super) fn group_by<D: Device>(
     let columns = devices.scratch::<u32>(keys.len())?;
     columns.write(0, &keys.iter().map(|column| *column as u32).collect::<Vec<_>>())?;
     let array = set.array().array_like::<u64>(groups.len() * keys.len(), INTERNAL)?;
-    let given = rows.given(Given::default().value(rows.places).all(&columns));
+    let given = rows.given(KernelArguments::default().value(rows.places).all(&columns));
     let given = given.all(groups.starts()).all(groups.order()?);
     given.result(&array).run::<of_groups>()?;
     let tuples = PagedIndexSet::assemble(dimensions, array, groups.len());
@@ -285,7 +285,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
         let rows = devices.rows(self.a, tuples)?;
         let (begins, firsts) = (devices.scratch::<u64>(len)?, devices.scratch::<u32>(len)?);
         devices.code(&rows, &self.merge.a_keys, &groups.steps, &begins)?;
-        Given::default().all(&groups.sorted).result(&firsts).result(&begins).run::<found>()?;
+        KernelArguments::default().all(&groups.sorted).result(&firsts).result(&begins).run::<found>()?;
         let total = begins.exclusive_prefix_sum(..)? as usize;
         Ok(DeviceMatches { rows, firsts, begins, total })
     }
@@ -306,9 +306,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
         let joined = JoinedRows { a: rows.places, b: groups.rows.places, width: width as u32, b_rest };
         for first in (0..*total).step_by(at_once) {
             let here = at_once.min(total - first);
-            let given = Given::default().value(first).all(begins).all(firsts).all(&groups.order);
+            let given = KernelArguments::default().value(first).all(begins).all(firsts).all(&groups.order);
             given.result_in(&pairs, 0..here).run::<paired>()?;
-            let given = groups.rows.given(rows.given(Given::default().value(joined))).all(&pairs);
+            let given = groups.rows.given(rows.given(KernelArguments::default().value(joined))).all(&pairs);
             let start = (first_of_all + first) * width;
             given.result_in(to, start..start + here * width).run::<written>()?;
         }

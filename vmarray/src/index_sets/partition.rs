@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytemuck::{Pod, Zeroable};
 
 use super::keys::{Coder, KeyHash};
-use super::source::Block;
+use super::source::TupleBlock;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::scratch_pool::ScratchVec;
@@ -65,7 +65,7 @@ struct PartitionSegment {
 impl Partitions {
     /// Partitions the tuples that may have a partner. Reads them twice: once to count, once to write.
     pub(super) fn of<H: KeyHash>(
-        block: &Block<'_>,
+        block: &TupleBlock<'_>,
         keys: &[usize],
         coder: &Coder,
         fanout: Fanout,
@@ -100,7 +100,7 @@ impl Partitions {
 
 impl PartitionSegment {
     fn of<H: KeyHash>(
-        block: &Block<'_>,
+        block: &TupleBlock<'_>,
         keys: &[usize],
         coder: &Coder,
         fanout: Fanout,

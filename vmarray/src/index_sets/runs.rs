@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::keys::{Coder, KeyHash};
 use super::merge::Merge;
 use super::partition::{Fanout, PartitionEntry, Partitions};
-use super::source::Block;
+use super::source::TupleBlock;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
 use crate::base::scratch_pool::{ScratchVec, as_atomics};
@@ -24,7 +24,7 @@ pub(super) const AHEAD: usize = 16;
 
 /// The tuples of the second set, or of a block of it, grouped by key.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct KeyIndex {
     coder: Coder,
     fanout: Fanout,
     /// One for each partition.
@@ -87,12 +87,12 @@ impl Key {
     }
 }
 
-impl Index {
+impl KeyIndex {
     /// The most tuples of one index.
     pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
     /// Groups the tuples of a block by key.
-    pub(super) fn build<H: KeyHash>(block: &Block<'_>, merge: &Merge, threads: usize) -> Result<Self> {
+    pub(super) fn build<H: KeyHash>(block: &TupleBlock<'_>, merge: &Merge, threads: usize) -> Result<Self> {
         let coder = Coder::of(block, &merge.b_keys, threads)?;
         let fanout = Fanout::for_tuples(block.len());
         let partitions = Partitions::of::<H>(block, &merge.b_keys, &coder, fanout, threads)?;
@@ -146,8 +146,8 @@ impl Index {
     /// index is exact.
     pub(super) fn runs<H: KeyHash>(
         &self,
-        a: &Block<'_>,
-        b: &Block<'_>,
+        a: &TupleBlock<'_>,
+        b: &TupleBlock<'_>,
         merge: &Merge,
         threads: usize,
     ) -> Result<TupleRuns> {
@@ -250,7 +250,7 @@ impl Table {
     fn copy_rest<'e>(
         &mut self,
         entries: impl Iterator<Item = &'e PartitionEntry> + Clone,
-        block: &Block<'_>,
+        block: &TupleBlock<'_>,
         columns: &[usize],
         key_of: &[u32],
         rest: &mut [u64],

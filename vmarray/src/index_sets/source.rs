@@ -87,7 +87,7 @@ impl Tuples for IndexSet {
 
 /// Tuples in RAM, borrowed or owned. For tuples without dimensions only their number.
 #[derive(Debug)]
-pub(super) struct Block<'a> {
+pub(super) struct TupleBlock<'a> {
     values: BlockValues<'a>,
     width: usize,
     len: usize,
@@ -99,7 +99,7 @@ enum BlockValues<'a> {
     Owned(ScratchVec<u64>),
 }
 
-impl<'a> Block<'a> {
+impl<'a> TupleBlock<'a> {
     /// Borrows the tuples of a source in RAM, or loads the tuples of another source with several threads.
     pub(super) fn load<S: Tuples + ?Sized>(
         source: &'a S,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::engine::{Engine, Limits};
+use super::engine::{JoinEngine, JoinLimits};
 use super::keys::{Coder, FoldedMultiply, KeyHash};
 use super::merge::Merge;
 use super::{Dimension, IndexSet};
@@ -41,8 +41,8 @@ impl KeyHash for Xor {
 }
 
 /// The results of an engine.
-fn results<H: KeyHash>(a: &IndexSet, b: &IndexSet, merge: &Merge, limits: Limits) -> Vec<u64> {
-    let engine = Engine::<_, _, H>::new(a, b, merge.clone(), limits).unwrap();
+fn results<H: KeyHash>(a: &IndexSet, b: &IndexSet, merge: &Merge, limits: JoinLimits) -> Vec<u64> {
+    let engine = JoinEngine::<_, _, H>::new(a, b, merge.clone(), limits).unwrap();
     let mut values = Vec::new();
     let mut walk = None;
     for number in 0..engine.pieces() {
@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn all_hashes_match_nested_loops((a, b) in sets(), threads in 1_usize..4) {
         let Ok(merge) = Merge::on_common(a.dimensions(), b.dimensions()) else { return Ok(()) };
-        let limits = Limits { threads, memory_bytes: usize::MAX };
+        let limits = JoinLimits { threads, memory_bytes: usize::MAX };
         let expected = nested_loops(&a, &b, &merge);
         prop_assert_eq!(&results::<FoldedMultiply>(&a, &b, &merge, limits), &expected);
         prop_assert_eq!(&results::<Constant>(&a, &b, &merge, limits), &expected);
@@ -108,12 +108,12 @@ proptest! {
     #[test]
     fn pieces_yield_the_same_results((a, b) in sets(), memory_bytes in 0_usize..8000) {
         let Ok(merge) = Merge::on_common(a.dimensions(), b.dimensions()) else { return Ok(()) };
-        let limits = Limits { threads: 1, memory_bytes };
+        let limits = JoinLimits { threads: 1, memory_bytes };
         let (expected, width) = (nested_loops(&a, &b, &merge), merge.width());
         let found = results::<FoldedMultiply>(&a, &b, &merge, limits);
         prop_assert_eq!(sorted(&found, width), sorted(&expected, width));
         // The limit allows two strips but one block, so the order is that of nested loops.
-        let limits = Limits { threads: 1, memory_bytes: 2 * 200 * b.len().max(1) };
+        let limits = JoinLimits { threads: 1, memory_bytes: 2 * 200 * b.len().max(1) };
         prop_assert_eq!(results::<FoldedMultiply>(&a, &b, &merge, limits), expected);
     }
 
@@ -125,7 +125,7 @@ proptest! {
         let narrow = |(wide, a, b): (u64, u64, u64)| if is_narrow { [a, b] } else { [wide, a] };
         let rows: Vec<[u64; 2]> = rows.into_iter().map(narrow).collect();
         let set = IndexSet::from_rows([0, 1], &rows).unwrap();
-        let block = super::source::Block::load(&set, 0..set.len(), 1).unwrap();
+        let block = super::source::TupleBlock::load(&set, 0..set.len(), 1).unwrap();
         let coder = Coder::of(&block, &[0, 1], 1).unwrap();
         let mut codes = Vec::new();
         coder.for_each::<Constant>(&block, &[0, 1], 0..set.len(), |_, key| codes.push(key.code));
@@ -157,7 +157,7 @@ fn zero_is_a_value_like_others_if_hashes_collide() {
     let a = IndexSet::from_rows([0, 1, 2], [[0, 5, 10], [7, 0, 11]]).unwrap();
     let b = IndexSet::from_rows([0, 1, 3], [[7, 5, 12], [0, 0, 13], [7, 0, 14]]).unwrap();
     let merge = Merge::on_common(a.dimensions(), b.dimensions()).unwrap();
-    let limits = Limits { threads: 1, memory_bytes: usize::MAX };
+    let limits = JoinLimits { threads: 1, memory_bytes: usize::MAX };
     assert_eq!(results::<Constant>(&a, &b, &merge, limits), [7, 0, 11, 14]);
     assert_eq!(results::<Xor>(&a, &b, &merge, limits), [7, 0, 11, 14]);
     // Make the box of key values so large that the codes are hashes.

@@ -34,7 +34,7 @@ pub(crate) use fetch::put_from;
 pub use in_ram::WorkQueue;
 pub(crate) use operand_staging::ReadOperand;
 pub use peer_copy::PeerCopy;
-pub use question::{Answer, Kernel, Question, TakenAnswer};
+pub use question::{Answer, Question, RunWork, TakenAnswer};
 pub(crate) use question::{AskedRun, Collecting};
 pub use run::Run;
 pub(crate) use run::{Lane, RunAccess};
@@ -42,4 +42,4 @@ pub use share::{
     ChannelShare, DeviceOutcome, ImportedHome, ImportedShare, ImportedWork, ShareWork, Striping,
 };
 pub(crate) use staged::{OwnQueue, StagedRows};
-pub(crate) use write::{Outcome, RefusedRun, STAGED_BYTES, Writing, in_parts};
+pub(crate) use write::{RefusedRun, STAGED_BYTES, WriteOutcome, Writing, in_parts};

@@ -9,7 +9,7 @@ use bytemuck::NoUninit;
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
 use crate::base::memory::{reserve_large, zeroed_vec};
-use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
+use crate::ops::executor::{Answer, Question, Run, RunWork, TakenAnswer};
 
 /// The number of matches that the first answer has room for, one for each [`ELEMENTS_EACH`] elements. If
 /// there are more matches, the device searches again.
@@ -98,18 +98,18 @@ impl Question for Seek<'_> {
         Search::answer_bytes(room)
     }
 
-    fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let Run { columns: sources, geometry } = run;
         // A search for all matches continues after a full list, so the device can stop when the list is full.
         let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {
                 let elements = sources[0];
-                Kernel::Search(Search { elements, field_offset, value, limit, count_all, answer })
+                RunWork::Search(Search { elements, field_offset, value, limit, count_all, answer })
             }
             What::Holds { program, predicate } => {
                 let action = Action::Find { predicate, limit, count_all, answer };
-                Kernel::Compute(Compute { program, sources, geometry, action })
+                RunWork::Compute(Compute { program, sources, geometry, action })
             }
         }
     }

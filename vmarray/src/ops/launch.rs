@@ -26,17 +26,17 @@ mod tiled_groups;
 mod tiles;
 
 use backend_api::kernel::Code;
-use vmarray_kernel::{Kernel, Number};
+use vmarray_kernel::{Kernel, KernelNumber};
 
-pub use arguments::{Appended, Argument, Arguments, Bound, KernelView, Placed, Windowed};
+pub use arguments::{Appended, Argument, Arguments, Bound, KernelView, PlacedElements, Windowed};
 pub(crate) use arguments::{changed, placed, shared, values};
 pub(crate) use broadcast::{Broadcast, Inside, Modes, READ_IN_PLACE_MAX, Shown, StripedArgument, inside};
-pub(crate) use elements::{Given, operand, run};
+pub(crate) use elements::{KernelArguments, operand, run};
 pub(crate) use index_domain::IndexDomainStore;
-pub(crate) use kernel::Kernels;
+pub(crate) use kernel::KernelVariants;
 pub use kernel_launch::KernelLaunch;
 pub use native_kernel::NativeKernel;
-pub(crate) use options::Options;
+pub(crate) use options::LaunchOptions;
 pub use reduce::ReturnedSum;
 pub(crate) use reordered::Reordered;
 pub(crate) use session::Binding;
@@ -287,7 +287,7 @@ pub trait RunKernel: Kernel + Sized {
     /// The errors of [`run`](Self::run).
     fn min<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<Option<Self::Returned>>
     where
-        Self::Returned: Number,
+        Self::Returned: KernelNumber,
     {
         Self::launch().min(arguments)
     }
@@ -299,7 +299,7 @@ pub trait RunKernel: Kernel + Sized {
     /// The errors of [`run`](Self::run).
     fn max<'a>(arguments: impl Arguments<'a, Self::Parameters>) -> Result<Option<Self::Returned>>
     where
-        Self::Returned: Number,
+        Self::Returned: KernelNumber,
     {
         Self::launch().max(arguments)
     }
@@ -311,7 +311,8 @@ pub trait RunKernel: Kernel + Sized {
     /// [`Code`] describes the arguments: a view for each array, in the order of the parameters, and the
     /// scalars of values. [`At`](vmarray_kernel::At) has one scalar, the index of the first element. If
     /// results have several axes, their scalars come first. Parameters that are read by position have
-    /// scalars, too. [`scalars`](vmarray_kernel::Lowered::scalars) of the lowered form lists all of them.
+    /// scalars, too. [`scalars`](vmarray_kernel::LoweredKernel::scalars) of the lowered form lists all of
+    /// them.
     ///
     /// A launch covers one run of elements, so there are several launches if pages are not contiguous. The
     /// launches are ordered with all other work on the elements, which stay in place until the code is done.

@@ -166,7 +166,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
             let builder = VirtualArray::<T>::builder(len).page_len(self.page_len()).cache_bytes(0);
             let file = Arc::new(builder.create_as([unfinished], shape)?);
             let made = UnfinishedFile(Some(unfinished));
-            let bytes = len * element::Layout::<T>::BYTES;
+            let bytes = len * element::ElementLayout::<T>::BYTES;
             in_reported_steps(bytes, progress, |steps| save_elements(self, len, &file, snapshot, steps))?;
             file.sync()?;
             made.keep();
@@ -302,7 +302,7 @@ pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     to: &VirtualArray<T, E>,
     progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
 ) -> Result<()> {
-    in_reported_steps(from.len() * element::Layout::<T>::BYTES, progress, |steps| {
+    in_reported_steps(from.len() * element::ElementLayout::<T>::BYTES, progress, |steps| {
         copy(from.len(), from.page_len(), |at, into| from.read(at, into), to, steps)
     })
 }
@@ -330,7 +330,7 @@ fn in_pieces<T: Element, D: Device>(
     steps: &Steps,
     copy: impl Fn(Range<usize>, &mut [T]) -> Result<()> + Sync,
 ) -> Result<()> {
-    let element_bytes = element::Layout::<T>::BYTES;
+    let element_bytes = element::ElementLayout::<T>::BYTES;
     let unit = page_len.max(to.page_len());
     let piece = (PIECE_BYTES / element_bytes / unit).max(1).saturating_mul(unit);
     let (next, stop, outcome) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::new(Ok(())));

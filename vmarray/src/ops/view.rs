@@ -28,11 +28,11 @@ pub use gathered::Gathered;
 use gathered::scatter_chunks;
 use search::search_region;
 pub use section::{Section, SectionMut};
-pub use shape::{Linear, Lowered, Shape};
+pub use shape::{Linear, LoweredRegion, Shape};
 pub use shared::SharedSection;
 pub use store::{Store, StoreMut};
 pub use stored_box::StoredBox;
-pub(crate) use stored_box::{Bounds, count};
+pub(crate) use stored_box::{SignedBox, count};
 
 /// The approximate number of bytes of one step when the host copies for [`ViewMut::copy_from`].
 const COPIED_AT_ONCE: usize = 64 << 10;

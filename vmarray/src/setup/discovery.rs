@@ -595,7 +595,7 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
             key: key("opencl", found.platform().to_owned(), found.info()),
             health: CardHealth::default(),
             open: Box::new(move || {
-                let options = backend_opencl::Options::new();
+                let options = backend_opencl::OpenClOptions::new();
                 backend_opencl::OpenClDevice::open(&found, &options).map(AnyDevice::from)
             }),
         }));

@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, Error, ErrorKind,
-    HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, Request, Result, Ticket,
+    HostAllocation, HostMemory, MemoryStatus, QueueHandle, QueueProgress, Request, Result, Ticket,
 };
 
 /// True in a process that was forked from one that uses the library.
@@ -130,7 +130,7 @@ unsafe impl Device for InheritedDevice {
         Some(self)
     }
 
-    fn poll(&self, _: Ticket) -> Result<Progress> {
+    fn poll(&self, _: Ticket) -> Result<QueueProgress> {
         Err(refused("poll"))
     }
 

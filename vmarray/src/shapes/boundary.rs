@@ -56,7 +56,7 @@ mod window;
 
 pub use bounded::{Bounded, BoxShape};
 pub use modes::{
-    Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric, Unchecked,
+    Boundary, BoundaryPlace, Checked, Circular, Clamp, Constant, Ignored, Mirror, Symmetric, Unchecked,
     WriteBoundary, Zero,
 };
 pub use shifted::Shifted;

@@ -51,7 +51,7 @@ pub use tile::{Tile, TileMut, TileRef};
 pub use tiles::Tiles;
 pub use view::{NdView, NdViewMut};
 
-pub(crate) use geometry::Geometry;
+pub(crate) use geometry::LayoutGeometry;
 pub(crate) use pieces::Segment;
 pub(crate) use shape::{Positions, element_count, position_outside, strides, volume};
 
@@ -99,7 +99,7 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 /// ```
 pub struct NdArray<T: Element, const N: usize, D: Device = AnyDevice> {
     elements: VirtualArray<T, D>,
-    geometry: Geometry<N>,
+    geometry: LayoutGeometry<N>,
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
@@ -124,11 +124,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more or fewer elements,
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if their number overflows.
     pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
-        let geometry = Geometry::row_major(shape, elements.len())?;
+        let geometry = LayoutGeometry::row_major(shape, elements.len())?;
         Ok(Self { elements, geometry })
     }
 
-    fn assemble(elements: VirtualArray<T, D>, geometry: Geometry<N>) -> Self {
+    fn assemble(elements: VirtualArray<T, D>, geometry: LayoutGeometry<N>) -> Self {
         Self { elements, geometry }
     }
 
@@ -171,8 +171,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     fn place_of(&self, at: &[usize; N]) -> usize {
         let index = self.geometry.index_of(at);
         debug_assert!(index < self.elements.len());
-        // SAFETY: `Geometry::new` has computed the number of elements. The index of each position in the
-        // shape is less than this number.
+        // SAFETY: `LayoutGeometry::new` has computed the number of elements. The index of each position in
+        // the shape is less than this number.
         unsafe { std::hint::assert_unchecked(index < self.elements.len()) };
         index
     }

@@ -24,7 +24,7 @@ use crate::setup::any::AnyDevice;
 use growing::Growing;
 
 pub use builder::RaggedBuilder;
-pub use row::{RaggedRow, Rows};
+pub use row::{RaggedRow, RowIter};
 pub use writer::RaggedWriter;
 
 #[cfg(feature = "host")]
@@ -220,8 +220,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
 
     /// Returns all rows, in order. The iterator copies some thousand offsets at a time, and holds no lock.
     #[must_use]
-    pub fn rows(&self) -> Rows<'_, S, D> {
-        Rows::new(self, 0..self.rows)
+    pub fn rows(&self) -> RowIter<'_, S, D> {
+        RowIter::new(self, 0..self.rows)
     }
 
     /// Returns the row that contains an item, by a binary search.
@@ -272,9 +272,9 @@ impl<T: Element> RaggedArray<T> {
 
 impl<'a, S: Items, D: Device> IntoIterator for &'a Ragged<S, D> {
     type Item = Result<RaggedRow<'a, S>>;
-    type IntoIter = Rows<'a, S, D>;
+    type IntoIter = RowIter<'a, S, D>;
 
-    fn into_iter(self) -> Rows<'a, S, D> {
+    fn into_iter(self) -> RowIter<'a, S, D> {
         self.rows()
     }
 }

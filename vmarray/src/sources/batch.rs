@@ -15,8 +15,8 @@ use backend_api::expr::Geometry;
 use backend_api::{Elements, Ticket};
 use parking_lot::Mutex;
 
-use super::channel::{PageBlocks, Pool, SourceChannel};
-use super::core::Core;
+use super::channel::{PageBlocks, SlotPool, SourceChannel};
+use super::core::SourceCore;
 use super::directory::{DirectoryEntry, ExclusivePage, NO_SLOT, SharedPage};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
@@ -57,7 +57,7 @@ impl SlotRun {
 pub(super) type Started<W> = Result<(Vec<Ticket>, W), RefusedRun>;
 
 /// An operation on batches: starts the work on each run, and processes its outcome.
-pub(super) trait Operation<T: Element>: Sync {
+pub(super) trait BatchOperation<T: Element>: Sync {
     /// State of the work on a run.
     type Work;
     /// Result of a channel.
@@ -162,10 +162,10 @@ impl<W> Drop for PageBatch<'_, W> {
     }
 }
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     /// Runs an operation in parallel on all channels with pages of a range. Returns the result of each
     /// channel; after an error the results are partial.
-    pub(super) fn operate<O: Operation<T>>(
+    pub(super) fn operate<O: BatchOperation<T>>(
         &self,
         range: &Range<usize>,
         operation: &O,
@@ -192,7 +192,7 @@ impl<T: Element> Core<T> {
     }
 
     /// Runs an operation on one channel's pages of a range.
-    fn drive<O: Operation<T>>(
+    fn drive<O: BatchOperation<T>>(
         &self,
         index: usize,
         range: &Range<usize>,
@@ -240,10 +240,10 @@ impl<T: Element> Core<T> {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
 
-    fn start<'a, O: Operation<T>>(
+    fn start<'a, O: BatchOperation<T>>(
         &'a self,
         channel: &'a SourceChannel,
-        pool: &mut Pool,
+        pool: &mut SlotPool,
         rest: &mut RemainingPages<'_, impl Iterator<Item = usize>>,
         operation: &O,
     ) -> PageBatch<'a, O::Work> {
@@ -311,10 +311,10 @@ impl<T: Element> Core<T> {
     }
 
     /// Assigns slots to the members, starts the fetches of missing data, and starts the work.
-    fn prepare<O: Operation<T>>(
+    fn prepare<O: BatchOperation<T>>(
         &self,
         batch: &mut PageBatch<'_, O::Work>,
-        pool: &mut Pool,
+        pool: &mut SlotPool,
         operation: &O,
     ) -> Result<()> {
         let absent = batch.members.iter().filter(|member| member.slot == NO_SLOT).count();
@@ -353,7 +353,7 @@ impl<T: Element> Core<T> {
     }
 
     /// Starts the work on runs up to the limit [`WORKS`]. After an error it starts no further runs.
-    fn launch<O: Operation<T>>(&self, batch: &mut PageBatch<'_, O::Work>, operation: &O) -> Result<()> {
+    fn launch<O: BatchOperation<T>>(&self, batch: &mut PageBatch<'_, O::Work>, operation: &O) -> Result<()> {
         while batch.works.len() < WORKS
             && let Some(run) = batch.runs.pop_front()
         {

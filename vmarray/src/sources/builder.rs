@@ -7,11 +7,11 @@ use backend_api::{Device, HostMemory};
 
 use super::Source;
 use super::channel::{HomeBytes, SourceChannel};
-use super::core::Core;
+use super::core::SourceCore;
 use super::directory::{Cuts, DirectoryEntry};
 use super::home::Home;
 use crate::array::builder::{CommonSettings, Devices};
-use crate::base::element::{Element, Layout};
+use crate::base::element::{Element, ElementLayout};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::registered_memory::RegisteredMemory;
 use crate::base::trace;
@@ -166,7 +166,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let mut home = Box::new(self.home);
         let memory = home.memory();
         let (first, len) = (memory.cast::<T>(), memory.len());
-        let element_bytes = Layout::<T>::BYTES;
+        let element_bytes = ElementLayout::<T>::BYTES;
         if !first.is_aligned() {
             return Err(ErrorKind::Misaligned { address: first.addr().get(), align: align_of::<T>() }.into());
         }
@@ -225,7 +225,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source {
-            core: Box::new(Core::new(first, cuts, entries.into(), channels)),
+            core: Box::new(SourceCore::new(first, cuts, entries.into(), channels)),
             home,
             devices: PhantomData,
         })

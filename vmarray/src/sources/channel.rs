@@ -74,7 +74,7 @@ pub(super) struct SourceChannel {
     page_bytes: usize,
     home: HomeBytes,
     /// The slots. A thread that works on several pages holds this lock.
-    pub(super) pool: Mutex<Pool>,
+    pub(super) pool: Mutex<SlotPool>,
     /// Page-locked memory for results, single pages and staging.
     pinned: Arc<PinnedPool>,
     pub(super) counters: Counters,
@@ -82,7 +82,7 @@ pub(super) struct SourceChannel {
 
 /// The assignment of slots to pages.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct SlotPool {
     /// The page of each slot.
     pages: Vec<usize>,
     /// True if the slot was used since the policy's last query.
@@ -92,7 +92,7 @@ pub(super) struct Pool {
     pub(super) staging: Staging,
 }
 
-impl Pool {
+impl SlotPool {
     pub(super) fn slots(&self) -> usize {
         self.pages.len()
     }
@@ -135,7 +135,7 @@ impl SourceChannel {
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
         let pinned = Arc::new(pinned);
-        let pool = Pool {
+        let pool = SlotPool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
             // In reverse order, because `allocate` takes slots from the end.
@@ -344,7 +344,7 @@ impl SourceChannel {
     /// The caller must hold few enough pages that the other slots suffice.
     pub(super) fn allocate(
         &self,
-        pool: &mut Pool,
+        pool: &mut SlotPool,
         entries: &[DirectoryEntry],
         want: usize,
     ) -> Result<Vec<u32>> {
@@ -366,12 +366,12 @@ impl SourceChannel {
 
     fn victims<'e>(
         &self,
-        pool: &mut Pool,
+        pool: &mut SlotPool,
         entries: &'e [DirectoryEntry],
         want: usize,
     ) -> Vec<(u32, ExclusivePage<'e>)> {
         let mut victims = Vec::new();
-        let Pool { pages, referenced, evictor, .. } = pool;
+        let SlotPool { pages, referenced, evictor, .. } = pool;
         evictor.victims(want, &mut |slot| {
             if std::mem::take(&mut referenced[slot as usize]) {
                 return Verdict::Referenced;
@@ -390,12 +390,12 @@ impl SourceChannel {
     /// Evicts pages, and frees their slots.
     fn evict(
         &self,
-        pool: &mut Pool,
+        pool: &mut SlotPool,
         entries: &[DirectoryEntry],
         victims: Vec<(u32, ExclusivePage<'_>)>,
         slots: &mut Vec<u32>,
     ) -> Result<()> {
-        let of = |slot: u32, pool: &Pool| pool.pages[slot as usize];
+        let of = |slot: u32, pool: &SlotPool| pool.pages[slot as usize];
         let mut dirty: Vec<PageBlocks> = victims
             .iter()
             .map(|&(slot, _)| (slot, of(slot, pool)))

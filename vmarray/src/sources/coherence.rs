@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::channel::{PageBlocks, Pool, SourceChannel};
-use super::core::Core;
+use super::channel::{PageBlocks, SlotPool, SourceChannel};
+use super::core::SourceCore;
 use super::directory::ExclusivePage;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -12,7 +12,7 @@ use crate::ops::executor::Lane as _;
 /// Maximum number of bytes that one call copies to the home.
 const BATCH_BYTES: usize = 32 << 20;
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     /// Copies newer elements of a range to the home. After an error on one channel, the other channels still
     /// copy their elements. The remaining elements stay newer on the device.
     pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
@@ -37,7 +37,7 @@ impl<T: Element> Core<T> {
     fn flush_some(
         &self,
         channel: &SourceChannel,
-        pool: &mut Pool,
+        pool: &mut SlotPool,
         pages: impl Iterator<Item = usize>,
         range: &Range<usize>,
     ) -> Result<()> {
@@ -111,7 +111,7 @@ impl<T: Element> Core<T> {
     }
 
     /// Evicts pages as [`evict`](Self::evict). The caller holds their channel.
-    pub(super) fn evict_pages(&self, pool: &mut Pool, pages: Vec<usize>) -> Result<()> {
+    pub(super) fn evict_pages(&self, pool: &mut SlotPool, pages: Vec<usize>) -> Result<()> {
         for page in pages {
             let entry = &self.entries[page];
             let mut held = entry.take();

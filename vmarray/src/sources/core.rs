@@ -16,7 +16,7 @@ use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
-pub(super) struct Core<T: Element> {
+pub(super) struct SourceCore<T: Element> {
     // Declared first, so that Rust drops it first: the channels end all copies before the home's memory is
     // freed.
     pub(super) channels: Vec<SourceChannel>,
@@ -30,11 +30,11 @@ pub(super) struct Core<T: Element> {
 }
 
 // SAFETY: the home's elements are `Send + Sync` plain data, and all accesses take the directory's locks.
-unsafe impl<T: Element> Send for Core<T> {}
+unsafe impl<T: Element> Send for SourceCore<T> {}
 // SAFETY: as above.
-unsafe impl<T: Element> Sync for Core<T> {}
+unsafe impl<T: Element> Sync for SourceCore<T> {}
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     pub(super) fn new(
         first: NonNull<T>,
         cuts: Cuts,
@@ -251,7 +251,7 @@ impl<T: Element> Core<T> {
     }
 }
 
-impl<T: Element> Drop for Core<T> {
+impl<T: Element> Drop for SourceCore<T> {
     fn drop(&mut self) {
         // No other owner of the source exists, and no work is in flight.
         if let Err(error) = self.flush(&(0..self.cuts.len)) {

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use backend_api::{Progress, Ticket};
+use backend_api::{QueueProgress, Ticket};
 
 use super::channel::PageBlocks;
-use super::core::Core;
+use super::core::SourceCore;
 use crate::array::asynchronous::Asked;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
@@ -40,7 +40,7 @@ const PAGES: usize = 16;
 /// ```
 #[must_use = "does nothing unless polled"]
 pub struct SourceFlushAsync<'a, T: Element> {
-    core: &'a Core<T>,
+    core: &'a SourceCore<T>,
     range: Range<usize>,
     /// The pages that the future has not yet examined.
     pages: Range<usize>,
@@ -58,7 +58,7 @@ struct Copy {
     asked: Asked,
 }
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     pub(super) fn flush_async(&self, range: Result<Range<usize>>) -> SourceFlushAsync<'_, T> {
         let (range, error) = match range {
             Ok(range) => (range, None),
@@ -122,8 +122,8 @@ impl<T: Element> Future for SourceFlushAsync<'_, T> {
             for copy in std::mem::take(&mut this.under_way) {
                 let channel = this.core.channel(copy.page.page);
                 match channel.device().poll(copy.ticket) {
-                    Ok(Progress::Pending) => this.under_way.push(copy),
-                    Ok(Progress::Done) => {
+                    Ok(QueueProgress::Pending) => this.under_way.push(copy),
+                    Ok(QueueProgress::Done) => {
                         landed = true;
                         this.land(copy);
                     }

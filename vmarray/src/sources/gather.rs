@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::channel::SourceChannel;
-use super::core::Core;
+use super::core::SourceCore;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -23,7 +23,7 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     /// Reads the elements of a list from the home, or from the devices with newer copies. The indices count
     /// from the start of the range `of`.
     pub(super) fn gather(&self, of: Range<usize>, list: &[usize], into: &mut [T]) -> Result<()> {

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use backend_api::Fill;
 
-use super::batch::{Operation, SlotRun, Started};
+use super::batch::{BatchOperation, SlotRun, Started};
 use super::channel::SourceChannel;
-use super::core::Core;
+use super::core::SourceCore;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::{
-    AskedRun, Change, Lane as _, Operand, OperandStore as _, Outcome, Question, ReadOperand, RunAccess,
-    StagedRows, Writing, in_parts,
+    AskedRun, Change, Lane as _, Operand, OperandStore as _, Question, ReadOperand, RunAccess, StagedRows,
+    WriteOutcome, Writing, in_parts,
 };
 
 /// The operation that runs a query.
 struct AskRuns<'a, Q>(&'a Q);
 
-impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
+impl<T: Element, Q: Question> BatchOperation<T> for AskRuns<'_, Q> {
     type Work = AskedRun;
     type Found = Q::Part;
 
@@ -57,9 +57,9 @@ struct Assign<'a> {
     read: &'a [ReadOperand<'a>],
 }
 
-impl<T: Element> Operation<T> for Assign<'_> {
+impl<T: Element> BatchOperation<T> for Assign<'_> {
     type Work = Writing;
-    type Found = Outcome;
+    type Found = WriteOutcome;
 
     fn access(&self) -> RunAccess {
         self.access
@@ -80,13 +80,13 @@ impl<T: Element> Operation<T> for Assign<'_> {
         channel: &SourceChannel,
         _: &SlotRun,
         writing: Writing,
-        _: &mut Outcome,
+        _: &mut WriteOutcome,
     ) -> Result<ControlFlow<()>> {
         writing.end(channel, self.change, self.read);
         Ok(ControlFlow::Continue(()))
     }
 
-    fn changed(&self, elements: Range<usize>, done: bool, outcome: &mut Outcome) {
+    fn changed(&self, elements: Range<usize>, done: bool, outcome: &mut WriteOutcome) {
         let list = if done { &mut outcome.written } else { &mut outcome.unspecified };
         list.push(elements);
     }
@@ -95,7 +95,7 @@ impl<T: Element> Operation<T> for Assign<'_> {
 /// The operation that writes one value to all elements.
 struct FillWith<T>(T);
 
-impl<T: Element> Operation<T> for FillWith<T> {
+impl<T: Element> BatchOperation<T> for FillWith<T> {
     type Work = ();
     type Found = ();
 
@@ -117,7 +117,7 @@ impl<T: Element> Operation<T> for FillWith<T> {
 /// The operation that copies elements to the device.
 struct Fetch;
 
-impl<T: Element> Operation<T> for Fetch {
+impl<T: Element> BatchOperation<T> for Fetch {
     type Work = ();
     type Found = ();
 
@@ -130,7 +130,7 @@ impl<T: Element> Operation<T> for Fetch {
     }
 }
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     pub(super) fn ask<Q: Question>(
         &self,
         others: &[Operand<'_>],
@@ -165,9 +165,9 @@ impl<T: Element> Core<T> {
         let access = if is_overwritten { RunAccess::Overwrite } else { RunAccess::Change };
         in_parts(change, &others, range, self.cuts.page_len, self, |part, read| {
             let (outcomes, done) = self.operate(part, &Assign { change, access, read });
-            let mut all = Outcome::default();
+            let mut all = WriteOutcome::default();
             outcomes.into_iter().for_each(|one| all.add(one));
-            Outcome { failure: done.err(), ..all }
+            WriteOutcome { failure: done.err(), ..all }
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_api::Device;
 
-use super::core::Core;
+use super::core::SourceCore;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::registered_memory::ExclusiveMemory;
@@ -13,7 +13,7 @@ use crate::ops::executor::{
     ChannelShare, DeviceOutcome, ImportedHome, ImportedShare, ImportedWork, Lane as _, OwnQueue,
 };
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     /// Runs work that moves the elements of a range through slots of all channels, if the home is registered
     /// with their devices; for writable homes. No page has a slot afterwards.
     pub(super) fn change_in_slots(

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::{Device, DeviceSpan, Reach};
-use vmarray_kernel::{Atomic, Memory, Own, Shared, kind};
+use vmarray_kernel::{Atomic, ElementMemory, Own, Shared, kind};
 
 use super::Source;
-use super::core::Core;
+use super::core::SourceCore;
 use super::future::SourceFlushAsync;
 use super::home::{Home, HomeMut};
 use crate::array::VirtualArray;
@@ -162,7 +162,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 }
 
-impl<T: Element> OperandStore for Core<T> {
+impl<T: Element> OperandStore for SourceCore<T> {
     fn stride(&self) -> usize {
         size_of::<T>()
     }
@@ -203,7 +203,7 @@ impl<T: Element> OperandStore for Core<T> {
     }
 }
 
-impl<T: Element> ResultStore for Core<T> {
+impl<T: Element> ResultStore for SourceCore<T> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
         // The bytes of a buffer may not be aligned for the type, so copy them.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
@@ -226,15 +226,15 @@ impl<T: Element> ResultStore for Core<T> {
     }
 }
 
-impl<'a, T: Memory + Element, H: HomeMut<T> + Sync, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
-    for &'a mut Source<T, H, D>
+impl<'a, T: ElementMemory + Element, H: HomeMut<T> + Sync, D: Device>
+    Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for &'a mut Source<T, H, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         changed(&*self)
     }
 }
 
-impl<'a, T: Atomic + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static Shared<T>, kind::Shared>
+impl<'a, T: Atomic + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static Shared<T>, kind::SharedKind>
     for &'a mut Source<T, H, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

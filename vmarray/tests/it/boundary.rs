@@ -5,8 +5,8 @@ use crate::common::boxes::{self, number, position, random_array, random_box, vis
 use crate::common::{Numbers, Shape, devices};
 use proptest::prelude::*;
 use vmarray::boundary::{
-    Boundary, BoundaryView, BoxShape, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric,
-    Unchecked, Zero,
+    Boundary, BoundaryPlace, BoundaryView, BoxShape, Checked, Circular, Clamp, Constant, Ignored, Mirror,
+    Symmetric, Unchecked, Zero,
 };
 use vmarray::prelude::*;
 use vmarray::{ErrorKind, nd::Tiles};
@@ -66,7 +66,7 @@ fn modes<const N: usize>() -> [Mode<N>; 7] {
 struct PerAxis<const N: usize>([&'static dyn Boundary<u32, 1>; N]);
 
 impl<const N: usize> Boundary<u32, N> for PerAxis<N> {
-    fn place(&self, axis: usize, index: isize, extent: usize) -> Place<u32> {
+    fn place(&self, axis: usize, index: isize, extent: usize) -> BoundaryPlace<u32> {
         self.0[axis].place(0, index, extent)
     }
 }
@@ -366,8 +366,8 @@ fn windows_that_cannot_be_counted_are_errors() {
     // This mode returns an index out of bounds.
     struct Wrong;
     impl Boundary<u32, 2> for Wrong {
-        fn place(&self, _: usize, index: isize, extent: usize) -> Place<u32> {
-            if index < 0 { Place::At(extent) } else { Place::At(index as usize) }
+        fn place(&self, _: usize, index: isize, extent: usize) -> BoundaryPlace<u32> {
+            if index < 0 { BoundaryPlace::At(extent) } else { BoundaryPlace::At(index as usize) }
         }
     }
     assert!(image.bounded(Wrong).get([-1, 0]).is_err());

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use vmarray::device::wrap::Fault;
 use vmarray::device::{
-    Device, DeviceSpan, ErrorKind as DeviceErrorKind, HostAllocation, HostBuffer, HostId, HostMemory,
-    Progress, Queue, Request, Ticket, Transfer,
+    Device, DeviceSpan, ErrorKind as DeviceErrorKind, HostAllocation, HostBuffer, HostId, HostMemory, Queue,
+    QueueProgress, Request, Ticket, Transfer,
 };
 use vmarray::host::HostDevice;
 use vmarray::kernel::Own;
@@ -123,9 +123,9 @@ unsafe impl Device for Flipping {
         }
         Ok(ticket)
     }
-    fn poll(&self, ticket: Ticket) -> device::Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> device::Result<QueueProgress> {
         let polled = self.inner.poll(ticket)?;
-        if polled == Progress::Done {
+        if polled == QueueProgress::Done {
             self.flip_received(ticket);
         }
         Ok(polled)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vmarray::VirtualArray;
 use vmarray::host::HostDevice;
-use vmarray_conformance::wrap::{Counting, Work};
+use vmarray_conformance::wrap::{Counting, WorkCounts};
 
 use crate::stored::Files;
 
@@ -72,6 +72,6 @@ fn dropped_arrays_submit_nothing() {
     device.reset();
     drop(arrays);
     let counts = device.counts();
-    assert_eq!((counts.work, counts.queues, counts.allocations), (Work::default(), 0, 0));
+    assert_eq!((counts.work, counts.queues, counts.allocations), (WorkCounts::default(), 0, 0));
     assert_eq!((counts.host_allocations, counts.held_bytes, counts.host_held_bytes), (0, 0, 0));
 }

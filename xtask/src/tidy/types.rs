@@ -1,9 +1,9 @@
 //! Rule: a name serves one type in all libraries.
 //!
-//! The rule compares the structs, enums, unions, traits and type aliases of the workspace's libraries that are
-//! visible outside of their module: `pub`, `pub(crate)`, `pub(super)`, `pub(in …)`. Types of tests and types
-//! that macros define are not known. Alternatives of one type for different configurations, in one file or in
-//! the files [`ALTERNATIVES`], count as one type. [`CONVENTIONAL`] names may occur once in each crate.
+//! The rule compares the structs, enums, unions, traits and type aliases of the workspace's libraries that
+//! are visible outside of their module: `pub`, `pub(crate)`, `pub(super)`, `pub(in …)`. Types of tests and
+//! types that macros define are not known. Alternatives of one type for different configurations, in one file
+//! or in the files [`ALTERNATIVES`], count as one type. [`CONVENTIONAL`] names may occur once in each crate.
 
 use super::{circles, is_test};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,8 @@ const CONVENTIONAL: [&str; 3] = ["Error", "ErrorKind", "Result"];
 const ALTERNATIVES: [[&str; 2]; 1] =
     [["backend-host/src/kernel/compute/fused.rs", "backend-host/src/kernel/compute/not_fused.rs"]];
 /// Folders of packages that are no libraries of the workspace.
-const EXEMPT: [&str; 5] = ["xtask/", "vmarray/fuzz/", "vmarray/monitor/", "vmarray/python/", "vmarray/tests/"];
+const EXEMPT: [&str; 5] =
+    ["xtask/", "vmarray/fuzz/", "vmarray/monitor/", "vmarray/python/", "vmarray/tests/"];
 
 /// Returns a message for each name of several types, given the names and texts of the files.
 pub fn faults<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
@@ -57,7 +58,8 @@ impl Types {
         let is_for_tests = |file: &str| for_tests.iter().any(|module| file.starts_with(module.as_str()));
         let mut faults = Vec::new();
         for (name, files) in &self.0 {
-            let files: Vec<&str> = files.iter().map(String::as_str).filter(|file| !is_for_tests(file)).collect();
+            let files: Vec<&str> =
+                files.iter().map(String::as_str).filter(|file| !is_for_tests(file)).collect();
             let crates: BTreeSet<_> = files.iter().map(|file| file.split("/src/").next()).collect();
             let allowed = if CONVENTIONAL.contains(&name.as_str()) { crates.len() } else { 1 };
             if files.len() > allowed {

@@ -1,7 +1,7 @@
 //! Rule: code of array and engine names no vendor's interface, but asks a device for capabilities.
 //!
-//! The rule holds for `vmarray/src` without `setup/` (which selects backends) and `facade.rs` (which lists the
-//! public modules), and for `vmarray/engine/src`. No identifier and no string there contains `cuda` or
+//! The rule holds for `vmarray/src` without `setup/` (which selects backends) and `facade.rs` (which lists
+//! the public modules), and for `vmarray/engine/src`. No identifier and no string there contains `cuda` or
 //! `opencl`, in capitals or small letters, and no code reads `DeviceInfo::backend`. Comments and tests are
 //! exempt, and so are the two names of OpenCL C, the language of texts of kernels: `opencl_c` and `OpenClC`.
 

@@ -10,7 +10,7 @@ use std::task::Waker;
 
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Error, ErrorKind, Extents,
-    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle, Request, Result,
+    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, QueueHandle, QueueProgress, Request, Result,
     Ticket, Transfer, racy,
 };
 use parking_lot::Mutex;
@@ -181,9 +181,9 @@ unsafe impl Device for PageDevice {
         Ok(ticket)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let timeline = self.on(self.queues.of("poll", ticket, |timeline| timeline.newest().value))?;
-        timeline.map_or(Ok(Progress::Done), |timeline| self.on(timeline.poll(ticket.value)))
+        timeline.map_or(Ok(QueueProgress::Done), |timeline| self.on(timeline.poll(ticket.value)))
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {

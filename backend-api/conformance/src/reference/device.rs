@@ -11,8 +11,8 @@ use std::task::Waker;
 use backend_api::kernel::{Interpreter, Views};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
-    ErrorKind, Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle,
-    Request, Result, Ticket, Transfer, View, racy,
+    ErrorKind, Extents, HostAllocation, HostId, HostMemory, HostSpan, LaunchView, MemoryStatus, QueueHandle,
+    QueueProgress, Request, Result, Ticket, Transfer, racy,
 };
 use parking_lot::Mutex;
 use vmarray_conformance::reference;
@@ -186,7 +186,7 @@ impl Memory {
     }
 
     /// Returns the contiguous elements of a view.
-    fn view(&self, view: &View<'_>) -> Vec<u8> {
+    fn view(&self, view: &LaunchView<'_>) -> Vec<u8> {
         let places = (0..view.count()).filter_map(|element| view.place(element));
         places.flat_map(|(base, offset)| self.bytes(base.plus(offset), view.stride())).copied().collect()
     }
@@ -208,7 +208,7 @@ impl Memory {
 /// The views of a checked launch.
 struct Reached<'a> {
     memory: &'a mut Memory,
-    views: &'a [View<'a>],
+    views: &'a [LaunchView<'a>],
 }
 
 impl<'a> Reached<'a> {
@@ -397,10 +397,10 @@ unsafe impl Device for ReferenceDevice {
         self.start(queue, request)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let newest = |timeline: &Timeline| timeline.newest().value;
         let timeline = self.on(self.queues.of("poll", ticket, newest))?;
-        timeline.map_or(Ok(Progress::Done), |timeline| self.on(timeline.poll(ticket.value)))
+        timeline.map_or(Ok(QueueProgress::Done), |timeline| self.on(timeline.poll(ticket.value)))
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {

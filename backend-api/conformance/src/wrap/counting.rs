@@ -7,7 +7,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use backend_api::{
-    BufferHandle, BufferId, Commit, Device, HostAllocation, HostId, HostMemory, Progress, QueueHandle,
+    BufferHandle, BufferId, Commit, Device, HostAllocation, HostId, HostMemory, QueueHandle, QueueProgress,
     Request, Result, Ticket, Transfer,
 };
 
@@ -18,19 +18,19 @@ use backend_api::forward;
 /// A call that the device refuses counts only in [`refused`](Self::refused).
 ///
 /// ```
-/// use vmarray_conformance::wrap::{Counting, Work};
+/// use vmarray_conformance::wrap::{Counting, WorkCounts};
 /// # use {backend_api::{Commit, DeviceBuffer, Fill, Queue}, backend_host::HostDevice, std::sync::Arc};
 /// # let device = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
 /// queue.submit(&Fill { to: memory.at(0), bytes: 64, pattern: &[0] })?;
-/// let mut expected = Work::default();
+/// let mut expected = WorkCounts::default();
 /// (expected.fills, expected.fill_bytes) = (1, 64);
 /// assert_eq!(device.counts().work, expected, "one fill and nothing else");
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Work {
+pub struct WorkCounts {
     /// Number of submitted requests for copies.
     pub submits: u64,
     /// Number of copies from the host to the device.
@@ -83,7 +83,7 @@ pub struct Work {
     pub failed: u64,
 }
 
-impl Work {
+impl WorkCounts {
     /// Counts an accepted request.
     fn add(&mut self, request: &Request<'_>) {
         let (calls, moved, bytes) = match request {
@@ -138,7 +138,7 @@ impl Work {
 #[non_exhaustive]
 pub struct Counts {
     /// Work of all queues together.
-    pub work: Work,
+    pub work: WorkCounts,
     /// Number of created queues.
     pub queues: u64,
     /// Number of allocations of device memory.
@@ -224,7 +224,7 @@ impl<D: Device> Counting<D> {
         former
     }
 
-    fn submitted<T>(&self, result: Result<T>, add: impl FnOnce(&mut Work)) -> Result<T> {
+    fn submitted<T>(&self, result: Result<T>, add: impl FnOnce(&mut WorkCounts)) -> Result<T> {
         let work = &mut self.state.lock().counts.work;
         if result.is_ok() {
             add(work)
@@ -234,7 +234,7 @@ impl<D: Device> Counting<D> {
         result
     }
 
-    fn asked<T>(&self, result: Result<T>, add: impl FnOnce(&mut Work)) -> Result<T> {
+    fn asked<T>(&self, result: Result<T>, add: impl FnOnce(&mut WorkCounts)) -> Result<T> {
         let work = &mut self.state.lock().counts.work;
         add(work);
         work.failed += u64::from(result.is_err());
@@ -346,7 +346,7 @@ unsafe impl<D: Device> Device for Counting<D> {
         self.granted(prepared, |state, ()| state.counts.preparations += requests.len() as u64)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         self.asked(self.inner.poll(ticket), |work| work.polls += 1)
     }
 

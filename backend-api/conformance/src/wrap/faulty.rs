@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use backend_api::{
-    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, MemoryStatus, Progress,
-    QueueHandle, QueueId, Request, Result, Ticket,
+    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, MemoryStatus, QueueHandle,
+    QueueId, QueueProgress, Request, Result, Ticket,
 };
 
 use backend_api::forward;
@@ -159,7 +159,7 @@ impl<D: Device> Faulty<D> {
         while pending - done > 1 {
             let value = done + (pending - done) / 2;
             match self.inner.poll(Ticket { queue, value }) {
-                Ok(Progress::Pending) => pending = value,
+                Ok(QueueProgress::Pending) => pending = value,
                 _ => done = value,
             }
         }
@@ -316,8 +316,8 @@ unsafe impl<D: Device> Device for Faulty<D> {
         self.grant(Operation::Prepare, None, |inner| inner.prepare(requests))
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == Progress::Done);
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
+        let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == QueueProgress::Done);
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::Lost) {
             // A lost device touches no memory any more; the inner device, which is not lost, may still
             // work.

@@ -8,24 +8,24 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
-use super::table::{Table, Word};
+use super::table::{ChecksumTable, UnitWord};
 use crate::several::access_set::Ranges;
 use backend_api::{DeviceInfo, Error, ErrorKind, HostId, QueueId, Result, Ticket, racy};
 
 /// A piece of host memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HostPlace {
+pub(super) struct HostBytes {
     pub(super) address: NonNull<u8>,
     pub(super) bytes: usize,
 }
 
 // SAFETY: the address is used only while the memory exists, by functions for memory that other code
 // accesses.
-unsafe impl Send for HostPlace {}
+unsafe impl Send for HostBytes {}
 // SAFETY: as above.
-unsafe impl Sync for HostPlace {}
+unsafe impl Sync for HostBytes {}
 
-impl HostPlace {
+impl HostBytes {
     /// Returns a part of it, if it is inside.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
         let (start, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
@@ -54,26 +54,26 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
 
 /// A whole unit that a submission reads, or writes a copy to.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) table: Arc<Table>,
+pub(super) struct WholeUnit {
+    pub(super) table: Arc<ChecksumTable>,
     pub(super) unit: u64,
     /// Its word when the work was submitted, or later.
-    pub(super) word: Word,
+    pub(super) word: UnitWord,
     /// The target in host memory, for a read.
-    pub(super) to: Option<(HostId, Range<u64>, HostPlace)>,
+    pub(super) to: Option<(HostId, Range<u64>, HostBytes)>,
 }
 
 /// The verification to make when a submission is done.
 #[derive(Debug)]
-pub(super) struct Check {
+pub(super) struct PendingVerification {
     /// Locked during the comparison.
-    parts: Mutex<Vec<Part>>,
+    parts: Mutex<Vec<WholeUnit>>,
     host_writes: Ranges<HostId>,
     outcome: OnceLock<Result<()>>,
 }
 
-impl Check {
-    pub(super) fn new(parts: Vec<Part>, host_writes: Ranges<HostId>) -> Self {
+impl PendingVerification {
+    pub(super) fn new(parts: Vec<WholeUnit>, host_writes: Ranges<HostId>) -> Self {
         Self { parts: Mutex::new(parts), host_writes, outcome: OnceLock::new() }
     }
 
@@ -83,7 +83,7 @@ impl Check {
     }
 
     /// Returns true if it must still verify a part that meets the condition.
-    pub(super) fn concerns(&self, holds: impl Fn(&Part) -> bool) -> bool {
+    pub(super) fn concerns(&self, holds: impl Fn(&WholeUnit) -> bool) -> bool {
         self.parts.lock().iter().any(holds)
     }
 
@@ -101,7 +101,7 @@ impl Check {
             return outcome.clone();
         }
         let (mut buffer, mut outcome) = (Vec::new(), Ok(()));
-        for Part { table, unit, word, to } in parts.drain(..) {
+        for WholeUnit { table, unit, word, to } in parts.drain(..) {
             let Some((_, _, place)) = to else { continue };
             // SAFETY: the release of host memory waits until its parts are verified.
             let sum = checksum(unsafe { place.read(&mut buffer) });
@@ -126,7 +126,7 @@ fn corrupted(unit: u64, unit_bytes: u64) -> Error {
 /// The submissions of a queue.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: BTreeMap<u64, Arc<Check>>,
+    waiting: BTreeMap<u64, Arc<PendingVerification>>,
     failed: HashMap<u64, Error>,
     /// The newest ticket of each other queue that work here runs after.
     after: HashMap<QueueId, u64>,
@@ -137,7 +137,7 @@ struct Queue {
 pub(super) struct Checks(Mutex<HashMap<QueueId, Queue>>);
 
 impl Checks {
-    pub(super) fn add(&self, ticket: Ticket, check: Check) {
+    pub(super) fn add(&self, ticket: Ticket, check: PendingVerification) {
         self.0.lock().entry(ticket.queue).or_default().waiting.insert(ticket.value, Arc::new(check));
     }
 
@@ -153,7 +153,7 @@ impl Checks {
     }
 
     /// Returns the unfinished submissions that meet the condition.
-    pub(super) fn waiting(&self, holds: impl Fn(QueueId, &Check) -> bool) -> Vec<Ticket> {
+    pub(super) fn waiting(&self, holds: impl Fn(QueueId, &PendingVerification) -> bool) -> Vec<Ticket> {
         let queues = self.0.lock();
         let all = queues.iter().flat_map(|(queue, of)| {
             let held = of.waiting.iter().filter(|(_, check)| holds(*queue, check));
@@ -172,13 +172,14 @@ impl Checks {
     /// Cancels verifications of ranges of host memory that are about to be written. Waits for
     /// verifications that run there.
     pub(super) fn supersede(&self, ranges: &Ranges<HostId>) {
-        let concerned: Vec<Arc<Check>> = {
+        let concerned: Vec<Arc<PendingVerification>> = {
             let queues = self.0.lock();
             let checks = queues.values().flat_map(|queue| queue.waiting.values());
             checks.filter(|check| check.host_writes.overlap(ranges)).map(Arc::clone).collect()
         };
         for check in concerned {
-            let is_kept = |part: &Part| part.to.as_ref().is_none_or(|(host, at, _)| !ranges.meet(*host, at));
+            let is_kept =
+                |part: &WholeUnit| part.to.as_ref().is_none_or(|(host, at, _)| !ranges.meet(*host, at));
             check.parts.lock().retain(is_kept);
         }
     }

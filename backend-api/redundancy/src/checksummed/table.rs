@@ -6,33 +6,33 @@ use std::sync::{Arc, LazyLock};
 
 use parking_lot::{Mutex, RwLock};
 
-use backend_api::{BufferId, Error, ErrorKind, Result, View};
+use backend_api::{BufferId, Error, ErrorKind, LaunchView, Result};
 
 /// The tables of all buffers of all devices with checksums: a device may write to another device's memory.
-static TABLES: LazyLock<RwLock<HashMap<BufferId, Arc<Table>>>> = LazyLock::new(RwLock::default);
+static TABLES: LazyLock<RwLock<HashMap<BufferId, Arc<ChecksumTable>>>> = LazyLock::new(RwLock::default);
 
 /// The state of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct UnitWord {
     /// The number of writes to it: a later check of a copy sees by it whether the unit has changed.
     changes: u64,
     /// The checksum of its bytes, or 0 if it is unknown.
     pub(super) sum: u64,
 }
 
-type Words = Vec<Word>;
+type Words = Vec<UnitWord>;
 
 /// The words of the units of a buffer.
 ///
 /// Words change at the submission of work, before the device receives it. By the contract of queues, work
 /// is submitted after the work that it depends on. It therefore finds the words that the other work left.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ChecksumTable {
     pub(super) unit_bytes: u64,
     words: Mutex<Words>,
 }
 
-impl Table {
+impl ChecksumTable {
     /// Creates a table for `bytes` bytes.
     pub(super) fn new(operation: &'static str, unit_bytes: u64, bytes: u64) -> Result<Arc<Self>> {
         let table = Arc::new(Self { unit_bytes, words: Mutex::default() });
@@ -64,7 +64,7 @@ impl Table {
         let mut words = self.words.lock();
         let more = units.saturating_sub(words.len());
         words.try_reserve_exact(more).map_err(|_| none())?;
-        words.extend(std::iter::repeat_n(Word::default(), more));
+        words.extend(std::iter::repeat_n(UnitWord::default(), more));
         Ok(())
     }
 
@@ -84,11 +84,11 @@ impl Table {
     pub(super) fn forget(&self, start: u64, bytes: u64) {
         let mut words = self.words.lock();
         let touched = self.touched(&words, start, bytes);
-        words[touched].iter_mut().for_each(Word::forget);
+        words[touched].iter_mut().for_each(UnitWord::forget);
     }
 
     /// Sets the checksum of a written unit, and returns its word.
-    pub(super) fn set(&self, unit: u64, sum: u64) -> Word {
+    pub(super) fn set(&self, unit: u64, sum: u64) -> UnitWord {
         let mut words = self.words.lock();
         let word = &mut words[unit as usize];
         word.forget();
@@ -96,7 +96,7 @@ impl Table {
         *word
     }
 
-    pub(super) fn word(&self, unit: u64) -> Word {
+    pub(super) fn word(&self, unit: u64) -> UnitWord {
         self.words.lock()[unit as usize]
     }
 
@@ -107,14 +107,14 @@ impl Table {
     }
 
     /// Replaces a checksum, unless the unit was written since.
-    pub(super) fn replace(&self, unit: u64, word: Word, sum: u64) {
+    pub(super) fn replace(&self, unit: u64, word: UnitWord, sum: u64) {
         if let Some(now) = self.words.lock().get_mut(unit as usize).filter(|now| **now == word) {
             now.sum = sum;
         }
     }
 }
 
-impl Word {
+impl UnitWord {
     fn forget(&mut self) {
         *self = Self { changes: self.changes.wrapping_add(1), sum: 0 };
     }
@@ -122,25 +122,25 @@ impl Word {
 
 /// Invalidates the units of a range.
 pub(super) fn forget(buffer: BufferId, bytes: &Range<u64>) {
-    if let Some(table) = Table::of(buffer) {
+    if let Some(table) = ChecksumTable::of(buffer) {
         table.forget(bytes.start, bytes.end - bytes.start);
     }
 }
 
 /// Invalidates the units of some elements of a view.
-pub(super) fn forget_listed(elements: &View<'_>, indices: impl Iterator<Item = u64>) {
+pub(super) fn forget_listed(elements: &LaunchView<'_>, indices: impl Iterator<Item = u64>) {
     let mut buffers: Vec<BufferId> = elements.bases().iter().map(|base| base.buffer()).collect();
     // Lock all tables in this order, so that two threads cannot deadlock.
     buffers.sort_unstable();
     buffers.dedup();
-    let tables = buffers.into_iter().filter_map(|buffer| Some((buffer, Table::of(buffer)?)));
-    let tables: Vec<(BufferId, Arc<Table>)> = tables.collect();
+    let tables = buffers.into_iter().filter_map(|buffer| Some((buffer, ChecksumTable::of(buffer)?)));
+    let tables: Vec<(BufferId, Arc<ChecksumTable>)> = tables.collect();
     let mut locked: Vec<_> =
         tables.iter().map(|(buffer, table)| (*buffer, &**table, table.words.lock())).collect();
     for (place, ahead) in indices.filter_map(|index| elements.place(index)) {
         if let Some((_, table, words)) = locked.iter_mut().find(|(buffer, ..)| *buffer == place.buffer()) {
             let touched = table.touched(words, place.offset() + ahead, elements.stride());
-            words[touched].iter_mut().for_each(Word::forget);
+            words[touched].iter_mut().for_each(UnitWord::forget);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Core;
 use super::state::Length;
-use crate::several::host::{Block, Host};
+use crate::several::host::{Host, HostBlock};
 use crate::several::member::Member;
-use crate::several::wakers::Call;
+use crate::several::wakers::DeferringCall;
 use backend_api::{
     BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, QueueHandle, Result,
 };
@@ -16,13 +16,13 @@ use vmarray_support::backends::check_extend;
 
 /// Host memory that the mirror has allocated.
 #[derive(Debug, Default)]
-pub(super) struct OwnMemory {
-    blocks: IdMap<HostId, Block>,
+pub(super) struct MirrorMemory {
+    blocks: IdMap<HostId, HostBlock>,
     /// True if it is wiped before its release.
     pub(super) wipes: bool,
 }
 
-impl Drop for OwnMemory {
+impl Drop for MirrorMemory {
     fn drop(&mut self) {
         // SAFETY: the mirror drops its devices first, and with them their use of host memory.
         self.blocks.values().filter(|_| self.wipes).for_each(|block| unsafe { block.wipe() });
@@ -70,7 +70,7 @@ impl Core {
     }
 
     pub(super) fn create_queue(&self) -> Result<QueueHandle> {
-        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
         let handle = QueueHandle::unique();
         let (id, give_back) = (handle.id(), |device: &dyn Device, queue| device.release_queue(queue));
         self.make_on_each(
@@ -86,7 +86,7 @@ impl Core {
     }
 
     pub(super) fn release_queue(&self, queue: &QueueHandle) {
-        let (_call, id) = (Call::begin(), queue.id());
+        let (_call, id) = (DeferringCall::begin(), queue.id());
         let Some(newest) = self.lock().queues.get(&id).map(|log| log.newest) else { return };
         // Ignore an error: the failures of a queue are forgotten when the queue is released.
         let _ = self.wait(backend_api::Ticket { queue: id, value: newest });
@@ -103,7 +103,7 @@ impl Core {
     }
 
     pub(super) fn allocate(&self, length: Length, commit: Commit) -> Result<BufferHandle> {
-        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
         let handle = BufferHandle::unique();
         let (id, give_back) = (handle.id(), |device: &dyn Device, buffer| device.release(buffer));
         self.make_on_each(
@@ -122,7 +122,7 @@ impl Core {
     /// is recorded, for the next call.
     pub(super) fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         const OPERATION: &str = "extend";
-        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
         let id = buffer.id();
         let length = self.lock().buffers.get(&id).copied();
         let Length { bytes: now, most } =
@@ -140,7 +140,7 @@ impl Core {
     }
 
     pub(super) fn release(&self, buffer: &BufferHandle) {
-        let (_call, id) = (Call::begin(), buffer.id());
+        let (_call, id) = (DeferringCall::begin(), buffer.id());
         self.wait_for_all(|entry| entry.touches.has_buffer(id));
         let _setup = self.setup.lock();
         let mut state = self.lock();
@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// Waits for pending entries that meet a condition, including entries that another device takes over.
-    fn wait_for_all(&self, is_wanted: impl Fn(&super::state::Entry) -> bool) {
+    fn wait_for_all(&self, is_wanted: impl Fn(&super::state::MirrorSubmission) -> bool) {
         loop {
             let part = self.lock().find_part(&is_wanted);
             let Some(part) = part else { return };
@@ -169,7 +169,7 @@ impl Core {
         const OPERATION: &str = "allocate_host";
         let refused =
             || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
-        let block = Block::new(bytes).ok_or_else(refused)?;
+        let block = HostBlock::new(bytes).ok_or_else(refused)?;
         // SAFETY: the block is not shared, and is freed after all devices have released it.
         let allocation = unsafe { self.import_host(OPERATION, block.address(), bytes, kind) };
         let allocation = allocation.map_err(|error| match error.kind() {
@@ -194,7 +194,7 @@ impl Core {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        let (_call, _setup) = (Call::begin(), self.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
         // SAFETY: guaranteed by the caller.
         let handle = unsafe { HostAllocation::new(address, bytes, kind) };
         let is_locked = std::cell::Cell::new(false);
@@ -226,7 +226,7 @@ impl Core {
     }
 
     pub(super) fn release_host(&self, host: HostAllocation) {
-        let (_call, id) = (Call::begin(), host.id());
+        let (_call, id) = (DeferringCall::begin(), host.id());
         self.wait_for_all(|entry| entry.touches.has_host(id));
         let setup = self.setup.lock();
         let mut state = self.lock();

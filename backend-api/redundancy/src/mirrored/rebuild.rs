@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::state::State;
+use super::state::MirrorState;
 use super::{Core, Mirrored};
 use crate::several::host::known;
-use crate::several::member::{Member, Status};
-use crate::several::wakers::Call;
+use crate::several::member::{Member, MemberStatus};
+use crate::several::wakers::DeferringCall;
 use backend_api::{
     BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Request, Result, Ticket,
     Transfer,
@@ -118,7 +118,7 @@ impl Core {
     fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
         let mut linked_piece = PIECE_BYTES;
         loop {
-            let _call = Call::begin();
+            let _call = DeferringCall::begin();
             let mut state = self.lock();
             while state.waiting > 0 || state.is_closed {
                 self.opened.wait(&mut state);
@@ -127,10 +127,10 @@ impl Core {
             let lost = state.all_lost("rebuild");
             let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
             let Some((buffer, range)) = member.missing.pop() else {
-                member.status = Status::Current;
+                member.status = MemberStatus::Current;
                 // No submission runs between the two steps, so each submission sees one of the two devices.
                 if let Some(old) = leaves.and_then(|old| state.member(old)) {
-                    old.status = Status::Leaving;
+                    old.status = MemberStatus::Leaving;
                 }
                 return Ok(());
             };
@@ -160,11 +160,11 @@ impl Core {
     /// Removes a device: it receives no more requests, and is dropped when its work is done.
     fn leave(&self, id: u64) {
         loop {
-            let _call = Call::begin();
+            let _call = DeferringCall::begin();
             let setup = self.setup.lock();
             let mut state = self.lock();
             let Some(at) = state.members.iter().position(|member| member.id == id) else { return };
-            state.members[at].status = Status::Leaving;
+            state.members[at].status = MemberStatus::Leaving;
             let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == id));
             let Some(part) = part else {
                 let gone = state.members.remove(at);
@@ -206,7 +206,7 @@ impl Core {
     /// Adds a device, in place of a lost one or as a further one. Its memory has no data yet. Returns its
     /// id.
     fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let there = self.lock().devices();
         if there.is_empty() {
             return Err(self.lock().all_lost("rebuild"));
@@ -222,7 +222,8 @@ impl Core {
                 return Err(self.refused("the spare is already a device of the mirror"));
             }
             let Some(lost) = lost else { break None };
-            let is_it = |member: &&Member| member.status == Status::Lost && is_same(&member.device, lost);
+            let is_it =
+                |member: &&Member| member.status == MemberStatus::Lost && is_same(&member.device, lost);
             let lost = state.members.iter().find(is_it);
             let lost = lost.map(|member| member.id);
             let Some(lost) = lost else {
@@ -239,7 +240,7 @@ impl Core {
             spare.wipe_on_release()?;
         }
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);
-        let mut member = Member::new(id, spare, Status::Rebuilding)?;
+        let mut member = Member::new(id, spare, MemberStatus::Rebuilding)?;
         member.links = links;
         let (queues, buffers, hosts) = {
             let state = self.lock();
@@ -309,7 +310,7 @@ impl Core {
     /// Copies without the host, if the first device reaches the other. Returns `false` if it does not.
     /// After an error, the copy through the host finds out which device failed.
     fn copy_linked(&self, source: u64, target: u64, buffer: BufferId, range: &Range<u64>) -> Result<bool> {
-        let there = |state: &State, id: u64| {
+        let there = |state: &MirrorState, id: u64| {
             state.members.iter().position(|member| member.id == id && member.is_there())
         };
         let state = self.lock();
@@ -365,7 +366,7 @@ impl Core {
     }
 }
 
-impl State {
+impl MirrorState {
     /// Starts a copy between a device and the intermediate memory, after all work of the device. Returns
     /// no ticket if the buffer was released.
     fn begin_copy(

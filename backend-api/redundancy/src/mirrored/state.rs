@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use crate::several::access_set::AccessSet;
 use crate::several::host::Host;
-use crate::several::member::{Adapted, Member, Status};
+use crate::several::member::{Adapted, Member, MemberStatus};
 use crate::several::pending_requests::OwnedRequest;
 use backend_api::kernel::Report;
 use backend_api::{
-    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Progress,
-    QueueId, Result, Ticket, racy,
+    BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, QueueId,
+    QueueProgress, Result, Ticket, racy,
 };
 use vmarray_support::IdMap;
 
 /// The part of a request that one device executes.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct MemberPart {
     pub(super) member: u64,
     pub(super) device: Arc<dyn Device>,
     pub(super) ticket: Ticket,
@@ -26,7 +26,7 @@ pub(super) struct Part {
 
 /// One submission.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct MirrorSubmission {
     pub(super) value: u64,
     /// True if it is an order instead of a submission: the next submission runs after it. The work before
     /// it may be over on one device and in flight on another, and so may its reads of host memory.
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) operation: &'static str,
     pub(super) touches: AccessSet,
     /// The parts in flight.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<MemberPart>,
     /// The request to repeat on another device if its device is lost.
     pub(super) kept: Option<OwnedRequest>,
     /// The place for the report of a launch, and the places for the reports of all devices but the first.
@@ -48,7 +48,7 @@ pub(super) struct Entry {
     pub(super) outcome: Option<Result<()>>,
 }
 
-impl Entry {
+impl MirrorSubmission {
     pub(super) fn new(operation: &'static str, touches: AccessSet) -> Self {
         let (parts, reports, done) = (Vec::new(), Vec::new(), Vec::new());
         let (kept, report, lost, failure, outcome) = (None, None, None, None, None);
@@ -69,7 +69,7 @@ impl Entry {
     }
 
     /// Creates the order before the submission of this number.
-    pub(super) fn order(value: u64, parts: Vec<Part>) -> Self {
+    pub(super) fn order(value: u64, parts: Vec<MemberPart>) -> Self {
         let touches = AccessSet::default();
         Self { value, is_order: true, parts, ..Self::new("order_after", touches) }
     }
@@ -79,7 +79,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct QueueLog {
     pub(super) newest: u64,
-    pub(super) entries: VecDeque<Entry>,
+    pub(super) entries: VecDeque<MirrorSubmission>,
     failed: HashMap<u64, Error>,
 }
 
@@ -101,7 +101,7 @@ impl Length {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct MirrorState {
     pub(super) members: Vec<Member>,
     pub(super) queues: IdMap<QueueId, QueueLog>,
     /// The newest ticket of each queue that has ended.
@@ -120,7 +120,7 @@ pub(super) struct State {
     pub(super) waiting: usize,
 }
 
-impl Extents for State {
+impl Extents for MirrorState {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
         self.buffers.get(&buffer).map(|length| length.bytes)
     }
@@ -130,7 +130,7 @@ impl Extents for State {
     }
 }
 
-impl State {
+impl MirrorState {
     pub(super) fn new(members: Vec<Member>) -> Self {
         Self { members, ..Self::default() }
     }
@@ -151,7 +151,7 @@ impl State {
             && member.is_there()
         {
             tracing::warn!(device = %member.device.info(), %error, "a device of a mirror is lost");
-            member.status = Status::Lost;
+            member.status = MemberStatus::Lost;
             member.missing = Vec::new();
             self.lost = Some(error.clone());
         }
@@ -175,16 +175,16 @@ impl State {
     }
 
     /// Adds the part that a device has begun to an entry.
-    pub(super) fn begin_part(&mut self, entry: &mut Entry, id: u64, ticket: Ticket) {
+    pub(super) fn begin_part(&mut self, entry: &mut MirrorSubmission, id: u64, ticket: Ticket) {
         let bytes = entry.touches.bytes();
         if let Some(member) = self.member(id) {
             member.busy_bytes += bytes;
-            entry.parts.push(Part { member: id, device: Arc::clone(&member.device), ticket });
+            entry.parts.push(MemberPart { member: id, device: Arc::clone(&member.device), ticket });
         }
     }
 
     /// Polls the entries of a queue up to a ticket. Returns the first pending part.
-    pub(super) fn settle_up_to(&mut self, queue: QueueId, value: u64) -> Option<Part> {
+    pub(super) fn settle_up_to(&mut self, queue: QueueId, value: u64) -> Option<MemberPart> {
         let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
         let mut pending = None;
         for entry in entries.iter_mut().take_while(|entry| entry.value <= value) {
@@ -195,7 +195,7 @@ impl State {
             }
         }
         let log = self.queues.get_mut(&queue)?;
-        while let Some(Entry { value: of, outcome: Some(outcome), .. }) = entries.front() {
+        while let Some(MirrorSubmission { value: of, outcome: Some(outcome), .. }) = entries.front() {
             // Keep later entries, because their copies to other devices may still fail.
             if *of > value {
                 break;
@@ -216,12 +216,12 @@ impl State {
     }
 
     /// Polls the parts of an entry, and repeats the work on another device if one is lost.
-    fn settle(&mut self, queue: QueueId, entry: &mut Entry) {
+    fn settle(&mut self, queue: QueueId, entry: &mut MirrorSubmission) {
         while entry.outcome.is_none() {
             let mut at = 0;
             while let Some(part) = entry.parts.get(at) {
                 match part.device.poll(part.ticket) {
-                    Ok(Progress::Pending) => at += 1,
+                    Ok(QueueProgress::Pending) => at += 1,
                     outcome => {
                         let part = entry.parts.remove(at);
                         self.end_part(entry, &part, outcome.map(drop));
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    fn end_part(&mut self, entry: &mut Entry, part: &Part, outcome: Result<()>) {
+    fn end_part(&mut self, entry: &mut MirrorSubmission, part: &MemberPart, outcome: Result<()>) {
         let bytes = entry.touches.bytes();
         if let Some(member) = self.member(part.member) {
             member.busy_bytes = member.busy_bytes.saturating_sub(bytes);
@@ -255,7 +255,7 @@ impl State {
     }
 
     /// Returns the outcome of an entry without parts; `None` if it has a part now, on another device.
-    fn ask_another(&mut self, queue: QueueId, entry: &mut Entry) -> Option<Result<()>> {
+    fn ask_another(&mut self, queue: QueueId, entry: &mut MirrorSubmission) -> Option<Result<()>> {
         if entry.is_order {
             return Some(Ok(()));
         }
@@ -288,14 +288,14 @@ impl State {
     }
 
     /// The error of work whose results were on a lost device alone.
-    fn lost_work(&self, entry: &Entry) -> Error {
+    fn lost_work(&self, entry: &MirrorSubmission) -> Error {
         if self.primary().is_none() {
             return entry.lost.clone().unwrap_or_else(|| self.all_lost(entry.operation));
         }
         lost_results(entry.operation)
     }
 
-    fn end_entry(&mut self, entry: &mut Entry, outcome: Result<()>) {
+    fn end_entry(&mut self, entry: &mut MirrorSubmission, outcome: Result<()>) {
         let reports = mem::take(&mut entry.reports);
         if let Some((host, offset)) = entry.report
             && outcome.is_ok()
@@ -321,11 +321,11 @@ impl State {
     }
 
     /// Returns the first pending part of an entry that meets a condition.
-    pub(super) fn find_part(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<Part> {
+    pub(super) fn find_part(&mut self, is_wanted: impl Fn(&MirrorSubmission) -> bool) -> Option<MemberPart> {
         loop {
             let mut found = None;
             for (queue, log) in &self.queues {
-                let wanted = |entry: &Entry| entry.outcome.is_none() && is_wanted(entry);
+                let wanted = |entry: &MirrorSubmission| entry.outcome.is_none() && is_wanted(entry);
                 if let Some(at) = log.entries.iter().position(wanted) {
                     found = Some((*queue, at));
                     break;
@@ -358,7 +358,7 @@ impl State {
     /// Fails an entry whose results are lost. No caller has seen its outcome yet.
     pub(super) fn fail(&mut self, ticket: Ticket) {
         let log = self.queues.get_mut(&ticket.queue);
-        let is_it = |entry: &&mut Entry| entry.value == ticket.value && !entry.is_order;
+        let is_it = |entry: &&mut MirrorSubmission| entry.value == ticket.value && !entry.is_order;
         let entry = log.and_then(|log| log.entries.iter_mut().find(is_it));
         if let Some(entry) = entry {
             entry.outcome = Some(Err(lost_results(entry.operation)));

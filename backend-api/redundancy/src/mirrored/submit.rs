@@ -7,11 +7,11 @@ use parking_lot::MutexGuard;
 
 use super::Core;
 use super::rebuild::CopyEnd;
-use super::state::{Entry, Part, State};
+use super::state::{MemberPart, MirrorState, MirrorSubmission};
 use crate::several::access_set::{AccessSet, Effect};
-use crate::several::member::{Adapted, Member, Status};
+use crate::several::member::{Adapted, Member, MemberStatus};
 use crate::several::pending_requests::OwnedRequest;
-use crate::several::wakers::Call;
+use crate::several::wakers::DeferringCall;
 use backend_api::kernel::{Access, Report, Space};
 use backend_api::{
     BufferId, DeviceKind, Error, ErrorKind, HostMemory, QueueHandle, QueueId, Request, Result, Ticket,
@@ -23,7 +23,7 @@ const LOOK_FROM: usize = 64;
 
 impl Core {
     /// Locks for a submission, when no copy from device to device runs.
-    fn enter(&self) -> MutexGuard<'_, State> {
+    fn enter(&self) -> MutexGuard<'_, MirrorState> {
         let mut state = self.lock();
         if state.is_closed {
             state.waiting += 1;
@@ -39,7 +39,7 @@ impl Core {
     }
 
     pub(super) fn start(self: &Arc<Self>, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let id = queue.id();
         let mut state = self.enter();
         let touches = loop {
@@ -72,7 +72,7 @@ impl Core {
             let newest = state.queues[&id].newest;
             let _ = state.settle_up_to(id, newest);
         }
-        let mut entry = Entry::new(request.operation(), touches);
+        let mut entry = MirrorSubmission::new(request.operation(), touches);
         let behind = if entry.touches.effect == Effect::Read {
             self.begin_read(&mut state, id, request, &mut entry)?;
             Vec::new()
@@ -104,10 +104,10 @@ impl Core {
 
     fn begin_read(
         &self,
-        state: &mut State,
+        state: &mut MirrorState,
         queue: QueueId,
         request: &Request<'_>,
-        entry: &mut Entry,
+        entry: &mut MirrorSubmission,
     ) -> Result<()> {
         loop {
             let Some(id) = state.least_busy() else { return Err(state.all_lost(request.operation())) };
@@ -131,10 +131,10 @@ impl Core {
     /// Starts a request that writes. Returns the devices that must receive copies of the written data.
     fn begin_write(
         &self,
-        state: &mut State,
+        state: &mut MirrorState,
         queue: QueueId,
         request: &Request<'_>,
-        entry: &mut Entry,
+        entry: &mut MirrorSubmission,
     ) -> Result<Vec<u64>> {
         let first = loop {
             let Some(id) = state.primary() else { return Err(state.all_lost(request.operation())) };
@@ -167,7 +167,7 @@ impl Core {
             if id == first || !state.members[at].is_there() {
                 continue;
             }
-            if status == Status::Rebuilding && effect == Effect::FromDevice {
+            if status == MemberStatus::Rebuilding && effect == Effect::FromDevice {
                 // A device that is being rebuilt may lack the data that the request reads.
                 state.add_missing(id, ranges.clone());
                 continue;
@@ -194,7 +194,7 @@ impl Core {
                     state.spare_reports.extend(report);
                     if error.kind() == ErrorKind::Lost {
                         state.lose(id, &error);
-                    } else if status == Status::Rebuilding {
+                    } else if status == MemberStatus::Rebuilding {
                         state.add_missing(id, ranges.clone());
                     } else {
                         behind.push(id);
@@ -207,7 +207,13 @@ impl Core {
 
     /// Copies the data that one device has written to other devices, after the work is done. No submission
     /// begins meanwhile.
-    fn copy_results(&self, ticket: Ticket, first: &Part, behind: &[u64], ranges: &[(BufferId, Range<u64>)]) {
+    fn copy_results(
+        &self,
+        ticket: Ticket,
+        first: &MemberPart,
+        behind: &[u64],
+        ranges: &[(BufferId, Range<u64>)],
+    ) {
         // The ticket returns the outcome. After a failure the contents are unspecified, but equal on all
         // devices.
         if first.device.wait(first.ticket).is_err_and(|error| error.kind() == ErrorKind::Lost) {
@@ -236,7 +242,7 @@ impl Core {
 
     pub(super) fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
-        let (_call, id) = (Call::begin(), queue.id());
+        let (_call, id) = (DeferringCall::begin(), queue.id());
         let mut state = self.enter();
         if !state.queues.contains_key(&id) {
             return Err(self.unknown(OPERATION, "the queue is released, or belongs to another device"));
@@ -263,14 +269,14 @@ impl Core {
             }
         }
         if let Some(log) = state.queues.get_mut(&id) {
-            log.entries.push_back(Entry::order(log.newest + 1, before));
+            log.entries.push_back(MirrorSubmission::order(log.newest + 1, before));
         }
         state.primary().map(drop).ok_or_else(|| state.all_lost(OPERATION))
     }
 }
 
 /// Orders a queue of one device after that device's share of the work up to a ticket.
-fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) -> Result<Part> {
+fn order_member(state: &MirrorState, member: &Member, queue: QueueId, ticket: Ticket) -> Result<MemberPart> {
     let unknown = || {
         Error::new(ErrorKind::UnknownHandle, "order_after")
             .with_detail("the queue is released, or belongs to another device")
@@ -289,7 +295,7 @@ fn order_member(state: &State, member: &Member, queue: QueueId, ticket: Ticket) 
         }
     };
     member.device.order_after(member.queues.get(&queue).ok_or_else(unknown)?, before)?;
-    Ok(Part { member: member.id, device: Arc::clone(&member.device), ticket: before })
+    Ok(MemberPart { member: member.id, device: Arc::clone(&member.device), ticket: before })
 }
 
 /// Returns true if a request that reads device memory produces the same bytes on two devices.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::locks::Use;
-use super::member_queue::Stage;
-use super::scratch::{Scratch, xor};
-use super::stripe_layout::{Segment, Target};
-use crate::several::member::{Adapted, Member, Places, Status};
+use super::locks::StripeUse;
+use super::member_queue::MemberStage;
+use super::scratch::{ScratchBytes, xor};
+use super::stripe_layout::{StripeSegment, StripeTarget};
+use crate::several::member::{Adapted, Member, MemberStatus, PlaceTranslation};
 use backend_api::numa::OnNode;
 use backend_api::{Error, ErrorKind, HostMemory, Request, Result, Ticket, Transfer, racy};
 
@@ -36,20 +36,20 @@ pub(super) enum If {
 }
 
 impl If {
-    fn admits(self, status: Status) -> bool {
-        status == Status::Current || self == Self::There && status == Status::Rebuilding
+    fn admits(self, status: MemberStatus) -> bool {
+        status == MemberStatus::Current || self == Self::There && status == MemberStatus::Rebuilding
     }
 }
 
 /// A part of a target's bytes, which is copied between a device and the heap.
 #[derive(Clone, Copy)]
 struct Piece {
-    target: Target,
+    target: StripeTarget,
     at: usize,
 }
 
 /// Calls `reach` with the first bytes of a stage, after the copies to it are over.
-fn with_stage(stage: &Stage, bytes: usize, reach: impl FnOnce(&mut [u8])) {
+fn with_stage(stage: &MemberStage, bytes: usize, reach: impl FnOnce(&mut [u8])) {
     let Some(memory) = stage.memory() else { return };
     // SAFETY: the stage is longer, and this thread owns it; no copy to it is in flight, and earlier copies
     // have written all of these bytes.
@@ -57,13 +57,13 @@ fn with_stage(stage: &Stage, bytes: usize, reach: impl FnOnce(&mut [u8])) {
 }
 
 /// Splits targets so that each submission has at most a stage's bytes.
-fn pieces(targets: &[Target]) -> Vec<Vec<Piece>> {
+fn pieces(targets: &[StripeTarget]) -> Vec<Vec<Piece>> {
     let (mut all, mut now, mut bytes, mut at) = (Vec::new(), Vec::new(), 0, 0);
     for target in targets {
         let mut offset = target.offset;
         while offset < target.end() {
             let length = (target.end() - offset).min(PIECE_BYTES - bytes);
-            now.push(Piece { target: Target::new(target.buffer, offset, length), at });
+            now.push(Piece { target: StripeTarget::new(target.buffer, offset, length), at });
             (offset, bytes, at) = (offset + length, bytes + length, at + length as usize);
             if bytes == PIECE_BYTES || now.len() == PLACES {
                 all.push(std::mem::take(&mut now));
@@ -115,7 +115,13 @@ impl Core {
     }
 
     /// Copies from a member's device. If it fails permanently, the device counts as lost.
-    pub(super) fn read(&self, position: usize, which: If, targets: &[Target], to: &mut [u8]) -> Result<()> {
+    pub(super) fn read(
+        &self,
+        position: usize,
+        which: If,
+        targets: &[StripeTarget],
+        to: &mut [u8],
+    ) -> Result<()> {
         self.read_each(position, which, targets, |at, bytes| to[at..at + bytes.len()].copy_from_slice(bytes))
     }
 
@@ -125,7 +131,7 @@ impl Core {
         &self,
         position: usize,
         which: If,
-        targets: &[Target],
+        targets: &[StripeTarget],
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         for pieces in pieces(targets) {
@@ -139,7 +145,13 @@ impl Core {
     }
 
     /// Copies to a member's device, as [`read`](Self::read) does.
-    pub(super) fn write(&self, position: usize, which: If, targets: &[Target], from: &[u8]) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        position: usize,
+        which: If,
+        targets: &[StripeTarget],
+        from: &[u8],
+    ) -> Result<()> {
         for pieces in pieces(targets) {
             let stage = self.stage(position, which)?;
             let Some(address) = stage.memory().map(|memory| memory.address()) else { continue };
@@ -152,7 +164,14 @@ impl Core {
         Ok(())
     }
 
-    fn copy(&self, position: usize, which: If, stage: &Stage, pieces: &[Piece], is_read: bool) -> Result<()> {
+    fn copy(
+        &self,
+        position: usize,
+        which: If,
+        stage: &MemberStage,
+        pieces: &[Piece],
+        is_read: bool,
+    ) -> Result<()> {
         let mut attempts = 1;
         loop {
             let outcome = self.run(position, which, |member| {
@@ -187,7 +206,7 @@ impl Core {
     }
 
     /// Returns host memory of a piece's length that a member's device knows.
-    fn stage(&self, position: usize, which: If) -> Result<Stage> {
+    fn stage(&self, position: usize, which: If) -> Result<MemberStage> {
         let (id, device) = {
             let mut state = self.member_queues[position].lock();
             if !which.admits(state.member.status) {
@@ -211,10 +230,10 @@ impl Core {
                 self.lose(position, id, error);
             }
         })?;
-        Ok(Stage::new(id, device, memory))
+        Ok(MemberStage::new(id, device, memory))
     }
 
-    fn put_stage(&self, position: usize, stage: Stage) {
+    fn put_stage(&self, position: usize, stage: MemberStage) {
         let mut state = self.member_queues[position].lock();
         // If the device was replaced meanwhile, its stage is released instead.
         if state.member.id == stage.member {
@@ -225,14 +244,19 @@ impl Core {
     }
 
     /// Copies a member's data, from its device or from a reconstruction.
-    pub(super) fn read_position(&self, position: usize, targets: &[Target], to: &mut [u8]) -> Result<()> {
+    pub(super) fn read_position(
+        &self,
+        position: usize,
+        targets: &[StripeTarget],
+        to: &mut [u8],
+    ) -> Result<()> {
         loop {
             let error = match self.read(position, If::Current, targets, to) {
                 Err(error) if self.is_loss(position, &error) => error,
                 other => return other,
             };
             let segments = self.rows.lock().segments(targets);
-            let _locked = self.locks.lock(Use::Rebuild, &segments);
+            let _locked = self.locks.lock(StripeUse::Rebuild, &segments);
             match self.rebuild_bytes(position, &segments, to, &error) {
                 // Try again: a spare has the data now, and the error belongs to another device.
                 Err(_) if self.is_current(position) => {}
@@ -256,24 +280,25 @@ impl Core {
     pub(super) fn rebuild_bytes(
         &self,
         position: usize,
-        segments: &[Segment],
+        segments: &[StripeSegment],
         to: &mut [u8],
         error: &Error,
     ) -> Result<()> {
         to.fill(0);
         // For each device: the ranges to read, and their offsets in the result.
-        let mut lists: Vec<(Vec<Target>, Vec<usize>)> = vec![Default::default(); self.member_queues.len()];
+        let mut lists: Vec<(Vec<StripeTarget>, Vec<usize>)> =
+            vec![Default::default(); self.member_queues.len()];
         {
             let rows = self.rows.lock();
             for segment in segments {
                 let Some(row) = rows.get(segment.row) else { continue };
                 let range = segment.offset..segment.offset + segment.bytes;
-                let mut add = |device: usize, target: Target| {
+                let mut add = |device: usize, target: StripeTarget| {
                     lists[device].0.push(target);
                     lists[device].1.push(segment.at);
                 };
                 if segment.stripe != position {
-                    add(segment.stripe, Target::new(row.parity, segment.offset, segment.bytes));
+                    add(segment.stripe, StripeTarget::new(row.parity, segment.offset, segment.bytes));
                 }
                 row.parts(segment.stripe, range, position)
                     .into_iter()
@@ -299,14 +324,14 @@ impl Core {
     ///
     /// # Errors
     /// The first loss of a parity's device.
-    pub(super) fn change_parities(&self, segments: &[Segment], change: &[u8]) -> Result<()> {
+    pub(super) fn change_parities(&self, segments: &[StripeSegment], change: &[u8]) -> Result<()> {
         let mut outcome = Ok(());
         for device in 0..self.member_queues.len() {
-            let is_changed = |segment: &&Segment| {
+            let is_changed = |segment: &&StripeSegment| {
                 let at = segment.at..segment.at + segment.bytes as usize;
                 segment.stripe == device && change[at].iter().any(|byte| *byte != 0)
             };
-            let (mut targets, mut places): (Vec<Target>, Vec<usize>) = Default::default();
+            let (mut targets, mut places): (Vec<StripeTarget>, Vec<usize>) = Default::default();
             {
                 let rows = self.rows.lock();
                 for segment in segments.iter().filter(is_changed) {
@@ -315,7 +340,7 @@ impl Core {
                     let mut from = 0;
                     while from < segment.bytes {
                         let bytes = (segment.bytes - from).min(PIECE_BYTES);
-                        targets.push(Target::new(row.parity, segment.offset + from, bytes));
+                        targets.push(StripeTarget::new(row.parity, segment.offset + from, bytes));
                         places.push(segment.at + from as usize);
                         from += bytes;
                     }
@@ -337,7 +362,7 @@ impl Core {
     fn change_parity(
         &self,
         device: usize,
-        targets: &[Target],
+        targets: &[StripeTarget],
         places: &[usize],
         change: &[u8],
     ) -> Result<()> {
@@ -364,7 +389,7 @@ impl Core {
     fn change_each(
         &self,
         position: usize,
-        targets: &[Target],
+        targets: &[StripeTarget],
         mut change: impl FnMut(usize, &mut [u8]),
     ) -> Result<()> {
         let mut done = 0;
@@ -387,7 +412,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn scratch(&self, bytes: u64) -> Result<Scratch> {
+    pub(super) fn scratch(&self, bytes: u64) -> Result<ScratchBytes> {
         self.scratches.take(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 

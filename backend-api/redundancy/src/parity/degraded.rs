@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Core;
 use super::copies::{If, gone};
 use super::parity_update::grouped;
-use super::scratch::Scratch;
-use super::stripe_layout::Target;
+use super::scratch::ScratchBytes;
+use super::stripe_layout::StripeTarget;
 use crate::several::access_set::AccessSet;
-use crate::several::member::{Adapted, Member, Places};
+use crate::several::member::{Adapted, Member, PlaceTranslation};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceSpan, Error, ErrorKind, HostAllocation, HostId, HostMemory,
     HostSpan, Request, Result, racy,
@@ -21,9 +21,9 @@ const ALIGNMENT: u64 = 256;
 /// The results of a request.
 pub(super) struct DegradedRun {
     /// The new bytes of the targets.
-    pub(super) device: Scratch,
+    pub(super) device: ScratchBytes,
     /// The bytes for host memory.
-    pub(super) host: Vec<(HostId, u64, Scratch)>,
+    pub(super) host: Vec<(HostId, u64, ScratchBytes)>,
 }
 
 /// The layout of ranges of several memories in one memory.
@@ -115,7 +115,7 @@ struct Moved<'a> {
     host_layout: &'a Layout<HostId>,
 }
 
-impl Places for Moved<'_> {
+impl PlaceTranslation for Moved<'_> {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
         Ok(self.buffer.at(self.device_layout.place(at.buffer(), at.offset())))
     }
@@ -134,7 +134,7 @@ impl Core {
         position: usize,
         request: &Request<'_>,
         touches: &AccessSet,
-        targets: &[Target],
+        targets: &[StripeTarget],
     ) -> Result<DegradedRun> {
         let error = self.member_queues[position].lock().lost_error(request.operation());
         let mut refusal = None;
@@ -162,18 +162,18 @@ impl Core {
         position: usize,
         request: &Request<'_>,
         touches: &AccessSet,
-        targets: &[Target],
+        targets: &[StripeTarget],
         error: &Error,
     ) -> Result<DegradedRun> {
         let device_layout = Layout::new(touches.reads.iter());
         let host_ranges = || touches.host_reads.iter().chain(touches.host_writes.iter());
         let host_layout = Layout::new(host_ranges());
         let borrowed = BorrowedMemory::new(self, other, device_layout.bytes, host_layout.bytes)?;
-        let moved = |target: &Target| {
+        let moved = |target: &StripeTarget| {
             let offset = device_layout.place(target.buffer, target.offset);
-            Target::new(borrowed.buffer, offset, target.bytes)
+            StripeTarget::new(borrowed.buffer, offset, target.bytes)
         };
-        let reads: Vec<Target> = targets_of(touches.reads.iter());
+        let reads: Vec<StripeTarget> = targets_of(touches.reads.iter());
         for group in grouped(&reads) {
             let mut bytes = self.scratch(group.iter().map(|target| target.bytes).sum())?;
             let segments = self.rows.lock().segments(&group);
@@ -221,6 +221,6 @@ impl Core {
 }
 
 /// Converts ranges of buffers to targets.
-pub(super) fn targets_of<'a>(ranges: impl Iterator<Item = &'a (BufferId, Range<u64>)>) -> Vec<Target> {
-    ranges.map(|(buffer, range)| Target::new(*buffer, range.start, range.end - range.start)).collect()
+pub(super) fn targets_of<'a>(ranges: impl Iterator<Item = &'a (BufferId, Range<u64>)>) -> Vec<StripeTarget> {
+    ranges.map(|(buffer, range)| StripeTarget::new(*buffer, range.start, range.end - range.start)).collect()
 }

@@ -2,7 +2,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use super::stripe_layout::Segment;
+use super::stripe_layout::StripeSegment;
 use crate::several::access_set::Ranges;
 
 /// The ranges of stripes that threads work on. Changes of different devices may run in parallel: each
@@ -25,20 +25,20 @@ struct Held {
 #[derive(Debug)]
 struct Claim {
     number: u64,
-    what: Use,
+    what: StripeUse,
     ranges: Ranges<(u64, usize)>,
 }
 
 impl Claim {
     fn can_run_with(&self, other: &Self) -> bool {
-        self.what == Use::ParityUpdate && other.what == Use::ParityUpdate
+        self.what == StripeUse::ParityUpdate && other.what == StripeUse::ParityUpdate
             || !self.ranges.overlap(&other.ranges)
     }
 }
 
 /// The use of a stripe's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum StripeUse {
     /// One device changes its own bytes.
     ParityUpdate,
     /// A thread reads or changes the bytes of a lost device.
@@ -48,25 +48,29 @@ pub(super) enum Use {
 /// A guard of locked ranges.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Locked<'a> {
+pub(super) struct LockedRanges<'a> {
     locks: &'a Locks,
     number: u64,
 }
 
 impl Locks {
     /// Waits until no earlier claim conflicts, and locks the segments.
-    pub(super) fn lock(&self, what: Use, segments: &[Segment]) -> Locked<'_> {
+    pub(super) fn lock(&self, what: StripeUse, segments: &[StripeSegment]) -> LockedRanges<'_> {
         let ranges =
             segments.iter().map(|segment| (segment.row, segment.stripe, segment.offset, segment.bytes));
         self.lock_ranges(what, ranges)
     }
 
     /// Locks a whole row.
-    pub(super) fn lock_row(&self, row: u64, devices: usize) -> Locked<'_> {
-        self.lock_ranges(Use::Rebuild, (0..devices).map(|stripe| (row, stripe, 0, u64::MAX)))
+    pub(super) fn lock_row(&self, row: u64, devices: usize) -> LockedRanges<'_> {
+        self.lock_ranges(StripeUse::Rebuild, (0..devices).map(|stripe| (row, stripe, 0, u64::MAX)))
     }
 
-    fn lock_ranges(&self, what: Use, parts: impl Iterator<Item = (u64, usize, u64, u64)>) -> Locked<'_> {
+    fn lock_ranges(
+        &self,
+        what: StripeUse,
+        parts: impl Iterator<Item = (u64, usize, u64, u64)>,
+    ) -> LockedRanges<'_> {
         let mut ranges = Ranges::default();
         parts.for_each(|(row, stripe, offset, bytes)| ranges.add((row, stripe), offset, bytes));
         ranges.join();
@@ -77,7 +81,7 @@ impl Locks {
         while !held.is_turn(number) {
             self.changed.wait(&mut held);
         }
-        Locked { locks: self, number }
+        LockedRanges { locks: self, number }
     }
 }
 
@@ -89,7 +93,7 @@ impl Held {
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedRanges<'_> {
     fn drop(&mut self) {
         let mut held = self.locks.held.lock();
         held.list.retain(|one| one.number != self.number);
@@ -104,22 +108,22 @@ mod tests {
 
     #[test]
     fn changes_go_side_by_side_and_rebuilding_alone() {
-        let segment = |stripe, offset| [Segment { row: 1, stripe, offset, bytes: 10, at: 0 }];
+        let segment = |stripe, offset| [StripeSegment { row: 1, stripe, offset, bytes: 10, at: 0 }];
         let locks = Locks::default();
-        let one = locks.lock(Use::ParityUpdate, &segment(0, 0));
+        let one = locks.lock(StripeUse::ParityUpdate, &segment(0, 0));
         let concurrent = [
-            (Use::ParityUpdate, segment(0, 5)),
-            (Use::Rebuild, segment(0, 10)),
-            (Use::Rebuild, segment(1, 0)),
+            (StripeUse::ParityUpdate, segment(0, 5)),
+            (StripeUse::Rebuild, segment(0, 10)),
+            (StripeUse::Rebuild, segment(1, 0)),
         ];
         concurrent.into_iter().for_each(|(what, segments)| drop(locks.lock(what, &segments)));
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(locks.lock(Use::Rebuild, &segment(0, 9))));
+            let waits = scope.spawn(|| drop(locks.lock(StripeUse::Rebuild, &segment(0, 9))));
             while locks.held.lock().list.len() < 2 {
                 std::thread::yield_now();
             }
             // A later claim waits behind earlier ones.
-            let later = scope.spawn(|| drop(locks.lock(Use::ParityUpdate, &segment(0, 9))));
+            let later = scope.spawn(|| drop(locks.lock(StripeUse::ParityUpdate, &segment(0, 9))));
             while locks.held.lock().list.len() < 3 {
                 std::thread::yield_now();
             }

@@ -8,11 +8,12 @@ use std::task::Waker;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::several::access_set::AccessSet;
-use crate::several::host::{Block, Host};
-use crate::several::member::{Member, Status};
+use crate::several::host::{Host, HostBlock};
+use crate::several::member::{Member, MemberStatus};
 use crate::several::pending_requests::OwnedRequest;
 use backend_api::{
-    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, Progress, QueueId, Result, Ticket,
+    BufferId, Device, Error, ErrorKind, Extents, HostAllocation, HostId, QueueId, QueueProgress, Result,
+    Ticket,
 };
 use vmarray_support::{IdMap, contended};
 
@@ -34,7 +35,7 @@ pub(super) struct MemberQueueState {
     pub(super) ended: IdMap<QueueId, u64>,
     pub(super) buffers: IdMap<BufferId, u64>,
     pub(super) hosts: IdMap<HostId, Host>,
-    pub(super) jobs: VecDeque<Job>,
+    pub(super) jobs: VecDeque<MemberJob>,
     /// Notified when a job arrives, when wakers are due, or when no more jobs will arrive.
     pub(super) work: Arc<Condvar>,
     /// The numbers of the newest job and of the newest finished one; jobs run in this order.
@@ -55,20 +56,20 @@ pub(super) struct MemberQueueState {
     /// The bytes that a spare still lacks.
     pub(super) missing_bytes: u64,
     /// Host memory for copies of the group.
-    pub(super) stages: Vec<Stage>,
+    pub(super) stages: Vec<MemberStage>,
     /// Wakers of finished tickets, with their tickets.
     pub(super) due: Vec<(Ticket, Waker)>,
     /// Host memory of the program.
     pub(super) imported: HashSet<HostId>,
     /// Host memory that lost devices have allocated, and memory allocated without a device. Both are
     /// dropped after the device that copies from and to them.
-    pub(super) of_lost: IdMap<HostId, Stage>,
-    pub(super) own: IdMap<HostId, Block>,
+    pub(super) of_lost: IdMap<HostId, MemberStage>,
+    pub(super) own: IdMap<HostId, HostBlock>,
 }
 
 /// A submission for the thread of a member; without a value, a submission that was lost with the device.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct MemberJob {
     pub(super) number: Option<u64>,
     pub(super) queue: QueueId,
     pub(super) value: u64,
@@ -79,7 +80,7 @@ pub(super) struct Job {
 pub(super) struct Log {
     pub(super) newest: u64,
     /// Ascending and without gaps.
-    pub(super) entries: VecDeque<Entry>,
+    pub(super) entries: VecDeque<MemberSubmission>,
     failed: HashMap<u64, Error>,
     /// The tickets that the next submission runs after.
     pub(super) before: Vec<Ticket>,
@@ -99,7 +100,7 @@ pub(super) enum Stand {
 
 /// One submission.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct MemberSubmission {
     pub(super) value: u64,
     pub(super) stand: Stand,
     /// The request, until the member's thread has executed it.
@@ -120,14 +121,14 @@ pub(super) enum Pending {
 
 /// Host memory that one device knows.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct MemberStage {
     /// The device that knows it.
     pub(super) member: u64,
     device: Arc<dyn Device>,
     memory: Option<HostAllocation>,
 }
 
-impl Stage {
+impl MemberStage {
     pub(super) fn new(member: u64, device: Arc<dyn Device>, memory: HostAllocation) -> Self {
         Self { member, device, memory: Some(memory) }
     }
@@ -137,7 +138,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for MemberStage {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             self.device.release_host(memory);
@@ -190,7 +191,7 @@ impl Extents for MemberQueueState {
 
 impl MemberQueueState {
     /// Takes the next job, if no thread runs one.
-    pub(super) fn take_job(&mut self) -> Option<Job> {
+    pub(super) fn take_job(&mut self) -> Option<MemberJob> {
         let job = if self.runs_job { None } else { self.jobs.pop_front() };
         self.runs_job |= job.is_some();
         job
@@ -200,7 +201,7 @@ impl MemberQueueState {
     pub(super) fn lose(&mut self, member: u64, error: &Error) {
         if self.member.id == member && self.member.is_there() {
             tracing::warn!(device = %self.member.device.info(), %error, "a device of a parity group is lost");
-            self.member.status = Status::Lost;
+            self.member.status = MemberStatus::Lost;
             self.lost = Some(error.clone());
         }
     }
@@ -224,7 +225,7 @@ impl MemberQueueState {
     }
 
     /// Returns a submission that is not known to be over.
-    pub(super) fn entry(&mut self, queue: QueueId, value: u64) -> Option<&mut Entry> {
+    pub(super) fn entry(&mut self, queue: QueueId, value: u64) -> Option<&mut MemberSubmission> {
         let entries = &mut self.queues.get_mut(&queue)?.entries;
         let first = entries.front()?.value;
         let entry = entries.get_mut(usize::try_from(value.checked_sub(first)?).ok()?)?;
@@ -233,7 +234,7 @@ impl MemberQueueState {
 
     /// Returns the first submission of a queue, up to a value, that is not over, without polling the
     /// device.
-    pub(super) fn first_open(&self, queue: QueueId, value: u64) -> Option<&Entry> {
+    pub(super) fn first_open(&self, queue: QueueId, value: u64) -> Option<&MemberSubmission> {
         let mut entries = self.queues.get(&queue)?.entries.iter().take_while(|entry| entry.value <= value);
         entries.find(|entry| entry.stand != Stand::Over)
     }
@@ -250,11 +251,19 @@ impl MemberQueueState {
         log.newest += 1;
         let (value, before) = (log.newest, mem::take(&mut log.before));
         let (failure, wakers) = (None, Vec::new());
-        log.entries.push_back(Entry { value, stand, kept: Some(kept), touches, before, failure, wakers });
+        log.entries.push_back(MemberSubmission {
+            value,
+            stand,
+            kept: Some(kept),
+            touches,
+            before,
+            failure,
+            wakers,
+        });
         if stand == Stand::Job {
             self.newest_job += 1;
             log.follows = self.newest_job;
-            self.jobs.push_back(Job { number: Some(self.newest_job), queue, value });
+            self.jobs.push_back(MemberJob { number: Some(self.newest_job), queue, value });
             self.work.notify_one();
         }
         Some(Ticket { queue, value })
@@ -264,7 +273,7 @@ impl MemberQueueState {
     /// thread executes it before its other jobs.
     pub(super) fn end_direct(&mut self, queue: QueueId, value: u64, ticket: Ticket, outcome: Result<()>) {
         let member = self.member.id;
-        let is_it = |entry: &Entry| entry.stand == Stand::Direct(ticket);
+        let is_it = |entry: &MemberSubmission| entry.stand == Stand::Direct(ticket);
         if !self.entry(queue, value).is_some_and(|entry| is_it(entry)) {
             return;
         }
@@ -274,7 +283,7 @@ impl MemberQueueState {
                 if let Some(entry) = self.entry(queue, value) {
                     entry.stand = Stand::Job;
                 }
-                self.jobs.push_front(Job { number: None, queue, value });
+                self.jobs.push_front(MemberJob { number: None, queue, value });
                 self.work.notify_one();
             }
             outcome => self.end(queue, value, outcome),
@@ -303,16 +312,19 @@ impl MemberQueueState {
             let (value, Stand::Direct(part)) = (entry.value, entry.stand) else { return Some(Pending::Job) };
             let device = Arc::clone(&self.member.device);
             match device.poll(part) {
-                Ok(Progress::Pending) => return Some(Pending::Direct(device, part)),
+                Ok(QueueProgress::Pending) => return Some(Pending::Direct(device, part)),
                 outcome => self.end_direct(ticket.queue, value, part, outcome.map(drop)),
             }
         }
     }
 
     /// Returns the first of all unfinished submissions that meet a condition.
-    pub(super) fn find(&mut self, is_wanted: impl Fn(&Entry) -> bool) -> Option<(Ticket, Pending)> {
+    pub(super) fn find(
+        &mut self,
+        is_wanted: impl Fn(&MemberSubmission) -> bool,
+    ) -> Option<(Ticket, Pending)> {
         loop {
-            let is_open = |entry: &&Entry| entry.stand != Stand::Over && is_wanted(entry);
+            let is_open = |entry: &&MemberSubmission| entry.stand != Stand::Over && is_wanted(entry);
             let found = self.queues.iter().find_map(|(queue, log)| {
                 let value = log.entries.iter().find(is_open)?.value;
                 Some(Ticket { queue: *queue, value })

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 use super::Core;
 use super::member_queue::Log;
-use super::stripe_layout::Row;
+use super::stripe_layout::StripeRow;
 use super::worker::MemberWorker;
-use crate::several::host::{Block, Host};
+use crate::several::host::{Host, HostBlock};
 use crate::several::member::Member;
-use crate::several::wakers::Call;
+use crate::several::wakers::DeferringCall;
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Fill, HostAllocation, HostMemory, QueueHandle,
     QueueId, Request, Result, Ticket,
@@ -121,7 +121,7 @@ impl Core {
         let row = match row {
             Some(row) => row,
             None => {
-                let row = Row::new(BufferHandle::unique().id(), bytes, devices);
+                let row = StripeRow::new(BufferHandle::unique().id(), bytes, devices);
                 let (parity, parity_bytes) = (row.parity, row.part_bytes);
                 let mut made = (0..devices).map(|at| self.make_cleared(at, parity, parity_bytes, commit));
                 if let Some(error) = made.find_map(Result::err) {
@@ -155,7 +155,7 @@ impl Core {
 
 impl MemberWorker {
     pub(super) fn create_queue(&self) -> Result<QueueHandle> {
-        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.core.setup.lock());
         let handle = QueueHandle::unique();
         self.core.make(
             self.at,
@@ -170,7 +170,7 @@ impl MemberWorker {
     }
 
     pub(super) fn release_queue(&self, queue: QueueId) {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let member_queue = &self.core.member_queues[self.at];
         let Some(newest) = member_queue.lock().queues.get(&queue).map(|log| log.newest) else { return };
         // Ignore an error: the failures of a queue are forgotten when the queue is released.
@@ -185,7 +185,7 @@ impl MemberWorker {
     }
 
     pub(super) fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
-        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.core.setup.lock());
         let handle = BufferHandle::unique();
         self.core.expect_there(self.at, "allocate")?;
         self.core.allocate(self.at, handle.id(), bytes, commit)?;
@@ -194,7 +194,7 @@ impl MemberWorker {
     }
 
     pub(super) fn release(&self, buffer: BufferId) {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         if !self.core.member_queues[self.at].lock().buffers.contains_key(&buffer) {
             return;
         }
@@ -206,7 +206,7 @@ impl MemberWorker {
 
     pub(super) fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         const OPERATION: &str = "allocate_host";
-        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.core.setup.lock());
         self.core.expect_there(self.at, OPERATION)?;
         let made = Cell::new(None);
         // SAFETY: the device's memory is released with this handle; if the device is replaced before, the
@@ -226,7 +226,7 @@ impl MemberWorker {
             None => {
                 let refused =
                     || Error::new(ErrorKind::OutOfMemory, OPERATION).with_bytes(bytes as u64).on(&self.info);
-                let block = Block::new(bytes).ok_or_else(refused)?;
+                let block = HostBlock::new(bytes).ok_or_else(refused)?;
                 let own = handle(block.address());
                 self.member_queue().lock().own.insert(own.id(), block);
                 own
@@ -247,7 +247,7 @@ impl MemberWorker {
         bytes: usize,
         kind: HostMemory,
     ) -> Result<HostAllocation> {
-        let (_call, _setup) = (Call::begin(), self.core.setup.lock());
+        let (_call, _setup) = (DeferringCall::begin(), self.core.setup.lock());
         self.core.expect_there(self.at, "import_host")?;
         // SAFETY: guaranteed by the caller.
         let handle = unsafe { HostAllocation::new(address, bytes, kind) };
@@ -265,7 +265,7 @@ impl MemberWorker {
     }
 
     pub(super) fn release_host(&self, id: backend_api::HostId) {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let member_queue = &self.core.member_queues[self.at];
         if !member_queue.lock().hosts.contains_key(&id) {
             return;

@@ -2,25 +2,25 @@
 
 use super::Core;
 use super::copies::{If, PIECE_BYTES, both_lost};
-use super::locks::Use;
-use super::scratch::{Scratch, difference_of};
-use super::stripe_layout::{Segment, Target};
-use crate::several::member::Status;
+use super::locks::StripeUse;
+use super::scratch::{ScratchBytes, difference_of};
+use super::stripe_layout::{StripeSegment, StripeTarget};
+use crate::several::member::MemberStatus;
 use backend_api::{Error, ErrorKind, Result};
 
 /// A change of a member's data.
 pub(super) struct ParityUpdate<'a> {
     pub(super) position: usize,
     /// The ranges to change; no byte twice.
-    pub(super) targets: &'a [Target],
+    pub(super) targets: &'a [StripeTarget],
     /// The ranges that a stand-in reads.
-    pub(super) reads: &'a [Target],
+    pub(super) reads: &'a [StripeTarget],
     /// The new bytes, if they are known.
     pub(super) known: Option<&'a [u8]>,
     /// Runs the change on the member's device, and waits.
     pub(super) run: &'a dyn Fn() -> Result<()>,
     /// Computes the new bytes without the member's device, if they are not known.
-    pub(super) run_degraded: &'a dyn Fn() -> Result<Scratch>,
+    pub(super) run_degraded: &'a dyn Fn() -> Result<ScratchBytes>,
 }
 
 impl Core {
@@ -41,12 +41,12 @@ impl Core {
         loop {
             let is_current = self.member_queues[change.position].lock().member.is_current();
             let done = if is_current {
-                let _locked = self.locks.lock(Use::ParityUpdate, &segments);
+                let _locked = self.locks.lock(StripeUse::ParityUpdate, &segments);
                 self.change_here(change, &segments)
             } else {
                 let mut all = self.rows.lock().segments(change.reads);
                 all.extend(&segments);
-                let _locked = self.locks.lock(Use::Rebuild, &all);
+                let _locked = self.locks.lock(StripeUse::Rebuild, &all);
                 self.change_lost(change, &segments)
             };
             if let Some(outcome) = done {
@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// Changes the data on the member's device; returns `None` if that is lost.
-    fn change_here(&self, change: &ParityUpdate<'_>, segments: &[Segment]) -> Option<Result<()>> {
+    fn change_here(&self, change: &ParityUpdate<'_>, segments: &[StripeSegment]) -> Option<Result<()>> {
         let position = change.position;
         let is_kept =
             segments.iter().any(|segment| self.member_queues[segment.stripe].lock().member.is_there());
@@ -106,7 +106,12 @@ impl Core {
     }
 
     /// Adds the contents of targets to a difference, a piece at a time.
-    fn add_contents(&self, position: usize, targets: &[Target], difference: &mut Scratch) -> Result<()> {
+    fn add_contents(
+        &self,
+        position: usize,
+        targets: &[StripeTarget],
+        difference: &mut ScratchBytes,
+    ) -> Result<()> {
         let mut at = 0;
         for group in grouped(targets) {
             let bytes = group.iter().map(|target| target.bytes).sum();
@@ -120,7 +125,7 @@ impl Core {
 
     /// Changes the data of a lost device, or data that its spare still lacks. Returns `None` if the spare
     /// is complete by now.
-    fn change_lost(&self, change: &ParityUpdate<'_>, segments: &[Segment]) -> Option<Result<()>> {
+    fn change_lost(&self, change: &ParityUpdate<'_>, segments: &[StripeSegment]) -> Option<Result<()>> {
         let position = change.position;
         let error = {
             let state = self.member_queues[position].lock();
@@ -144,7 +149,7 @@ impl Core {
         };
         // When the stripes are unlocked, the spare has the new bytes, even if it had not received the old
         // ones.
-        if status != Status::Lost
+        if status != MemberStatus::Lost
             && let Err(error) = self.write(position, If::There, change.targets, new)
         {
             self.lose(position, id, &error);
@@ -159,9 +164,9 @@ impl Core {
     fn make_change(
         &self,
         change: &ParityUpdate<'_>,
-        segments: &[Segment],
+        segments: &[StripeSegment],
         error: &Error,
-    ) -> Result<(Scratch, Option<Scratch>)> {
+    ) -> Result<(ScratchBytes, Option<ScratchBytes>)> {
         let mut before = self.scratch(change.targets.iter().map(|target| target.bytes).sum())?;
         self.rebuild_bytes(change.position, segments, &mut before, error)?;
         let made = if change.known.is_none() { Some((change.run_degraded)()?) } else { None };
@@ -170,13 +175,13 @@ impl Core {
 }
 
 /// Splits and merges targets into groups of at most a piece's bytes.
-pub(super) fn grouped(targets: &[Target]) -> Vec<Vec<Target>> {
+pub(super) fn grouped(targets: &[StripeTarget]) -> Vec<Vec<StripeTarget>> {
     let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
     for target in targets {
         let mut offset = target.offset;
         while offset < target.end() {
             let length = (target.end() - offset).min(PIECE_BYTES - bytes);
-            group.push(Target::new(target.buffer, offset, length));
+            group.push(StripeTarget::new(target.buffer, offset, length));
             (offset, bytes) = (offset + length, bytes + length);
             if bytes == PIECE_BYTES {
                 groups.push(std::mem::take(&mut group));
@@ -191,6 +196,6 @@ pub(super) fn grouped(targets: &[Target]) -> Vec<Vec<Target>> {
 }
 
 /// The stand-in of a change whose new bytes are known.
-pub(super) fn no_scratch() -> Result<Scratch> {
+pub(super) fn no_scratch() -> Result<ScratchBytes> {
     Err(Error::new(ErrorKind::Unsupported, "parity"))
 }

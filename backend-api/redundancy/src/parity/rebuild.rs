@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::Core;
 use super::copies::{If, PIECE_BYTES};
-use super::locks::Use;
-use super::member_queue::Stage;
-use super::stripe_layout::{Segment, Target};
+use super::locks::StripeUse;
+use super::member_queue::MemberStage;
+use super::stripe_layout::{StripeSegment, StripeTarget};
 use super::worker::MemberWorker;
 use crate::several::host::known;
-use crate::several::member::{Member, Status};
+use crate::several::member::{Member, MemberStatus};
 use backend_api::{Commit, Device, Error, ErrorKind, Result};
 use vmarray_support::links::is_same;
 
@@ -36,7 +36,7 @@ impl Core {
         if !state.member.is_there() {
             return Err(state.lost_error("rebuild"));
         }
-        state.member.status = Status::Current;
+        state.member.status = MemberStatus::Current;
         state.missing_bytes = 0;
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Core {
             spare.wipe_on_release()?;
         }
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);
-        let mut member = Member::new(id, spare, Status::Rebuilding)?;
+        let mut member = Member::new(id, spare, MemberStatus::Rebuilding)?;
         let (queues, hosts, empty) = {
             let state = self.member_queues[position].lock();
             let queues: Vec<_> = state.queues.keys().copied().collect();
@@ -105,7 +105,7 @@ impl Core {
             if is_kept || state.imported.contains(&id) || !state.hosts.contains_key(&id) {
                 lost.hosts.insert(id, host);
             } else {
-                state.of_lost.insert(id, Stage::new(lost.id, Arc::clone(&lost.device), host));
+                state.of_lost.insert(id, MemberStage::new(lost.id, Arc::clone(&lost.device), host));
             }
         }
         drop(state);
@@ -136,7 +136,7 @@ impl Core {
 
     /// Returns the number of bytes; `None` at the end.
     fn restore_piece(&self, position: usize, row: u64, is_data: bool, offset: u64) -> Result<Option<u64>> {
-        let piece = |segment: &mut Vec<Segment>| {
+        let piece = |segment: &mut Vec<StripeSegment>| {
             let rows = self.rows.lock();
             let found = rows.get(row)?;
             let (buffer, all) = if is_data {
@@ -145,11 +145,11 @@ impl Core {
                 (found.parity, found.part_bytes)
             };
             let bytes = all.saturating_sub(offset).min(PIECE_BYTES);
-            let target = Target::new(buffer, offset, bytes);
+            let target = StripeTarget::new(buffer, offset, bytes);
             *segment = if is_data {
                 rows.segments(&[target])
             } else {
-                vec![Segment { row, stripe: position, offset, bytes, at: 0 }]
+                vec![StripeSegment { row, stripe: position, offset, bytes, at: 0 }]
             };
             (bytes > 0).then_some(target)
         };
@@ -157,7 +157,7 @@ impl Core {
         if piece(&mut segments).is_none() {
             return Ok(None);
         }
-        let _locked = self.locks.lock(Use::Rebuild, &segments);
+        let _locked = self.locks.lock(StripeUse::Rebuild, &segments);
         // The row may have been removed meanwhile, or the buffer may have a new name. Then there is nothing
         // to rebuild here.
         let Some(target) = piece(&mut segments) else { return Ok(None) };

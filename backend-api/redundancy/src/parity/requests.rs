@@ -4,10 +4,10 @@
 use super::Core;
 use super::copies::{If, PIECE_BYTES};
 use super::degraded::targets_of;
-use super::locks::Use;
+use super::locks::StripeUse;
 use super::parity_update::{ParityUpdate, no_scratch};
-use super::scratch::Scratch;
-use super::stripe_layout::Target;
+use super::scratch::ScratchBytes;
+use super::stripe_layout::StripeTarget;
 use crate::several::access_set::AccessSet;
 use backend_api::expr::{Action, Geometry, Partial};
 use backend_api::{
@@ -18,8 +18,8 @@ use backend_api::{
 /// Bytes from the host that are to be written: at most a piece.
 #[derive(Debug, Default)]
 struct Writes {
-    targets: Vec<Target>,
-    memory: Option<Scratch>,
+    targets: Vec<StripeTarget>,
+    memory: Option<ScratchBytes>,
     /// The bytes in use.
     len: usize,
 }
@@ -31,7 +31,7 @@ impl Writes {
 
     /// Adds a target, and returns the place for its bytes. The caller has checked for room, or these are
     /// the first bytes.
-    fn add(&mut self, core: &Core, target: Target) -> Result<&mut [u8]> {
+    fn add(&mut self, core: &Core, target: StripeTarget) -> Result<&mut [u8]> {
         let (start, end) = (self.len, self.len + target.bytes as usize);
         if self.memory.as_ref().is_none_or(|memory| memory.len() < end) {
             self.memory = Some(core.scratch(PIECE_BYTES.max(target.bytes))?);
@@ -132,7 +132,8 @@ impl Core {
     fn write_all(&self, position: usize, writes: &mut Writes) -> Result<()> {
         let mut ordered: Vec<_> = writes.targets.iter().collect();
         ordered.sort_unstable_by_key(|target| (target.buffer, target.offset));
-        let overlap = |pair: &[&Target]| pair[0].buffer == pair[1].buffer && pair[0].end() > pair[1].offset;
+        let overlap =
+            |pair: &[&StripeTarget]| pair[0].buffer == pair[1].buffer && pair[0].end() > pair[1].offset;
         let step = if ordered.windows(2).any(overlap) { 1 } else { writes.targets.len().max(1) };
         let (mut from, all) = (0, writes.memory.as_deref().unwrap_or_default());
         for targets in writes.targets.chunks(step) {
@@ -238,9 +239,9 @@ impl Core {
     fn ask_another(&self, position: usize, request: &Request<'_>) -> Result<Vec<u64>> {
         let touches = AccessSet::of(request);
         let segments = self.rows.lock().segments(&targets_of(touches.reads.iter()));
-        let _locked = self.locks.lock(Use::Rebuild, &segments);
+        let _locked = self.locks.lock(StripeUse::Rebuild, &segments);
         let done = self.run_degraded(position, request, &touches, &[])?;
-        let words = |(_, _, bytes): &(HostId, u64, Scratch)| -> Vec<u64> {
+        let words = |(_, _, bytes): &(HostId, u64, ScratchBytes)| -> Vec<u64> {
             bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
         };
         Ok(done.host.first().map(words).unwrap_or_default())
@@ -372,7 +373,7 @@ impl Core {
         host: HostId,
         offset: u64,
         bytes: u64,
-    ) -> Result<Scratch> {
+    ) -> Result<ScratchBytes> {
         let mut read = self.scratch(bytes)?;
         self.read_host_into(position, host, offset, &mut read)?;
         Ok(read)
@@ -433,8 +434,8 @@ impl Found {
     }
 }
 
-fn at(place: DeviceSpan<'_>, bytes: u64) -> Target {
-    Target::new(place.buffer(), place.offset(), bytes)
+fn at(place: DeviceSpan<'_>, bytes: u64) -> StripeTarget {
+    StripeTarget::new(place.buffer(), place.offset(), bytes)
 }
 
 /// The number of elements of a part.

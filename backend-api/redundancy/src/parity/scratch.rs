@@ -25,7 +25,7 @@ pub(super) struct Scratches {
 
 /// Bytes of unspecified value, which the caller overwrites.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct ScratchBytes {
     bytes: Vec<u8>,
     len: usize,
     from: Arc<Scratches>,
@@ -34,7 +34,7 @@ pub(super) struct Scratch {
 impl Scratches {
     /// # Errors
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) if the allocation fails.
-    pub(super) fn take(self: &Arc<Self>, len: usize) -> Result<Scratch> {
+    pub(super) fn take(self: &Arc<Self>, len: usize) -> Result<ScratchBytes> {
         let is_piece = (SHORT_BYTES..=PIECE_BYTES as usize).contains(&len);
         let mut bytes = if is_piece { self.kept.lock().pop() } else { None }.unwrap_or_default();
         if bytes.len() < len {
@@ -48,11 +48,11 @@ impl Scratches {
             bytes.try_reserve_exact(room).map_err(refused)?;
             bytes.resize(room, 0);
         }
-        Ok(Scratch { bytes, len, from: Arc::clone(self) })
+        Ok(ScratchBytes { bytes, len, from: Arc::clone(self) })
     }
 }
 
-impl Scratch {
+impl ScratchBytes {
     /// Adds a difference to the bytes from `at` on.
     pub(super) fn xor(&mut self, at: usize, other: &[u8]) {
         xor(&mut self[at..at + other.len()], other);
@@ -69,7 +69,7 @@ pub(super) fn difference_of(to: &mut [u8], one: &[u8], other: &[u8]) {
     to.iter_mut().zip(one.iter().zip(other)).for_each(|(to, (one, other))| *to = one ^ other);
 }
 
-impl Deref for Scratch {
+impl Deref for ScratchBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -77,13 +77,13 @@ impl Deref for Scratch {
     }
 }
 
-impl DerefMut for Scratch {
+impl DerefMut for ScratchBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchBytes {
     fn drop(&mut self) {
         if self.from.wipes.load(Ordering::Acquire) {
             // SAFETY: the bytes are initialised and exclusively borrowed.

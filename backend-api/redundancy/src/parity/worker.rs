@@ -10,8 +10,10 @@ use super::member_queue::{MemberQueue, MemberQueueState, Pending, Stand};
 use crate::several::access_set::{AccessSet, Effect};
 use crate::several::member::Adapted;
 use crate::several::pending_requests::OwnedRequest;
-use crate::several::wakers::{Call, Chain, Woken};
-use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueHandle, QueueId, Request, Result, Ticket};
+use crate::several::wakers::{Chain, DeferringCall, Woken};
+use backend_api::{
+    DeviceInfo, Error, ErrorKind, QueueHandle, QueueId, QueueProgress, Request, Result, Ticket,
+};
 
 /// The number of submissions from which a queue is polled for finished ones.
 const LOOK_FROM: usize = 64;
@@ -30,7 +32,7 @@ impl MemberWorker {
     }
 
     pub(super) fn start(self: &Arc<Self>, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        let _call = Call::begin();
+        let _call = DeferringCall::begin();
         let (core, id) = (&self.core, queue.id());
         let member_queue = &core.member_queues[self.at];
         let mut state = member_queue.lock();
@@ -75,7 +77,7 @@ impl MemberWorker {
 
     pub(super) fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
-        let (_call, id) = (Call::begin(), queue.id());
+        let (_call, id) = (DeferringCall::begin(), queue.id());
         let mut state = self.core.member_queues[self.at].lock();
         if !state.queues.contains_key(&id) {
             let error = Error::new(ErrorKind::UnknownHandle, OPERATION)
@@ -112,20 +114,20 @@ impl MemberWorker {
         Ok(())
     }
 
-    pub(super) fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        let _call = Call::begin();
+    pub(super) fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
+        let _call = DeferringCall::begin();
         let mut state = self.core.member_queues[self.at].lock();
         if state.check_ticket("poll", ticket)? {
-            return Ok(Progress::Done);
+            return Ok(QueueProgress::Done);
         }
         match state.settle(ticket) {
-            Some(_) => Ok(Progress::Pending),
-            None => state.outcome(ticket).map(|()| Progress::Done),
+            Some(_) => Ok(QueueProgress::Pending),
+            None => state.outcome(ticket).map(|()| QueueProgress::Done),
         }
     }
 
     pub(super) fn wait(&self, ticket: Ticket) -> Result<()> {
-        let call = Call::begin();
+        let call = DeferringCall::begin();
         let outcome = self.wait_for("wait", ticket);
         drop(call);
         outcome
@@ -145,7 +147,7 @@ impl MemberWorker {
     }
 
     /// Waits for all submissions that meet a condition.
-    pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::member_queue::Entry) -> bool) {
+    pub(super) fn wait_for_all(&self, is_wanted: impl Fn(&super::member_queue::MemberSubmission) -> bool) {
         loop {
             let mut state = self.core.member_queues[self.at].lock();
             let Some((_, pending)) = state.find(&is_wanted) else { return };
@@ -157,7 +159,8 @@ impl MemberWorker {
     pub(super) fn wait_for_direct(&self) {
         loop {
             let mut state = self.core.member_queues[self.at].lock();
-            let is_direct = |entry: &super::member_queue::Entry| matches!(entry.stand, Stand::Direct(_));
+            let is_direct =
+                |entry: &super::member_queue::MemberSubmission| matches!(entry.stand, Stand::Direct(_));
             match state.find(is_direct) {
                 Some((_, Pending::Direct(device, part))) => {
                     drop(state);
@@ -211,7 +214,7 @@ impl MemberWorker {
                 work.wait(&mut state);
             };
             drop(state);
-            let call = Call::begin();
+            let call = DeferringCall::begin();
             job.iter().for_each(|job| self.do_job(job));
             member_queue.lock().is_waking = true;
             member_queue.done.notify_all();
@@ -221,8 +224,8 @@ impl MemberWorker {
         }
     }
 
-    fn do_job(&self, job: &super::member_queue::Job) {
-        let _call = Call::begin();
+    fn do_job(&self, job: &super::member_queue::MemberJob) {
+        let _call = DeferringCall::begin();
         self.finish(job.queue, job.value);
         let member_queue = &self.core.member_queues[self.at];
         let mut state = member_queue.lock();
@@ -300,7 +303,7 @@ impl MemberWorker {
 
 impl Woken for MemberWorker {
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
-        let call = Call::begin();
+        let call = DeferringCall::begin();
         let mut state = self.core.member_queues[self.at].lock();
         let is_over = state.check_ticket("wake", ticket).unwrap_or(true);
         let pending = if is_over { None } else { state.settle(ticket) };

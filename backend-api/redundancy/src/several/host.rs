@@ -19,15 +19,15 @@ pub(crate) struct Host {
 
 /// Host memory that a combined device has allocated.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct HostBlock {
     address: NonNull<u8>,
     layout: Layout,
 }
 
 // SAFETY: all accesses to a block go through handles; one thread frees it.
-unsafe impl Send for Block {}
+unsafe impl Send for HostBlock {}
 
-impl Block {
+impl HostBlock {
     /// Allocates zeroed memory; `None` if the allocation fails.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
@@ -51,7 +51,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for HostBlock {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout; no device knows it any more.
         unsafe { dealloc(self.address.as_ptr(), self.layout) }

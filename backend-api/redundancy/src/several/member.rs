@@ -6,14 +6,14 @@ use std::sync::Arc;
 use backend_api::expr::Action;
 use backend_api::{
     BufferHandle, BufferId, Compute, Device, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather,
-    HostAllocation, HostId, HostSpan, Launch, QueueHandle, QueueId, Request, Result, Scatter, Search, Ticket,
-    Transfer, View,
+    HostAllocation, HostId, HostSpan, Launch, LaunchView, QueueHandle, QueueId, Request, Result, Scatter,
+    Search, Ticket, Transfer,
 };
 use vmarray_support::IdMap;
 
 /// The completeness of a device's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum MemberStatus {
     /// The device has all data.
     Current,
     /// The device takes all writes, and lacks the ranges that are listed as missing.
@@ -29,7 +29,7 @@ pub(crate) struct Member {
     /// Unique among all members.
     pub(crate) id: u64,
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) status: Status,
+    pub(crate) status: MemberStatus,
     pub(crate) queues: IdMap<QueueId, QueueHandle>,
     pub(crate) buffers: IdMap<BufferId, BufferHandle>,
     pub(crate) hosts: IdMap<HostId, HostAllocation>,
@@ -53,7 +53,7 @@ pub(crate) struct Adapted<'a> {
 }
 
 impl Member {
-    pub(crate) fn new(id: u64, device: Arc<dyn Device>, status: Status) -> Result<Self> {
+    pub(crate) fn new(id: u64, device: Arc<dyn Device>, status: MemberStatus) -> Result<Self> {
         let copies = Some(device.create_queue()?);
         let (queues, buffers, hosts) = Default::default();
         let (missing, links) = Default::default();
@@ -61,11 +61,11 @@ impl Member {
     }
 
     pub(crate) fn is_current(&self) -> bool {
-        self.status == Status::Current
+        self.status == MemberStatus::Current
     }
 
     pub(crate) fn is_there(&self) -> bool {
-        matches!(self.status, Status::Current | Status::Rebuilding)
+        matches!(self.status, MemberStatus::Current | MemberStatus::Rebuilding)
     }
 
     /// Starts a request on this device.
@@ -94,7 +94,7 @@ impl Member {
     }
 }
 
-impl Places for Member {
+impl PlaceTranslation for Member {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, "submit")
@@ -113,7 +113,7 @@ impl Places for Member {
 }
 
 /// Translates places to a device's names, and requests with them.
-pub(crate) trait Places {
+pub(crate) trait PlaceTranslation {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>>;
 
     fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>>;
@@ -123,7 +123,7 @@ pub(crate) trait Places {
     }
 
     /// The start of a view's pages on this device.
-    fn places(&self, view: &View<'_>) -> Result<Vec<DeviceSpan<'_>>> {
+    fn places(&self, view: &LaunchView<'_>) -> Result<Vec<DeviceSpan<'_>>> {
         view.bases().iter().map(|base| self.device_place(*base)).collect()
     }
 
@@ -176,7 +176,7 @@ pub(crate) trait Places {
         run: impl FnOnce(&Launch<'_>) -> Result<R>,
     ) -> Result<R> {
         let places = launch.views.iter().map(|view| self.places(view)).collect::<Result<Vec<_>>>()?;
-        let views: Vec<View<'_>> =
+        let views: Vec<LaunchView<'_>> =
             launch.views.iter().zip(&places).map(|(view, bases)| moved(view, bases)).collect();
         let report = self.host_place(report.unwrap_or(launch.report))?;
         run(&Launch {
@@ -247,11 +247,11 @@ pub(crate) trait Places {
 }
 
 /// Returns the same view at other places, one for each of its own.
-pub(super) fn moved<'a>(view: &View<'_>, places: &'a [DeviceSpan<'a>]) -> View<'a> {
+pub(super) fn moved<'a>(view: &LaunchView<'_>, places: &'a [DeviceSpan<'a>]) -> LaunchView<'a> {
     match *view {
-        View::Run(elements) => View::Run(Elements { start: places[0], ..elements }),
-        View::Striped { page_len, count, stride, .. } => {
-            View::Striped { bases: places, page_len, count, stride }
+        LaunchView::Run(elements) => LaunchView::Run(Elements { start: places[0], ..elements }),
+        LaunchView::Striped { page_len, count, stride, .. } => {
+            LaunchView::Striped { bases: places, page_len, count, stride }
         }
     }
 }

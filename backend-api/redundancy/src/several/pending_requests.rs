@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use backend_api::expr::{Geometry, OwnedCompute};
-use backend_api::kernel::Kernel;
+use backend_api::kernel::VerifiedKernel;
 use backend_api::{
-    DeviceSpan, Elements, Fill, Gather, HostSpan, Launch, Request, Route, Scatter, Search, Transfer, View,
+    DeviceSpan, Elements, Fill, Gather, HostSpan, Launch, LaunchView, Request, Route, Scatter, Search,
+    Transfer,
 };
 
 /// A request without lifetimes.
@@ -23,7 +24,7 @@ pub(crate) enum OwnedRequest {
 /// A launch that owns its lists.
 #[derive(Debug)]
 pub(crate) struct OwnedLaunch {
-    kernel: Kernel,
+    kernel: VerifiedKernel,
     items: u64,
     geometry: Geometry,
     views: Vec<OwnedView>,
@@ -51,11 +52,11 @@ enum OwnedView {
 }
 
 impl OwnedView {
-    fn view(&self) -> View<'_> {
+    fn view(&self) -> LaunchView<'_> {
         match *self {
-            Self::Run(elements) => View::Run(elements),
+            Self::Run(elements) => LaunchView::Run(elements),
             Self::Striped { ref bases, page_len, count, stride } => {
-                View::Striped { bases, page_len, count, stride }
+                LaunchView::Striped { bases, page_len, count, stride }
             }
         }
     }
@@ -73,9 +74,9 @@ impl OwnedRequest {
         let host = |at: HostSpan<'_>| unsafe { at.detach() };
         let elements =
             |of: &Elements<'_>| Elements { start: device(of.start), count: of.count, stride: of.stride };
-        let view = |view: &View<'_>| match *view {
-            View::Run(ref of) => OwnedView::Run(elements(of)),
-            View::Striped { bases, page_len, count, stride } => {
+        let view = |view: &LaunchView<'_>| match *view {
+            LaunchView::Run(ref of) => OwnedView::Run(elements(of)),
+            LaunchView::Striped { bases, page_len, count, stride } => {
                 let bases = bases.iter().map(|base| device(*base)).collect();
                 OwnedView::Striped { bases, page_len, count, stride }
             }

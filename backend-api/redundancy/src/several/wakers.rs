@@ -16,16 +16,16 @@ thread_local! {
 }
 
 /// A call of a combined device: wakers that devices run meanwhile in this thread are deferred to its end.
-pub(crate) struct Call(());
+pub(crate) struct DeferringCall(());
 
-impl Call {
+impl DeferringCall {
     pub(crate) fn begin() -> Self {
         INSIDE.set(INSIDE.get() + 1);
         Self(())
     }
 }
 
-impl Drop for Call {
+impl Drop for DeferringCall {
     fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
         while INSIDE.get() == 0 {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use backend_api::wrap::{Fault, Operation};
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
-    LEFT_OUT, Progress, Queue, Reach, Result, Scatter, Ticket, Transfer, View,
+    LEFT_OUT, LaunchView, Queue, QueueProgress, Reach, Result, Scatter, Ticket, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice};
 use vmarray_conformance::wrap::Faulty;
@@ -122,7 +122,7 @@ fn a_changed_byte_is_found_however_the_unit_is_copied() {
         assert_eq!(scene.device.wait(all).unwrap_err().kind(), ErrorKind::Corrupted);
         assert_eq!(scene.device.poll(all).unwrap_err().offset(), Some(3 * UNIT as u64));
     }
-    assert_eq!(scene.device.poll(later), Ok(Progress::Done));
+    assert_eq!(scene.device.poll(later), Ok(QueueProgress::Done));
     // A copy of a part of a unit is not verified. After a write, the whole unit is valid.
     let part = Transfer::Download { from: scene.at(3).plus(1), to: scene.host.at(0), bytes: UNIT as u64 };
     scene.done(scene.queue.submit(&[part]).unwrap());
@@ -164,7 +164,7 @@ fn device_writes_have_no_checksum_until_copied() {
     let striped = |scene: &Scene<Inner>| {
         scene.host.write(0, [10_u64, 25].map(u64::to_ne_bytes).as_flattened());
         let bases = [scene.at(0), scene.at(4)];
-        let elements = View::Striped { bases: &bases, page_len: 8, count: 64, stride: 8 };
+        let elements = LaunchView::Striped { bases: &bases, page_len: 8, count: 64, stride: 8 };
         let (indices, values) = (scene.host.at(0), scene.host.at(16));
         scene.queue.submit(&Scatter { elements, indices, count: 2, values })
     };
@@ -300,7 +300,7 @@ fn memory_may_go_before_anybody_asks() {
     assert_eq!(device.poll(wrong).unwrap_err().kind(), ErrorKind::Corrupted);
     drop(queue);
     // The failure is forgotten, because the queue of the ticket has ended.
-    assert_eq!(device.poll(wrong), Ok(Progress::Done));
+    assert_eq!(device.poll(wrong), Ok(QueueProgress::Done));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backend_api::wrap::{Fault, Operation};
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceInfo, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue,
+    Commit, Device, DeviceBuffer, DeviceInfo, ErrorKind, Fill, HostBuffer, HostMemory, Queue, QueueProgress,
     Reach, Ticket, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
@@ -106,7 +106,7 @@ fn wakers_outlive_a_loss() {
         mirror.wake(ticket, Arc::clone(&count).into());
         mirror.wait(ticket).unwrap();
         while count.0.load(Ordering::SeqCst) < number {
-            assert_eq!(mirror.poll(ticket).unwrap(), Progress::Done);
+            assert_eq!(mirror.poll(ticket).unwrap(), QueueProgress::Done);
         }
     }
     assert_eq!(count.0.load(Ordering::SeqCst), 4);

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Wake;
 use std::thread;
 
-use backend_api::expr::{Action, Geometry, Store, Type, Value};
-use backend_api::kernel::{Access, Body, Kernel, Memory, Op, Reg, Report, ViewDecl};
+use backend_api::expr::{Action, FieldStore, Geometry, Type, Value};
+use backend_api::kernel::{Access, Body, Memory, Op, Reg, Report, VerifiedKernel, ViewDecl};
 use backend_api::wrap::{Fault, SplitMix64};
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Launch,
-    Progress, Queue, QueueHandle, Request, Scatter, Ticket, Transfer, View,
+    LaunchView, Queue, QueueHandle, QueueProgress, Request, Scatter, Ticket, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice};
 use vmarray_conformance::wrap::{Counting, Faulty};
@@ -63,7 +63,7 @@ const CHANGES: [Change; 7] = [
 ];
 
 /// Inverts numbers of 64 bits.
-fn inverting() -> Kernel {
+fn inverting() -> VerifiedKernel {
     let (of, [at, value]) = (Memory::Value(Type::U64), [0, 1].map(Reg));
     let body = Body {
         registers: vec![Type::U64; 2],
@@ -76,7 +76,7 @@ fn inverting() -> Kernel {
         ],
         ..Body::default()
     };
-    Kernel::new(body).unwrap()
+    VerifiedKernel::new(body).unwrap()
 }
 
 fn noise(seed: u64, bytes: u64) -> Vec<u8> {
@@ -157,7 +157,7 @@ impl<D: Device> Rig<D> {
             Change::Store => {
                 expected[8..4808].iter_mut().for_each(|byte| *byte = !*byte);
                 let action = Action::Store {
-                    stores: &[Store { value: Value(1), source: 0, offset: 0 }],
+                    stores: &[FieldStore { value: Value(1), source: 0, offset: 0 }],
                     filter: None,
                 };
                 let (sources, geometry) = ([numbers], Geometry::plain(0));
@@ -165,7 +165,7 @@ impl<D: Device> Rig<D> {
             }
             Change::Launch => {
                 expected[8..4808].iter_mut().for_each(|byte| *byte = !*byte);
-                let views = [View::Run(numbers)];
+                let views = [LaunchView::Run(numbers)];
                 let launch = Launch::new(&kernel, 600, Geometry::plain(0), host.at(0));
                 queue.submit(&Launch { views: &views, ..launch })
             }
@@ -496,7 +496,7 @@ fn wakers_outlive_a_loss_and_may_wait() {
         tickets.iter().for_each(|ticket| member.wake(*ticket, Arc::clone(&count).into()));
         tickets.iter().for_each(|ticket| member.wait(*ticket).unwrap());
         while count.0.load(Ordering::SeqCst) < 4 {
-            assert_eq!(member.poll(tickets[3]).unwrap(), Progress::Done);
+            assert_eq!(member.poll(tickets[3]).unwrap(), QueueProgress::Done);
             thread::yield_now();
         }
     }

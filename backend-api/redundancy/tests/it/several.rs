@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
+use backend_api::expr::{Action, FieldStore, Geometry, Instruction, Partial, Program, Type, Unary, Value};
 use backend_api::wrap::SplitMix64;
 use backend_api::{
     Compute, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue, Scatter, Search,
@@ -93,7 +93,7 @@ pub(super) fn use_memory<D: Device>(
                 expected[first * 8..(first + count) * 8].iter_mut().for_each(|byte| *byte = !*byte);
                 let start = memory.at(base + first as u64 * 8);
                 let sources = [Elements { start, count: count as u64, stride: 8 }];
-                let stores = [Store { value: Value(1), source: 0, offset: 0 }];
+                let stores = [FieldStore { value: Value(1), source: 0, offset: 0 }];
                 let action = Action::Store { stores: &stores, filter: None };
                 let geometry = Geometry::plain(0);
                 queue.submit(&Compute { program: &program, sources: &sources, geometry, action })

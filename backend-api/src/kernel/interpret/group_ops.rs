@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn items_that_may_wait_for_one_another_run_alone() {
         use crate::expr::Geometry;
-        use crate::kernel::{ArrayDecl, Binary, Kernel, Memory, Place, Rmw, Scope, Type, ViewDecl};
+        use crate::kernel::{ArrayDecl, Binary, Memory, Place, Rmw, Scope, Type, VerifiedKernel, ViewDecl};
         let [zero, one, seen, ticket] = [0, 1, 2, 4].map(Reg);
         let of = Memory::Value(Type::U64);
         let place = Place::Array { array: 0, at: zero };
@@ -364,7 +364,7 @@ mod tests {
         ];
         for lock in locks {
             let literals = [Op::Literal { to: zero, bits: 0 }, Op::Literal { to: one, bits: 1 }];
-            let kernel = Kernel::new(Body {
+            let kernel = VerifiedKernel::new(Body {
                 registers: vec![Type::U64, Type::U64, Type::U64, Type::Bool, Type::U64],
                 views: vec![ViewDecl { access: Access::Atomic, fields: vec![(0, of)] }],
                 arrays: vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 1 }],

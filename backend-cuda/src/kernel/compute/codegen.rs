@@ -14,10 +14,10 @@ use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
 use backend_api::expr::{Task, Type, Value};
-use backend_api::kernel::{Function, Op, Reg};
+use backend_api::kernel::{Op, Reg, ScalarFunction};
 
-use self::vectors::Rows;
-use super::shape::Shape;
+use self::vectors::ElementDistribution;
+use super::shape::ProgramKey;
 use crate::kernel::launch::codegen::function;
 use crate::kernel::text::{Text, emit, is_wide, register, suffix};
 
@@ -33,7 +33,7 @@ const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
 pub(super) const SPACE_BYTES: usize = 344;
 
 /// Returns the text of a kernel file with all comments replaced, and with only these kernels.
-pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
+pub(super) fn splice(text: &str, shape: &ProgramKey, kernels: &[&str]) -> String {
     let mut out = String::with_capacity(text.len() + (16 << 10));
     let (mut entry, mut skipping) = ("", false);
     let functions = shape.functions();
@@ -77,7 +77,7 @@ fn called(number: usize) -> String {
 }
 
 /// Register of a value of element `k`. All elements share the registers of literals.
-fn name(shape: &Shape, value: Reg, k: u64) -> String {
+fn name(shape: &ProgramKey, value: Reg, k: u64) -> String {
     match shape.ops[value.at()] {
         Op::Literal { .. } => format!("c{}", value.0),
         _ => format!("v{}_{k}", value.0),
@@ -86,13 +86,13 @@ fn name(shape: &Shape, value: Reg, k: u64) -> String {
 
 /// A text under construction.
 struct Code<'a> {
-    shape: &'a Shape,
+    shape: &'a ProgramKey,
     entry: &'a str,
     /// Distance of two elements of a thread.
     step: u64,
     /// Grouping of elements in rows, if there is one.
-    rows: Option<Rows>,
-    functions: Vec<&'a Function>,
+    rows: Option<ElementDistribution>,
+    functions: Vec<&'a ScalarFunction>,
     text: Text,
 }
 
@@ -111,7 +111,7 @@ impl DerefMut for Code<'_> {
 }
 
 impl<'a> Code<'a> {
-    fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
+    fn new(shape: &'a ProgramKey, entry: &'a str, step: u64) -> Self {
         Self { shape, entry, step, rows: None, functions: shape.functions(), text: Text::default() }
     }
 
@@ -309,7 +309,7 @@ impl<'a> Code<'a> {
     }
 
     /// Calls a function for element `k` if the element exists: with undefined registers it might not return.
-    fn call(&mut self, function: &Function, arguments: &[Reg], name: &str, of: Type, k: u64) {
+    fn call(&mut self, function: &ScalarFunction, arguments: &[Reg], name: &str, of: Type, k: u64) {
         let argument = |value: &Reg| (self.shape.types[value.at()], self::name(self.shape, *value, k));
         let arguments: Vec<(Type, String)> = arguments.iter().map(argument).collect();
         let number = self.functions.iter().position(|known| *known == function).unwrap_or(0);

@@ -18,7 +18,7 @@ pub(super) const VECTOR_BYTES: u64 = 16;
 
 /// The layout of a source's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Layout {
+pub(super) struct SourceLayout {
     pub stride: u64,
     /// The alignment of all elements in bytes: 1, 2, 4 or 8.
     pub align: u64,
@@ -31,13 +31,13 @@ pub(super) struct Layout {
 
 /// The key of a compiled kernel: a program, its task, and the layout of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct ProgramKey {
     program: Specialization,
-    pub layouts: Vec<Layout>,
-    pub comparison: Option<Comparison>,
+    pub layouts: Vec<SourceLayout>,
+    pub comparison: Option<FieldComparison>,
 }
 
-impl Deref for Shape {
+impl Deref for ProgramKey {
     type Target = Specialization;
 
     fn deref(&self) -> &Specialization {
@@ -63,7 +63,7 @@ pub(super) fn head(compute: &Compute<'_>, starts: &[u64]) -> u64 {
 /// The comparison of a field with a value. The place of the field, its length and the value are parameters,
 /// so that all searches for fields of one alignment share their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Comparison {
+pub(super) struct FieldComparison {
     /// The index of the operation.
     pub at: usize,
     /// The length of the words that are compared, in bytes.
@@ -80,7 +80,7 @@ pub(super) struct Comparison {
     pub parameters: usize,
 }
 
-impl Shape {
+impl ProgramKey {
     /// The number of elements that a block counts at a time: 8, or 64 bytes, for each thread.
     pub fn tile(&self) -> u64 {
         let packed = self.comparison.and_then(|comparison| comparison.packed);
@@ -97,7 +97,7 @@ impl Shape {
             // A source that overlaps a written source begins at the same address.
             let written =
                 |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
-            Layout {
+            SourceLayout {
                 stride: source.stride,
                 align: 1 << (start | source.stride | 8).trailing_zeros(),
                 read_only: !(0..compute.sources.len()).any(written),
@@ -105,7 +105,7 @@ impl Shape {
                     && (start + head * source.stride).is_multiple_of(VECTOR_BYTES),
             }
         };
-        let mut layouts: Vec<Layout> = starts.iter().enumerate().map(layout).collect();
+        let mut layouts: Vec<SourceLayout> = starts.iter().enumerate().map(layout).collect();
         let comparison = compute.program.field_equals().filter(|(at, ..)| program.needed[*at]);
         let comparison = comparison.map(|(at, source, offset, value)| {
             let (layout, bytes, field) =
@@ -118,11 +118,11 @@ impl Shape {
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
                 // The code does not depend on the layout.
-                layouts[source] = Layout { stride: 0, align: 1, read_only: true, in_vectors: false };
+                layouts[source] = SourceLayout { stride: 0, align: 1, read_only: true, in_vectors: false };
             }
             let parameters = literals.len();
             literals.extend([0, field, layout.stride, bytes]);
-            Comparison {
+            FieldComparison {
                 at,
                 word,
                 is_long: bytes > word,

@@ -1,7 +1,7 @@
 //! Tests of generated PTX without a GPU. If `VMARRAY_PTXAS` names NVIDIA's assembler, it must accept the PTX.
 
-use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
-use backend_api::kernel::{ArrayDecl, Body, Function, Memory, Op, Reg, Space, TableDecl};
+use backend_api::expr::{Binary, FieldStore, Geometry, Instruction, Program, Type, Unary, Value};
+use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Reg, ScalarFunction, Space, TableDecl};
 use backend_api::wrap::SplitMix64;
 use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
@@ -27,13 +27,13 @@ fn text_of(
     let memory = BufferHandle::unique();
     let sources = strides.map(|stride| Elements { start: memory.at(0), count: 1000, stride });
     let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
-    let (shape, _) = Shape::new(&Compute { program, sources: &sources, geometry, action }, &starts);
+    let (shape, _) = ProgramKey::new(&Compute { program, sources: &sources, geometry, action }, &starts);
     let (text, names) = source(&shape);
     codegen::splice(text, &shape, names)
 }
 
 /// A function of two numbers and a bool with a branch, an array and a table.
-fn function(of: Type) -> Function {
+fn function(of: Type) -> ScalarFunction {
     let [a, b, flag, at] = [0, 1, 2, 3].map(Reg);
     let code = vec![
         Op::Param { to: a, number: 0 },
@@ -53,7 +53,7 @@ fn function(of: Type) -> Function {
         ..Body::default()
     };
     let table = vec![3; body.table_bytes() as usize];
-    Function::new(body, table).unwrap()
+    ScalarFunction::new(body, table).unwrap()
 }
 
 /// A program with every operation on a type, its result as every type, and a bool.
@@ -117,7 +117,7 @@ fn texts() -> Vec<String> {
             let filter = (page_len == 1000).then_some(truth);
             add(Action::Histogram { value: values[3], filter, bins: 9, answer });
             for value in &values[1..] {
-                let stores = [Store { value: *value, source: 0, offset: 0 }];
+                let stores = [FieldStore { value: *value, source: 0, offset: 0 }];
                 add(Action::Store { stores: &stores, filter });
                 add(Action::Sum { value: *value, filter, answer });
                 add(Action::Extremes {
@@ -176,7 +176,7 @@ fn search<R>(
 
 fn search_text(elements: (u64, u64, u64), field_offset: u64, value: &[u8]) -> String {
     search(elements, field_offset, value, |compute, starts| {
-        let (shape, _) = Shape::new(compute, starts);
+        let (shape, _) = ProgramKey::new(compute, starts);
         let (text, names) = source(&shape);
         codegen::splice(text, &shape, names)
     })
@@ -197,7 +197,7 @@ fn searches_for_different_values_share_their_code() {
 /// Memory of the emulator: an address is an index.
 struct Bytes(std::cell::RefCell<Vec<u8>>);
 
-impl emulator::Memory for Bytes {
+impl emulator::EmulatedMemory for Bytes {
     fn read(&self, address: u64, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self.0.borrow()[address as usize..][..bytes.len()]);
     }
@@ -218,7 +218,7 @@ mov.u32 matches, 0;\n//splice count 256 matches first left ;
 ld.param.u64 out, [count_p+344];\nmul.wide.u32 far, thread, 4;\nadd.u64 out, out, far;
 st.global.u32 [out], matches;\n}\n";
     search(elements, field_offset, value, |compute, starts| {
-        let (shape, mut literals) = Shape::new(compute, starts);
+        let (shape, mut literals) = ProgramKey::new(compute, starts);
         assert!(elements.2 <= shape.tile());
         let mut memory = bytes.to_vec();
         memory.resize(bytes.len().next_multiple_of(16) + 16, 0);
@@ -238,7 +238,7 @@ st.global.u32 [out], matches;\n}\n";
         let scopes = ["\t{", "\t}"];
         let text: String =
             text.lines().filter(|line| !scopes.contains(line)).map(|line| format!("{line}\n")).collect();
-        let kernel = emulator::Kernel::parse(&text, "count").unwrap();
+        let kernel = emulator::EmulatedKernel::parse(&text, "count").unwrap();
         let memory = Bytes(memory.into());
         let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
         kernel.run(&memory, 1, THREADS, &params);
@@ -269,7 +269,7 @@ fn the_generated_code_counts_as_a_naive_search_does() {
         let most = (1 << 20) / stride - 16;
         for count in [0, 1, 17, 200, 256, 1024, 1500, 2048, 4096, 8192, 16_383, 16_384] {
             let (tile, head) = search((start, stride, 1), offset, &vec![0; length], |compute, starts| {
-                (Shape::new(compute, starts).0.tile(), head(compute, starts))
+                (ProgramKey::new(compute, starts).0.tile(), head(compute, starts))
             });
             // A kernel counts the elements before the first whole vector alone.
             let count = if head == 0 { tile.min(most).min(count) } else { head.min(count) };
@@ -328,8 +328,10 @@ fn short_elements_without_gaps_are_loaded_and_stored_together() {
         Instruction::Binary { op: Binary::Lt, left: Value(0), right: Value(0) },
     ])
     .unwrap();
-    let stores =
-        [Store { value: Value(0), source: 0, offset: 0 }, Store { value: Value(1), source: 1, offset: 0 }];
+    let stores = [
+        FieldStore { value: Value(0), source: 0, offset: 0 },
+        FieldStore { value: Value(1), source: 1, offset: 0 },
+    ];
     // Elements of the longer type are stored in rows of four.
     for (filter, together) in [(None, [2, 0, 2]), (Some(Value(2)), [0; 3])] {
         let text = text_of(&program, Action::Store { stores: &stores, filter }, [1, 4], [16, 0], 64);
@@ -342,7 +344,7 @@ fn short_elements_without_gaps_are_loaded_and_stored_together() {
             Instruction::Field { source: 0, offset: 0, of },
             Instruction::Binary { op: Binary::Add, left: Value(0), right: Value(0) },
         ]);
-        let stores = [Store { value: Value(1), source: 0, offset: 0 }];
+        let stores = [FieldStore { value: Value(1), source: 0, offset: 0 }];
         let action = Action::Store { stores: &stores, filter: None };
         let text = text_of(&program.unwrap(), action, [stride, 4], [16, 0], 64);
         ["ld.global.v2.b32", "ld.global.v4.b32", "st.global.v2.b32", "st.global.v4.b32"]
@@ -372,7 +374,7 @@ fn fields_far_away_are_not_reached_within_an_instruction() {
         Instruction::Binary { op: Binary::Add, left: Value(0), right: Value(2) },
     ])
     .unwrap();
-    let stores = [Store { value: Value(3), source: 0, offset: 3 }];
+    let stores = [FieldStore { value: Value(3), source: 0, offset: 3 }];
     let action = Action::Store { stores: &stores, filter: None };
     // The last case is possible only with zero elements.
     for strides in [[1 << 20, 5 << 30], [2 << 20, 1 << 40], [u64::MAX; 2]] {

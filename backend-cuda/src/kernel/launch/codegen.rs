@@ -18,7 +18,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use backend_api::Error;
-use backend_api::kernel::{Access, ArrayDecl, Body, Builtin, Function, Kernel, Memory, Op, Reg, Space, Type};
+use backend_api::kernel::{
+    Access, ArrayDecl, Body, Builtin, Memory, Op, Reg, ScalarFunction, Space, Type, VerifiedKernel,
+};
 
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{Text, emit, memory_suffix, register};
@@ -32,9 +34,9 @@ const NO_SITE: &str = "0xFFFFFFFF";
 
 /// Key of a kernel's code; all other properties are parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
-    pub kernel: Kernel,
-    pub views: Vec<ViewShape>,
+pub(crate) struct KernelKey {
+    pub kernel: VerifiedKernel,
+    pub views: Vec<ViewLayout>,
     /// Page length and number of channels of the launch's geometry, if the kernel reads indices; else 1.
     pub page_len: u64,
     pub channels: u64,
@@ -49,7 +51,7 @@ pub(crate) struct Shape {
 
 /// Layout of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ViewShape {
+pub(crate) struct ViewLayout {
     pub stride: u64,
     /// Alignment of all elements in bytes: the greatest common divisor of their addresses, at most 8.
     pub align: u64,
@@ -66,7 +68,7 @@ pub(crate) struct ViewShape {
 /// The first parameters, in words of 64 bits. Then follow for each view the number of elements and each
 /// place; then the launch's parameters, then tables.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
+pub(super) enum LeadingParameters {
     /// Number of items; if a thread processes several items at once, number of threads.
     Items,
     /// First item and channel of the geometry.
@@ -94,18 +96,18 @@ pub(super) enum Given {
     SlabBytes,
 }
 
-impl Given {
+impl LeadingParameters {
     pub const COUNT: usize = 14;
 }
 
 /// Length of the state: a [report](backend_api::kernel::Report), followed by the number of finished blocks.
 pub(super) const STATE_BYTES: u64 = 40;
 
-impl Shape {
+impl KernelKey {
     /// Offset of a view's words in bytes.
     fn view_at(&self, view: usize) -> u64 {
         let before: usize = self.views[..view].iter().map(|view| 1 + view.bases).sum();
-        8 * (Given::COUNT + before) as u64
+        8 * (LeadingParameters::COUNT + before) as u64
     }
 
     fn param_at(&self, number: u64) -> u64 {
@@ -145,7 +147,7 @@ impl Shape {
         if writer.leaves_loops() {
             // After a loop that a budget has ended, code may read registers that it has not written.
             writer.known = vec![None; body.registers.len()];
-            writer.bounds = bounds::Bounds::unknown(body.registers.len());
+            writer.bounds = bounds::IntegerBounds::unknown(body.registers.len());
             // The initial zero of each register counts as one more write.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
@@ -164,8 +166,8 @@ impl Shape {
 
 /// Returns the text of a function that kernels call, and the bytes of its tables. Its accesses out of bounds
 /// are not reported.
-pub(in crate::kernel) fn function(called: &str, function: &Function) -> String {
-    let shape = Shape {
+pub(in crate::kernel) fn function(called: &str, function: &ScalarFunction) -> String {
+    let shape = KernelKey {
         kernel: function.kernel().clone(),
         views: Vec::new(),
         page_len: 1,
@@ -211,7 +213,7 @@ pub(super) fn name(number: usize) -> String {
 
 /// Returns a module of kernels for GPUs of this compute capability as a C string, and for each kernel true if
 /// its items can fail.
-pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> (String, Vec<bool>) {
+pub(super) fn module(shapes: &[KernelKey], capability: (u32, u32)) -> (String, Vec<bool>) {
     // Old GPUs may have old drivers, which do not know newer versions of PTX.
     let (version, target) = match capability {
         (8.., _) => ("7.0", "80"),
@@ -232,7 +234,7 @@ pub(super) fn module(shapes: &[Shape], capability: (u32, u32)) -> (String, Vec<b
 
 /// Value of a register at all its reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum KnownValue {
     Literal(u64),
     Item,
 }
@@ -254,13 +256,13 @@ fn bools_in_words(body: &Body) -> Vec<bool> {
 }
 
 /// Known values of registers with one write.
-pub(super) fn known(body: &Body) -> Vec<Option<Known>> {
+pub(super) fn known(body: &Body) -> Vec<Option<KnownValue>> {
     let writes = writes(body);
     let mut known = vec![None; body.registers.len()];
     body.operations(|_, op| {
         let (to, value) = match *op {
-            Op::Literal { to, bits } => (to, Some(Known::Literal(bits))),
-            Op::Builtin { to, what: Builtin::Item } => (to, Some(Known::Item)),
+            Op::Literal { to, bits } => (to, Some(KnownValue::Literal(bits))),
+            Op::Builtin { to, what: Builtin::Item } => (to, Some(KnownValue::Item)),
             Op::Copy { to, of } => (to, known[of.at()]),
             _ => return,
         };
@@ -272,15 +274,15 @@ pub(super) fn known(body: &Body) -> Vec<Option<Known>> {
 }
 
 struct Writer<'a> {
-    shape: &'a Shape,
+    shape: &'a KernelKey,
     body: &'a Body,
     called: &'a str,
     capability: (u32, u32),
     /// True if the items of a group synchronise; and the loops that the group runs together.
     meets: bool,
     common: Vec<u32>,
-    known: Vec<Option<Known>>,
-    bounds: bounds::Bounds,
+    known: Vec<Option<KnownValue>>,
+    bounds: bounds::IntegerBounds,
     /// True for a bool that several operations write.
     ///
     /// Some assemblers (CUDA 12.9 and 13.0) assume that a predicate that a branch has tested stays known
@@ -295,8 +297,8 @@ struct Writer<'a> {
     lane: Option<u32>,
     /// With several items that read neighbouring elements: their analysis, and the end of the warp that is
     /// being tested.
-    around: Option<Rc<affine::Lanes>>,
-    end: Option<windows::End>,
+    around: Option<Rc<affine::LaneAnalysis>>,
+    end: Option<windows::WarpEnd>,
     /// Elements of arrays that were loaded for several iterations of a loop, by the site of the read:
     /// registers of the current iteration.
     ahead: HashMap<u32, String>,
@@ -327,7 +329,7 @@ fn kept_as(of: Type) -> Type {
 }
 
 impl<'a> Writer<'a> {
-    fn new(shape: &'a Shape, called: &'a str, capability: (u32, u32)) -> Self {
+    fn new(shape: &'a KernelKey, called: &'a str, capability: (u32, u32)) -> Self {
         let body = shape.kernel.body();
         Self {
             shape,
@@ -361,7 +363,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Loads one of the first parameters into a register.
-    fn given(&mut self, what: Given) -> String {
+    fn given(&mut self, what: LeadingParameters) -> String {
         let (word, place) = (self.text.temporary("b64"), self.place(8 * what as u64));
         emit!(self.text, "ld.param.u64 {word}, [{place}]");
         word
@@ -397,7 +399,7 @@ impl<'a> Writer<'a> {
         if self.shape.kernel.needs().private_heap {
             self.find_slab();
         }
-        let (more, items) = (self.text.temporary("pred"), self.given(Given::Items));
+        let (more, items) = (self.text.temporary("pred"), self.given(LeadingParameters::Items));
         if let Some(len) = self.body.group_len {
             self.groups(len, &more, &items);
         } else {
@@ -459,7 +461,7 @@ impl<'a> Writer<'a> {
             if self.has_groups() {
                 emit!(self.text, "@!live bra counted");
             }
-            let state = self.given(Given::State);
+            let state = self.given(LeadingParameters::State);
             emit!(self.text, "atom.global.add.u64 {old}, [{state}], 1");
             emit!(self.text, "setp.ne.u64 {fine}, {old}, 0");
             emit!(self.text, "@{fine} bra counted");
@@ -479,7 +481,7 @@ impl<'a> Writer<'a> {
             emit!(self.text, "or.b32 {thread}, thread, block");
             emit!(self.text, "setp.ne.u32 {skip}, {thread}, 0");
             emit!(self.text, "@{skip} bra end");
-            let report = self.given(Given::Report);
+            let report = self.given(LeadingParameters::Report);
             for at in [0, 8, 16, 24] {
                 emit!(self.text, "st.global.u64 [{report}+{at}], 0");
             }
@@ -488,7 +490,8 @@ impl<'a> Writer<'a> {
             emit!(self.text, "barrier.sync 0");
             emit!(self.text, "setp.ne.u32 {skip}, thread, 0");
             emit!(self.text, "@{skip} bra end");
-            let [state, report] = [Given::State, Given::Report].map(|what| self.given(what));
+            let [state, report] =
+                [LeadingParameters::State, LeadingParameters::Report].map(|what| self.given(what));
             // Publish the failures of the block before it counts as done.
             emit!(self.text, "membar.gl");
             emit!(self.text, "sub.u32 {last}, blocks, 1");
@@ -578,7 +581,8 @@ impl<'a> Writer<'a> {
                     self.labels.pop();
                     self.text.label(&format!("again_{site}"));
                     if self.shape.has_budget {
-                        let (left, budget) = (self.text.temporary("pred"), self.given(Given::Budget));
+                        let (left, budget) =
+                            (self.text.temporary("pred"), self.given(LeadingParameters::Budget));
                         let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
                         emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
@@ -669,7 +673,8 @@ impl<'a> Writer<'a> {
     fn place_of_item(&mut self, what: Builtin, name: &str) {
         match what {
             Builtin::Index => {
-                let (first, channel) = (self.given(Given::First), self.given(Given::Channel));
+                let (first, channel) =
+                    (self.given(LeadingParameters::First), self.given(LeadingParameters::Channel));
                 emit!(self.text, "add.u64 {first}, {first}, item");
                 self.text.index(name, &first, &channel, self.shape.page_len, self.shape.channels);
             }
@@ -693,7 +698,7 @@ impl<'a> Writer<'a> {
 
     /// Compares an index with a known length; no predicate if it is a literal in bounds.
     fn below(&mut self, at: Reg, len: u64) -> Option<String> {
-        if matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len) {
+        if matches!(self.known[at.at()], Some(KnownValue::Literal(at)) if at < len) {
             return None;
         }
         let inside = self.text.temporary("pred");
@@ -732,7 +737,7 @@ impl<'a> Writer<'a> {
                     return (element, inside);
                 }
                 emit!(self.text, "mad.lo.u64 {element}, item, {tile}, {}", r(at));
-                if is_inside || known == Some(Known::Literal(0)) {
+                if is_inside || known == Some(KnownValue::Literal(0)) {
                     return (element, None);
                 }
                 let (place, is_there) = (self.place(count), self.text.temporary("pred"));
@@ -872,7 +877,7 @@ impl<'a> Writer<'a> {
         let start = if among_params { self.shape.tables_at() + begin } else { begin };
         let way = if among_params { "ld.param" } else { "ld.global.nc" };
         let place = match self.known[at.at()] {
-            Some(Known::Literal(index)) if among_params => {
+            Some(KnownValue::Literal(index)) if among_params => {
                 let index = index.min(u64::from(decl.len) - 1);
                 (format!("{}_p", self.called), start + index * bytes)
             }
@@ -887,7 +892,7 @@ impl<'a> Writer<'a> {
                     emit!(self.text, "mov.u64 {tables}, {}_tables", self.called);
                     tables
                 } else {
-                    self.given(Given::Tables)
+                    self.given(LeadingParameters::Tables)
                 };
                 self.text.scaled(&address, &r(at), bytes, &tables);
                 (address, start)
@@ -906,7 +911,7 @@ impl<'a> Writer<'a> {
         let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
-        if let (None, Some(Known::Literal(index))) = (&inside, self.known[at.at()]) {
+        if let (None, Some(KnownValue::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
         // Compute a common part of several addresses once.

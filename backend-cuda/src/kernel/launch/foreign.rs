@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
 use backend_api::kernel::{self, NativeLaunch, NativeQueue, NativeView, Report};
-use backend_api::{Error, Launch, View};
+use backend_api::{Error, Launch, LaunchView};
 
 use super::super::argument;
-use super::super::search::Answer;
-use crate::core::Submission;
+use super::super::search::AnswerPlace;
+use crate::core::CudaSubmission;
 use crate::driver::objects::Module;
-use crate::driver::{Code, Function, Outcome};
+use crate::driver::{DriverResult, Function, StatusCode};
 use crate::host_memory::HostAddress;
 
 /// Items of a group if the kernel does not specify it.
@@ -18,33 +18,34 @@ const GROUP_LEN: u32 = 256;
 
 /// A loaded text and its entry point.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedText {
     function: Function,
     /// Keeps the function alive.
     _module: Module,
 }
 
 /// Cache of loaded texts.
-pub(super) type Texts = ProgramCache<kernel::Code, Loaded>;
+pub(super) type ModuleCache = ProgramCache<kernel::Code, LoadedText>;
 
 /// Code of a kernel for this device, if there is any and each view is contiguous.
 pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
-    let is_run = |view: &View<'_>| view.bases().len() == 1;
+    let is_run = |view: &LaunchView<'_>| view.bases().len() == 1;
     let code = launch.kernel.code().filter(|_| launch.views.iter().all(is_run))?;
     (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
 }
 
 /// Runs a launch with these start addresses of views. Stores an error of the program in `foreign_error`.
 pub(super) fn run(
-    work: &mut Submission<'_>,
+    work: &mut CudaSubmission<'_>,
     launch: &Launch<'_>,
     code: &kernel::Code,
     bases: &[u64],
     report: HostAddress,
     foreign_error: &mut Option<Error>,
-) -> Outcome {
+) -> DriverResult {
     if let Some(submit) = code.submission() {
-        let view = |(view, base): (&View<'_>, &u64)| NativeView::new(*base, 0, view.count(), view.stride());
+        let view =
+            |(view, base): (&LaunchView<'_>, &u64)| NativeView::new(*base, 0, view.count(), view.stride());
         let views: Vec<NativeView> = launch.views.iter().zip(bases).map(view).collect();
         let (context, stream) = (work.context().handle().0, work.stream().raw().0);
         let queue = NativeQueue::Cuda { context, stream };
@@ -54,7 +55,7 @@ pub(super) fn run(
         if let Err(error) = submitted {
             *foreign_error = Some(error);
             // On any error code, the caller waits for all submitted work.
-            return Err(Code::INVALID_VALUE);
+            return Err(StatusCode::INVALID_VALUE);
         }
     } else {
         let loaded = loaded(work, code)?;
@@ -70,7 +71,7 @@ pub(super) fn run(
             work.stream().launch_of(loaded.function, blocks, group, &mut arguments)?;
         }
     }
-    let report = Answer::new(work, report, Report::BYTES)?;
+    let report = AnswerPlace::new(work, report, Report::BYTES)?;
     // SAFETY: the report has this length.
     unsafe {
         work.stream().clear(report.address, Report::BYTES)?;
@@ -79,7 +80,7 @@ pub(super) fn run(
 }
 
 /// Returns the entry of a text, and loads it if it is not in the cache.
-fn loaded(work: &Submission<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
+fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<LoadedText>> {
     let texts = &work.core.kernels.launches.texts;
     if let Some(known) = texts.find(code) {
         return Ok(known);
@@ -87,14 +88,16 @@ fn loaded(work: &Submission<'_>, code: &kernel::Code) -> Outcome<Arc<Loaded>> {
     let text = code.texts()[0].map_or("", |text| text);
     // These codes mean that the text is for newer GPUs or drivers.
     let module = Module::load(work.context(), &format!("{text}\0")).map_err(|code| match code {
-        Code::NO_BINARY_FOR_GPU | Code::INVALID_PTX | Code::UNSUPPORTED_PTX_VERSION => Code::NOT_SUPPORTED,
+        StatusCode::NO_BINARY_FOR_GPU | StatusCode::INVALID_PTX | StatusCode::UNSUPPORTED_PTX_VERSION => {
+            StatusCode::NOT_SUPPORTED
+        }
         other => other,
     })?;
     let function = module.function(code.entry())?;
     if code.shared_bytes() > 0 {
         module.allow_shared(function, code.shared_bytes())?;
     }
-    let (loaded, forgotten) = texts.add(code.clone(), Loaded { function, _module: module });
+    let (loaded, forgotten) = texts.add(code.clone(), LoadedText { function, _module: module });
     // The kernels of an evicted text may still run. If the wait for them fails, leak the module.
     if let Some(forgotten) = forgotten
         && let Err(code) = work.context().synchronize()

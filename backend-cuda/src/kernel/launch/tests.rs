@@ -13,11 +13,11 @@ use vmarray_conformance::{Limits, Outcome, checks};
 use super::*;
 use crate::CudaDevice;
 use crate::fake::{self, driven};
-use crate::options::{Options, Route};
+use crate::options::{CudaOptions, Route};
 
 /// Without copy kernels, which the fake driver does not support.
 fn device() -> Arc<CudaDevice> {
-    fake::device(&Options::new().with_route(Route::Single))
+    fake::device(&CudaOptions::new().with_route(Route::Single))
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn launches_conform() {
 
 #[test]
 fn items_take_memory_on_a_card_that_is_almost_full() {
-    let scene = fake::Scene::on(device(), 4096);
+    let scene = fake::FakeScene::on(device(), 4096);
     let (of, [place, bytes, item]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
-    let kernel = Kernel::new(Body {
+    let kernel = VerifiedKernel::new(Body {
         registers: vec![Type::U64; 3],
         params: vec![Type::U64],
         views: vec![ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, of)] }],
@@ -131,7 +131,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
     .unwrap();
     let launch = |bytes: u64, no_bytes_above: Option<usize>| {
         driven(|driven| driven.no_bytes_above = no_bytes_above);
-        let views = [View::Run(Elements { start: scene.memory.at(0), count: 512, stride: 8 })];
+        let views = [LaunchView::Run(Elements { start: scene.memory.at(0), count: 512, stride: 8 })];
         let launched = scene.queue.submit(&Launch {
             views: &views,
             params: &[bytes],
@@ -159,7 +159,7 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
 
 #[test]
 fn a_panic_in_a_submission_leaves_nothing_in_flight() {
-    let scene = fake::Scene::new(4096);
+    let scene = fake::FakeScene::new(4096);
     let (core, id) = (&scene.device.core, scene.queue.id());
     let submit = || {
         core.enqueue("launch", id, |work| {
@@ -174,13 +174,13 @@ fn a_panic_in_a_submission_leaves_nothing_in_flight() {
 }
 
 /// The shape of a launch.
-fn shape(case: &Case, capability: (u32, u32)) -> Shape {
+fn shape(case: &Case, capability: (u32, u32)) -> KernelKey {
     let memory = BufferHandle::unique();
     // SAFETY: the allocation has no bytes.
     let host = unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
     let elements =
         |view: &CaseView| Elements { start: memory.at(view.shift), count: view.count, stride: view.stride };
-    let views: Vec<View<'_>> = case.views.iter().map(|view| View::Run(elements(view))).collect();
+    let views: Vec<LaunchView<'_>> = case.views.iter().map(|view| LaunchView::Run(elements(view))).collect();
     let bases = case.views.iter().map(|view| view.shift).collect();
     let launch = Launch {
         views: &views,
@@ -189,7 +189,7 @@ fn shape(case: &Case, capability: (u32, u32)) -> Shape {
         budget: case.budget,
         ..Launch::new(&case.kernel, case.items, case.geometry, host.at(0))
     };
-    Launches::new(capability).plan("launch", &launch, bases).expect("a plan").shape
+    TranslatedKernelCache::new(capability).plan("launch", &launch, bases).expect("a plan").shape
 }
 
 /// Texts of random kernels, `each` in one module.
@@ -210,7 +210,7 @@ fn the_assembler_takes_random_kernels() {
 }
 
 /// Runs a case on a GPU, with the bytes of each view `shift` bytes behind a multiple of 256.
-fn check(scene: &fake::Scene, case: &Case, shift: u64) {
+fn check(scene: &fake::FakeScene, case: &Case, shift: u64) {
     let (mut at, mut places) = (256, Vec::new());
     let transfer = |place: u64, bytes: &[u8]| {
         scene.host.write(0, bytes);
@@ -223,12 +223,16 @@ fn check(scene: &fake::Scene, case: &Case, shift: u64) {
         places.push(at + shift);
         at += (view.bytes.len() as u64 + 512).next_multiple_of(256);
     }
-    let views: Vec<View<'_>> = case
+    let views: Vec<LaunchView<'_>> = case
         .views
         .iter()
         .zip(&places)
         .map(|(view, place)| {
-            View::Run(Elements { start: scene.memory.at(*place), count: view.count, stride: view.stride })
+            LaunchView::Run(Elements {
+                start: scene.memory.at(*place),
+                count: view.count,
+                stride: view.stride,
+            })
         })
         .collect();
     let launch = Launch {
@@ -314,7 +318,7 @@ mod windows {
             shift: 0,
         };
         Case {
-            kernel: Kernel::new(lowered.body.clone()).unwrap(),
+            kernel: VerifiedKernel::new(lowered.body.clone()).unwrap(),
             items: items as u64,
             geometry: Geometry::plain(0),
             params: lowered.scalars.iter().map(scalar).collect(),
@@ -380,7 +384,7 @@ mod windows {
                 let form = LaunchVariant { is_tiled, is_part, is_short, modes, ..LaunchVariant::default() };
                 for lowered in [lower_for::<star<1>>(&form).unwrap(), lower_for::<star<4>>(&form).unwrap()] {
                     let case = Case {
-                        kernel: Kernel::new(lowered.body.clone()).unwrap(),
+                        kernel: VerifiedKernel::new(lowered.body.clone()).unwrap(),
                         items: 1 << 20,
                         geometry: Geometry::plain(0),
                         params: vec![1024; lowered.scalars.len()],
@@ -402,7 +406,7 @@ mod windows {
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn windows_show_the_same_however_many_items_a_thread_takes() {
         fake::CAPABILITY.set(9);
-        let scene = fake::Scene::on(device(), 1 << 20);
+        let scene = fake::FakeScene::on(device(), 1 << 20);
         let modes = [Mode::Mirror, Mode::Checked, Mode::Clamp, Mode::Circular, Mode::Symmetric, Mode::Value];
         for mode in modes.into_iter().take(if has_all_cases() { 6 } else { 2 }) {
             for is_short in [true, false] {
@@ -458,13 +462,13 @@ mod loops {
         own.set(product + sum as u32 + b[i] + a[i] as u32);
     }
 
-    fn check<const FIRST: usize, const END: usize>(scene: &fake::Scene, reads: usize) {
+    fn check<const FIRST: usize, const END: usize>(scene: &fake::FakeScene, reads: usize) {
         let lowered =
             lower_for::<turns<FIRST, END>>(&LaunchVariant { is_short: true, ..LaunchVariant::default() })
                 .unwrap();
         let bytes: Vec<u8> = (0..400_u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 29) as u8).collect();
         let case = Case {
-            kernel: Kernel::new(lowered.body.clone()).unwrap(),
+            kernel: VerifiedKernel::new(lowered.body.clone()).unwrap(),
             items: 100,
             geometry: Geometry::plain(0),
             params: vec![100; lowered.scalars.len()],
@@ -482,7 +486,7 @@ mod loops {
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn unrolled_turns_match_single_turns() {
         fake::CAPABILITY.set(9);
-        let scene = fake::Scene::on(device(), 1 << 20);
+        let scene = fake::FakeScene::on(device(), 1 << 20);
         // The pieces of `b` are not aligned. Shorter loops are unrolled earlier.
         check::<0, 64>(&scene, 1);
         check::<4, 48>(&scene, 1);

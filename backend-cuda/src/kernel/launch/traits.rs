@@ -2,8 +2,8 @@
 
 use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 
-use super::codegen::affine::{self, Lanes};
-use super::codegen::{Known, known};
+use super::codegen::affine::{self, LaneAnalysis};
+use super::codegen::{KnownValue, known};
 
 /// Longer bodies run item by item, because they compute more than they wait for memory.
 const OPERATIONS_SIDE_BY_SIDE: usize = 96;
@@ -11,23 +11,23 @@ const OPERATIONS_SIDE_BY_SIDE: usize = 96;
 const TABLE_BYTES_GIVEN: u64 = 512;
 
 #[derive(Debug)]
-pub(crate) struct Traits {
+pub(crate) struct LaunchTraits {
     /// True if the kernel reads its items' indices.
     pub needs_index: bool,
     /// True if the launch passes the contents of the kernel's tables as parameters.
     pub gives_tables: bool,
     /// Accesses of the items to each view.
-    pub views: Vec<Reach>,
+    pub views: Vec<AccessedElements>,
     /// True if items only compute, load and store, so a thread can process several.
     pub is_plain: bool,
     /// The way in which a thread processes several items that read neighbouring elements; `None` if it
     /// cannot.
-    pub around: Option<Lanes>,
+    pub around: Option<LaneAnalysis>,
 }
 
 /// Elements of a view that items access, if known before the launch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct AccessedElements {
     /// True if items access elements at computed indices.
     pub anywhere: bool,
     /// True if an item accesses the element with its own index.
@@ -39,14 +39,14 @@ pub(crate) struct Reach {
     pub own: Option<Option<Memory>>,
 }
 
-impl Reach {
-    fn add(&mut self, at: Option<Known>, access: Access, offset: u32, of: Memory) {
+impl AccessedElements {
+    fn add(&mut self, at: Option<KnownValue>, access: Access, offset: u32, of: Memory) {
         let is_own = match (at, access) {
-            (Some(Known::Item), Access::Read) => {
+            (Some(KnownValue::Item), Access::Read) => {
                 self.of_item = true;
                 true
             }
-            (Some(Known::Literal(at)), Access::Read | Access::Write { .. }) => {
+            (Some(KnownValue::Literal(at)), Access::Read | Access::Write { .. }) => {
                 self.constants = self.constants.max(at.saturating_add(1));
                 access == Access::Write { tile: 1 }
             }
@@ -74,20 +74,20 @@ impl Reach {
     }
 }
 
-impl Traits {
+impl LaunchTraits {
     pub fn new(body: &Body) -> Self {
         let known = known(body);
         let (mut needs_index, mut constant_lookups, mut is_plain) = (false, true, true);
-        let (mut views, mut operations) = (vec![Reach::default(); body.views.len()], 0);
+        let (mut views, mut operations) = (vec![AccessedElements::default(); body.views.len()], 0);
         body.operations(|_, op| {
             operations += 1;
             match *op {
                 Op::Builtin { what, .. } => needs_index |= what == Builtin::Index,
                 Op::Lookup { table, at, .. } => {
                     let at = known[at.at()];
-                    constant_lookups &= matches!(at, Some(Known::Literal(_)));
+                    constant_lookups &= matches!(at, Some(KnownValue::Literal(_)));
                     let len = body.tables[usize::from(table)].len.into();
-                    is_plain &= matches!(at, Some(Known::Literal(at)) if at < len);
+                    is_plain &= matches!(at, Some(KnownValue::Literal(at)) if at < len);
                 }
                 Op::Load { view, at, offset, of, .. } | Op::Store { view, at, offset, of, .. } => {
                     let view = usize::from(view);
@@ -101,12 +101,12 @@ impl Traits {
         let own_tiles =
             body.views.iter().all(|view| matches!(view.access, Access::Read | Access::Write { tile: 1 }));
         let stands_alone = body.group_len.is_none() && body.arrays.is_empty() && own_tiles;
-        let reaches = |view: &Reach| !view.anywhere && view.own != Some(None);
+        let reaches = |view: &AccessedElements| !view.anywhere && view.own != Some(None);
         is_plain &= stands_alone && operations <= OPERATIONS_SIDE_BY_SIDE && views.iter().all(reaches);
         let around = if stands_alone && !is_plain { affine::lanes(body) } else { None };
         let around = around.filter(|around| {
             let is_around = |view: usize| around.runs.iter().any(|run| run.view == view);
-            let reaches = |(number, view): (usize, &Reach)| match view.own {
+            let reaches = |(number, view): (usize, &AccessedElements)| match view.own {
                 None => is_around(number) || !view.anywhere,
                 own => !view.anywhere && own != Some(None),
             };

@@ -8,9 +8,9 @@ use crate::memory::Passage;
 
 /// The values of one operation for a block of elements; bools as bytes of 0 and 1.
 #[derive(Debug, Default)]
-pub(super) struct Column(Passage<u64>);
+pub(super) struct ValueColumn(Passage<u64>);
 
-impl Column {
+impl ValueColumn {
     pub fn new(of: Type, lanes: usize) -> Self {
         Self(Passage(vec![0; (lanes * of.bytes() as usize).div_ceil(8)]))
     }
@@ -69,7 +69,12 @@ macro_rules! wide {
 pub(super) use wide;
 
 #[inline(always)]
-fn one<A: bytemuck::Pod, R: bytemuck::Pod>(a: &Column, out: &mut Column, lanes: usize, f: impl Fn(A) -> R) {
+fn one<A: bytemuck::Pod, R: bytemuck::Pod>(
+    a: &ValueColumn,
+    out: &mut ValueColumn,
+    lanes: usize,
+    f: impl Fn(A) -> R,
+) {
     for (out, a) in out.of_mut::<R>(lanes).iter_mut().zip(a.of::<A>(lanes)) {
         *out = f(*a);
     }
@@ -77,8 +82,8 @@ fn one<A: bytemuck::Pod, R: bytemuck::Pod>(a: &Column, out: &mut Column, lanes: 
 
 #[inline(always)]
 fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
-    (a, b): (&Column, &Column),
-    out: &mut Column,
+    (a, b): (&ValueColumn, &ValueColumn),
+    out: &mut ValueColumn,
     lanes: usize,
     f: impl Fn(A, A) -> R,
 ) {
@@ -89,7 +94,7 @@ fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
 }
 
 #[inline(always)]
-fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
+fn unary(op: Unary, of: Type, a: &ValueColumn, out: &mut ValueColumn, lanes: usize) {
     macro_rules! column {
         ($A:ty, $R:ty, $function:expr) => {
             one::<$A, $R>(a, out, lanes, $function)
@@ -100,7 +105,7 @@ fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
 }
 
 #[inline(always)]
-fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lanes: usize) {
+fn binary(op: Binary, of: Type, pair: (&ValueColumn, &ValueColumn), out: &mut ValueColumn, lanes: usize) {
     macro_rules! number {
         ($method:ident) => {
             by_type!(of, T => two(pair, out, lanes, <T as Number>::$method))
@@ -121,7 +126,7 @@ fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lane
 }
 
 #[inline(always)]
-fn cast(from: Type, to: Type, a: &Column, out: &mut Column, lanes: usize) {
+fn cast(from: Type, to: Type, a: &ValueColumn, out: &mut ValueColumn, lanes: usize) {
     if (from, to) == (Type::F32, Type::U32) {
         return one(a, out, lanes, f32_to_u32);
     }
@@ -143,7 +148,7 @@ fn f32_to_u32(number: f32) -> u32 {
 }
 
 #[inline(always)]
-fn fma(of: Type, [a, b, c]: [&Column; 3], out: &mut Column, lanes: usize) {
+fn fma(of: Type, [a, b, c]: [&ValueColumn; 3], out: &mut ValueColumn, lanes: usize) {
     macro_rules! fma {
         ($T:ty) => {{
             let summands = b.of::<$T>(lanes).iter().zip(c.of::<$T>(lanes));
@@ -160,7 +165,14 @@ fn fma(of: Type, [a, b, c]: [&Column; 3], out: &mut Column, lanes: usize) {
 }
 
 #[inline(always)]
-fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Column, lanes: usize) {
+fn select(
+    of: Type,
+    condition: &ValueColumn,
+    yes: &ValueColumn,
+    no: &ValueColumn,
+    out: &mut ValueColumn,
+    lanes: usize,
+) {
     macro_rules! select {
         ($T:ty) => {{
             let values = yes.of::<$T>(lanes).iter().zip(no.of::<$T>(lanes));
@@ -196,7 +208,7 @@ fn evaluate_here(
     program: &Program,
     needed: &[bool],
     limits: &[Option<TimeLimit>],
-    columns: &mut [Column],
+    columns: &mut [ValueColumn],
     lanes: usize,
 ) -> Result<(), Late> {
     let types = program.types();
@@ -236,11 +248,12 @@ pub(super) fn evaluate(
     program: &Program,
     needed: &[bool],
     limits: &[Option<TimeLimit>],
-    columns: &mut [Column],
+    columns: &mut [ValueColumn],
     lanes: usize,
 ) -> Result<(), Late> {
     wide!(evaluate_here(
-        program: &Program, needed: &[bool], limits: &[Option<TimeLimit>], columns: &mut [Column], lanes: usize
+        program: &Program, needed: &[bool], limits: &[Option<TimeLimit>], columns: &mut [ValueColumn],
+        lanes: usize
     ) -> Result<(), Late>)
 }
 

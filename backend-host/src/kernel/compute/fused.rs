@@ -10,9 +10,9 @@ use backend_api::{Compute, Result};
 
 use super::OPERATION;
 use super::interval::Interval;
-use super::reduce::{Extremes, LANES, Sum};
-use crate::handle_table::Place;
-use crate::kernel::waves::{Found, Part};
+use super::reduce::{LANES, Sum, ThreadExtremes};
+use crate::handle_table::MemoryPlace;
+use crate::kernel::waves::{WaveMatches, WavePart};
 use crate::racy_word::Word;
 use crate::storage::Storage;
 
@@ -54,7 +54,7 @@ unsafe fn load(from: *const u8) -> __m256i {
 impl Numbers {
     /// Returns the numbers that the operation `value` loads from a source. Returns `None` if the vector code
     /// of this module does not support their type, their stride or the processor.
-    pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[Place<M>], value: Reg) -> Option<Self> {
+    pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[MemoryPlace<M>], value: Reg) -> Option<Self> {
         let Op::Load { view, offset: 0, of, .. } = compute.program.ops()[value.at()] else { return None };
         let (source, of) = (usize::from(view), of.value());
         let place = &sources[source];
@@ -142,7 +142,13 @@ impl Numbers {
     ///
     /// # Safety
     /// The requirements of [`sum`](Self::sum).
-    pub unsafe fn extremes(self, first: u64, count: u64, wanted: (bool, bool), extremes: &mut Extremes) {
+    pub unsafe fn extremes(
+        self,
+        first: u64,
+        count: u64,
+        wanted: (bool, bool),
+        extremes: &mut ThreadExtremes,
+    ) {
         let end = first + count;
         for first in (first..end).step_by(BLOCK) {
             let count = (end - first).min(BLOCK as u64);
@@ -163,7 +169,7 @@ impl Numbers {
         first: u64,
         count: u64,
         wanted: (bool, bool),
-        extremes: &mut Extremes,
+        extremes: &mut ThreadExtremes,
     ) {
         // SAFETY: this function and its callees are compiled for AVX2.
         let (highest, lowest) = unsafe { (T::splat(T::HIGHEST), T::splat(T::LOWEST)) };
@@ -208,9 +214,9 @@ impl Numbers {
     pub unsafe fn find(
         self,
         interval: &Interval,
-        part: &Part<'_>,
+        part: &WavePart<'_>,
         count_all: bool,
-        found: &mut Found,
+        found: &mut WaveMatches,
     ) -> Result<()> {
         let is_listed = part.room > 0;
         if is_listed {

@@ -1,16 +1,16 @@
 //! Evaluation of a program: reads its columns from sources, and writes them back.
 
-use backend_api::expr::{Action, Store, Type, Value};
+use backend_api::expr::{Action, FieldStore, Type, Value};
 use backend_api::kernel::{Op, TimeLimit};
 use backend_api::{Compute, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
 use super::OPERATION;
-use super::columns::{Column, Late, evaluate};
-use super::reduce::{Counts, Extremes, Filtered, Sum, count_true, list_true};
-use crate::handle_table::Place;
+use super::columns::{Late, ValueColumn, evaluate};
+use super::reduce::{FilteredColumn, NumberCounts, Sum, ThreadExtremes, count_true, list_true};
+use crate::handle_table::MemoryPlace;
 use crate::kernel::marked::SPARE;
-use crate::kernel::waves::Found;
+use crate::kernel::waves::WaveMatches;
 use crate::memory::Passage;
 use crate::racy_word::{Word, load_all};
 use crate::storage::Storage;
@@ -22,9 +22,9 @@ const LANES_MAX: usize = 2048;
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// Evaluation plan for the sources of a computation.
-pub(super) struct Plan<'a, M> {
+pub(super) struct EvaluationPlan<'a, M> {
     pub compute: &'a Compute<'a>,
-    sources: &'a [Place<M>],
+    sources: &'a [MemoryPlace<M>],
     needed: Vec<bool>,
     /// For each source, the first one with the same start.
     alias: Vec<usize>,
@@ -37,8 +37,8 @@ pub(super) struct Plan<'a, M> {
     pub bytes_each: u64,
 }
 
-impl<'a, M: Storage> Plan<'a, M> {
-    pub fn new(compute: &'a Compute<'a>, sources: &'a [Place<M>]) -> Self {
+impl<'a, M: Storage> EvaluationPlan<'a, M> {
+    pub fn new(compute: &'a Compute<'a>, sources: &'a [MemoryPlace<M>]) -> Self {
         let needed = compute.program.needed(&compute.results());
         let starts: Vec<_> = compute.sources.iter().map(|source| (source.start, source.stride)).collect();
         let alias = starts.iter().map(|start| starts.iter().position(|s| s == start).unwrap_or(0)).collect();
@@ -83,20 +83,20 @@ impl<'a, M: Storage> Plan<'a, M> {
 
 /// Columns of one thread.
 pub(super) struct Machine<'a, 'b, M> {
-    plan: &'b Plan<'a, M>,
-    columns: Vec<Column>,
+    plan: &'b EvaluationPlan<'a, M>,
+    columns: Vec<ValueColumn>,
     /// For each source, the raw elements of a block.
     blocks: Vec<Passage<u8>>,
     loaded: Vec<bool>,
 }
 
 impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
-    pub fn new(plan: &'b Plan<'a, M>) -> Self {
+    pub fn new(plan: &'b EvaluationPlan<'a, M>) -> Self {
         let program = plan.compute.program;
         let columns = program.types().iter().enumerate().map(|(at, of)| {
-            let mut column = Column::default();
+            let mut column = ValueColumn::default();
             if plan.needed[at] {
-                column = Column::new(*of, plan.lanes_max);
+                column = ValueColumn::new(*of, plan.lanes_max);
                 if let Op::Literal { bits, .. } = program.ops()[at] {
                     column.fill(*of, bits);
                 }
@@ -123,7 +123,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         while next < end {
             let lanes = (end - next).min(self.plan.lanes_max as u64) as usize;
             self.load(next, lanes)?;
-            let Plan { compute, needed, limits, .. } = self.plan;
+            let EvaluationPlan { compute, needed, limits, .. } = self.plan;
             evaluate(compute.program, needed, limits, &mut self.columns, lanes)
                 .map_err(|late| self.plan.end(&late, next))?;
             if !body(self, next, lanes)? {
@@ -250,8 +250,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         unsafe { plan.sources[alias].memory.read(OPERATION, from, block.as_mut_ptr(), block.len()) }
     }
 
-    fn filtered(&self, value: Value, filter: Option<Value>, lanes: usize) -> Filtered<'_> {
-        Filtered {
+    fn filtered(&self, value: Value, filter: Option<Value>, lanes: usize) -> FilteredColumn<'_> {
+        FilteredColumn {
             of: self.plan.compute.program.types()[value.at()],
             values: &self.columns[value.at()],
             filter: filter.map(|filter| &self.columns[filter.at()]),
@@ -266,7 +266,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         first: u64,
         lanes: usize,
         room: u64,
-        found: &mut Found,
+        found: &mut WaveMatches,
     ) -> Result<()> {
         let mask = self.columns[predicate.at()].of::<u8>(lanes);
         found.list_block(OPERATION, count_true(mask), (room, SPARE), |into| list_true(mask, first, into))
@@ -285,14 +285,14 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         first: u64,
         lanes: usize,
         wanted: (bool, bool),
-        extremes: &mut Extremes,
+        extremes: &mut ThreadExtremes,
     ) {
         extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
     /// Counts the number `value` of each of the block's `lanes` elements in its bin, except where `filter`
     /// is false.
-    pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut Counts) {
+    pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut NumberCounts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
     }
@@ -337,7 +337,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
 
     fn store_fields(
         &self,
-        store: &Store,
+        store: &FieldStore,
         source: usize,
         width: usize,
         first: u64,
@@ -357,7 +357,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         Ok(())
     }
 
-    fn store_in_block(&mut self, store: &Store, source: usize, width: usize, lanes: usize) {
+    fn store_in_block(&mut self, store: &FieldStore, source: usize, width: usize, lanes: usize) {
         let mut block = std::mem::take(&mut self.blocks[source]);
         let (stride, offset) = (self.plan.stride(source), store.offset as usize);
         let values = self.columns[store.value.at()].of::<u8>(lanes * width).chunks_exact(width);
@@ -389,7 +389,7 @@ fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
 /// # Safety
 /// All fields must be readable; other threads may race as [`backend_api::racy`] describes.
 unsafe fn load_strided<W: Word + bytemuck::Pod>(
-    column: &mut Column,
+    column: &mut ValueColumn,
     lanes: usize,
     field: *const u8,
     stride: usize,

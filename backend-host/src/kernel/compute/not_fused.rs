@@ -5,9 +5,9 @@ use backend_api::kernel::Reg;
 use backend_api::{Compute, Result};
 
 use super::interval::Interval;
-use super::reduce::{Extremes, Sum};
-use crate::handle_table::Place;
-use crate::kernel::waves::{Found, Part};
+use super::reduce::{Sum, ThreadExtremes};
+use crate::handle_table::MemoryPlace;
+use crate::kernel::waves::{WaveMatches, WavePart};
 use crate::storage::Storage;
 
 /// An empty type.
@@ -16,11 +16,17 @@ pub(super) enum Numbers {}
 
 #[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "same signature as in `fused`")]
 impl Numbers {
-    pub fn new<M: Storage>(_: &Compute<'_>, _: &[Place<M>], _: Reg) -> Option<Self> {
+    pub fn new<M: Storage>(_: &Compute<'_>, _: &[MemoryPlace<M>], _: Reg) -> Option<Self> {
         None
     }
 
-    pub unsafe fn find(&self, interval: &Interval, _: &Part<'_>, _: bool, _: &mut Found) -> Result<()> {
+    pub unsafe fn find(
+        &self,
+        interval: &Interval,
+        _: &WavePart<'_>,
+        _: bool,
+        _: &mut WaveMatches,
+    ) -> Result<()> {
         let _ = (interval.is_negated, interval.bounds(backend_api::expr::Type::U32));
         match *self {}
     }
@@ -29,7 +35,7 @@ impl Numbers {
         match *self {}
     }
 
-    pub unsafe fn extremes(&self, _: u64, _: u64, _: (bool, bool), _: &mut Extremes) {
+    pub unsafe fn extremes(&self, _: u64, _: u64, _: (bool, bool), _: &mut ThreadExtremes) {
         match *self {}
     }
 }

@@ -3,7 +3,7 @@
 use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};
 
-use super::columns::{Column, wide};
+use super::columns::{ValueColumn, wide};
 use crate::kernel::marked::{PLACES, SPARE};
 
 /// Number of partial sums of floats, one for each lane; they are added in pairs at the end.
@@ -19,14 +19,14 @@ pub(super) struct Sum {
 
 /// A column with a filter.
 #[derive(Clone, Copy)]
-pub(super) struct Filtered<'a> {
+pub(super) struct FilteredColumn<'a> {
     pub of: Type,
-    pub values: &'a Column,
-    pub filter: Option<&'a Column>,
+    pub values: &'a ValueColumn,
+    pub filter: Option<&'a ValueColumn>,
     pub lanes: usize,
 }
 
-impl Filtered<'_> {
+impl FilteredColumn<'_> {
     fn count(&self) -> u64 {
         self.filter.map_or(self.lanes as u64, |filter| count_true(filter.of(self.lanes)))
     }
@@ -50,7 +50,7 @@ fn count_here(mask: &[u8]) -> u64 {
 }
 
 #[inline(always)]
-fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: Filtered<'_>) {
+fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: FilteredColumn<'_>) {
     // Use local sums, which stay in registers, instead of the memory of `into`.
     let mut sums = *into;
     let values = column.values.of::<T>(column.lanes);
@@ -81,7 +81,7 @@ fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: Filter
 
 /// Adds integers as two halves, so that 64 bits suffice for the sums of a block.
 #[inline(always)]
-fn sum_of_integers<T: bytemuck::Pod>(column: Filtered<'_>, halves: impl Fn(T) -> (u64, i64)) -> i128 {
+fn sum_of_integers<T: bytemuck::Pod>(column: FilteredColumn<'_>, halves: impl Fn(T) -> (u64, i64)) -> i128 {
     let values = column.values.of::<T>(column.lanes);
     let (mut low, mut high) = (0_u64, 0_i64);
     if let Some(filter) = column.filter {
@@ -102,7 +102,7 @@ fn sum_of_integers<T: bytemuck::Pod>(column: Filtered<'_>, halves: impl Fn(T) ->
 }
 
 #[inline(always)]
-fn add_here(sum: &mut Sum, column: Filtered<'_>) {
+fn add_here(sum: &mut Sum, column: FilteredColumn<'_>) {
     sum.count += column.count();
     sum.integers += match column.of {
         Type::F32 => return add_floats::<f32>(&mut sum.floats, column),
@@ -125,14 +125,14 @@ fn add_here(sum: &mut Sum, column: Filtered<'_>) {
 }
 
 #[inline(always)]
-fn offset(column: Filtered<'_>) -> i128 {
+fn offset(column: FilteredColumn<'_>) -> i128 {
     column.count().into()
 }
 
 impl Sum {
-    pub fn add(&mut self, column: Filtered<'_>) {
+    pub fn add(&mut self, column: FilteredColumn<'_>) {
         let sum = self;
-        wide!(add_here(sum: &mut Sum, column: Filtered<'_>));
+        wide!(add_here(sum: &mut Sum, column: FilteredColumn<'_>));
     }
 
     pub fn partial(self, of: Type) -> Partial {
@@ -183,12 +183,12 @@ pub(super) fn list_true(mask: &[u8], first: u64, into: &mut [u64]) {
 
 /// Counts of each number. Adjacent numbers, which are often equal, go to different banks, so that no
 /// increment waits for the previous one.
-pub(super) struct Counts {
+pub(super) struct NumberCounts {
     bins: usize,
     banks: [Vec<u64>; 4],
 }
 
-impl Counts {
+impl NumberCounts {
     pub fn new(bins: usize) -> Self {
         Self { bins, banks: std::array::from_fn(|_| vec![0; bins]) }
     }
@@ -226,7 +226,7 @@ fn count_each([a, b, c, d]: [&mut [u64]; 4], mut values: impl ExactSizeIterator<
 
 /// Extremes over the elements of a thread.
 #[derive(Debug, Default)]
-pub(super) struct Extremes {
+pub(super) struct ThreadExtremes {
     count: u64,
     least: (u64, u64),
     greatest: (u64, u64),
@@ -297,7 +297,12 @@ fn counting<T: Number + bytemuck::Pod>(values: &[T], filter: Option<&[u8]>) -> u
 
 /// Updates the extremes with a block.
 #[inline(always)]
-fn extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)) {
+fn extremes_here(
+    extremes: &mut ThreadExtremes,
+    column: FilteredColumn<'_>,
+    first: u64,
+    wanted: (bool, bool),
+) {
     let filter = column.filter.map(|filter| filter.of::<u8>(column.lanes));
     by_type!(column.of, T => {
         let values = column.values.of::<T>(column.lanes);
@@ -312,11 +317,13 @@ fn extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, want
     });
 }
 
-impl Extremes {
+impl ThreadExtremes {
     /// Updates the extremes with a block whose first element has the index `first`.
-    pub fn add(&mut self, column: Filtered<'_>, first: u64, wanted: (bool, bool)) {
+    pub fn add(&mut self, column: FilteredColumn<'_>, first: u64, wanted: (bool, bool)) {
         let extremes = self;
-        wide!(extremes_here(extremes: &mut Extremes, column: Filtered<'_>, first: u64, wanted: (bool, bool)));
+        wide!(extremes_here(
+            extremes: &mut ThreadExtremes, column: FilteredColumn<'_>, first: u64, wanted: (bool, bool)
+        ));
     }
 
     /// Updates the extremes with `ends`, the least and the greatest of `count` numbers. `place` returns the

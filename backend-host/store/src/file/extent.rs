@@ -10,7 +10,7 @@ use vmarray_support::backends::check_extend;
 use vmarray_support::warn;
 
 use super::open_file::OpenFile;
-use super::space::{Space, Taken};
+use super::space::{AllocatedRanges, FileSpace};
 use backend_host::parts::{Passage, Storage, Wiping};
 
 /// One allocation: a list of ranges of the file.
@@ -20,7 +20,7 @@ pub(super) struct Extent {
     /// All ranges. An extension replaces the list, and running work keeps the old one.
     ranges: RwLock<Arc<[Range<u64>]>>,
     /// Owners of the ranges. A thread that extends the memory holds this lock.
-    places: Mutex<Vec<Taken>>,
+    places: Mutex<Vec<AllocatedRanges>>,
     bytes: AtomicU64,
     /// The maximal length.
     most: u64,
@@ -41,7 +41,7 @@ impl Drop for Extent {
 
 impl Extent {
     /// Creates memory from the allocated range `place` of `file`, extensible to `most` bytes.
-    pub fn new(file: &Arc<OpenFile>, place: Taken, most: u64, wiping: &Arc<Wiping>) -> Self {
+    pub fn new(file: &Arc<OpenFile>, place: AllocatedRanges, most: u64, wiping: &Arc<Wiping>) -> Self {
         let bytes = place.ranges().iter().map(|range| range.end - range.start).sum();
         Self {
             file: Arc::clone(file),
@@ -54,7 +54,7 @@ impl Extent {
     }
 
     /// Extends the memory to `bytes` bytes from free space of the file.
-    pub fn extend(&self, space: &Arc<Space>, bytes: u64) -> Result<()> {
+    pub fn extend(&self, space: &Arc<FileSpace>, bytes: u64) -> Result<()> {
         let (mut places, now) = (self.places.lock(), self.bytes());
         if !check_extend(now, bytes, self.most)? {
             return Ok(());
@@ -211,7 +211,7 @@ mod tests {
         let mut file = OpenFile::create(&path, BYTES).unwrap();
         std::fs::write(&path, vec![7; BYTES as usize]).unwrap();
         file.write_only();
-        let (space, wiping) = (Space::new(BYTES), Arc::<Wiping>::default());
+        let (space, wiping) = (FileSpace::new(BYTES), Arc::<Wiping>::default());
         wiping.start();
         drop(Extent::new(&Arc::new(file), space.take(BYTES - 1).unwrap(), BYTES, &wiping));
         let bytes = std::fs::read(&path).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         let path = std::env::temp_dir().join(vmarray_support::private_dir::random_name());
         let file = Arc::new(OpenFile::create(&path, 600_000).unwrap());
         std::fs::write(&path, vec![7; 300_001]).unwrap();
-        let (space, wiping) = (Space::new(600_000), Arc::<Wiping>::default());
+        let (space, wiping) = (FileSpace::new(600_000), Arc::<Wiping>::default());
         wiping.start();
         let extent = Extent::new(&file, space.take(600_000).unwrap(), 600_000, &wiping);
         let error = extent.wipe().unwrap_err();

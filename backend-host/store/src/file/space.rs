@@ -11,7 +11,7 @@ const OPERATION: &str = "allocate";
 
 /// Allocator of the bytes of a file. Equal sequences of requests give equal ranges.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct FileSpace {
     bytes: u64,
     /// Start -> end of allocated ranges, without empty ranges and overlaps.
     taken: Mutex<BTreeMap<u64, u64>>,
@@ -19,19 +19,19 @@ pub(super) struct Space {
 
 /// Allocated ranges of a file, released on drop.
 #[derive(Debug)]
-pub(super) struct Taken {
-    space: Arc<Space>,
+pub(super) struct AllocatedRanges {
+    space: Arc<FileSpace>,
     ranges: Vec<Range<u64>>,
 }
 
-impl Taken {
+impl AllocatedRanges {
     /// The ranges, in the order in which they make up a buffer.
     pub fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
 }
 
-impl Drop for Taken {
+impl Drop for AllocatedRanges {
     fn drop(&mut self) {
         let mut taken = self.space.taken.lock();
         for range in &self.ranges {
@@ -40,7 +40,7 @@ impl Drop for Taken {
     }
 }
 
-impl Space {
+impl FileSpace {
     /// Creates an allocator for a file of `bytes` bytes, all free.
     pub fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self { bytes, taken: Mutex::default() })
@@ -53,7 +53,7 @@ impl Space {
 
     /// Allocates `bytes` bytes in the lowest free range that is long enough, or else in the lowest free
     /// ranges that are long enough in total.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Taken> {
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<AllocatedRanges> {
         if bytes > self.bytes {
             return Err(Error::new(ErrorKind::TooLarge, OPERATION)
                 .with_bytes(bytes)
@@ -82,7 +82,7 @@ impl Space {
         }
         ranges.retain(|range| !range.is_empty());
         taken.extend(ranges.iter().map(|range| (range.start, range.end)));
-        Ok(Taken { space: Arc::clone(self), ranges })
+        Ok(AllocatedRanges { space: Arc::clone(self), ranges })
     }
 
     fn holes(&self, taken: &BTreeMap<u64, u64>) -> Vec<Range<u64>> {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_same_order_gives_the_same_places() {
         for _ in 0..2 {
-            let space = Space::new(1000);
+            let space = FileSpace::new(1000);
             let first = space.take(100).unwrap();
             let second = space.take(300).unwrap();
             assert_eq!((first.ranges(), second.ranges()), (&[0..100][..], &[100..400][..]));
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn holes_are_used_lowest_first_and_put_together_if_need_be() {
-        let space = Space::new(1000);
-        let all: Vec<Taken> = (0..10).map(|_| space.take(100).unwrap()).collect();
-        let mut all: Vec<Option<Taken>> = all.into_iter().map(Some).collect();
+        let space = FileSpace::new(1000);
+        let all: Vec<AllocatedRanges> = (0..10).map(|_| space.take(100).unwrap()).collect();
+        let mut all: Vec<Option<AllocatedRanges>> = all.into_iter().map(Some).collect();
         (all[2], all[5], all[6]) = (None, None, None);
         assert_eq!(space.free_bytes(), 300);
         assert_eq!(space.take(101).unwrap().ranges(), [500..601]);

@@ -26,9 +26,9 @@ const BLOCK_BYTES: usize = 4096;
 
 /// A disk in memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory(pub Arc<Mutex<Vec<u8>>>);
+pub(super) struct MemoryDisk(pub Arc<Mutex<Vec<u8>>>);
 
-impl Disk for Memory {
+impl Disk for MemoryDisk {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
         let bytes = self.0.lock();
         let from = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)?.get(..to.len()));
@@ -62,7 +62,7 @@ impl Disk for Memory {
 
 /// Ending of the last program that wrote to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ProgramEnd {
     Closed,
     /// After a commit with its confirmation.
     Killed,
@@ -78,7 +78,7 @@ type Pages = BTreeMap<u64, Vec<u8>>;
 /// A store and its history.
 struct Shape {
     has_checksums: bool,
-    end: End,
+    end: ProgramEnd,
     /// By number of the commit, the first number of its note.
     history: Vec<(u64, Pages)>,
     image: Vec<u8>,
@@ -115,7 +115,7 @@ fn change(volume: &Volume, random: &mut SplitMix64, pages: &mut Pages, pages_mos
 
 /// Commits most pages; the power fails when some sectors of the record are stored. Without room in the log,
 /// and in an empty one, nothing of the commit is stored.
-fn tear_commit(volume: &Volume, disk: &Memory, random: &mut SplitMix64, pages: u64) {
+fn tear_commit(volume: &Volume, disk: &MemoryDisk, random: &mut SplitMix64, pages: u64) {
     let (before, place) = (disk.0.lock().clone(), volume.confirmation());
     volume.lengthen("extend", pages).unwrap();
     for page in (0..pages).filter(|page| page % 5 > 0) {
@@ -146,17 +146,23 @@ impl Shape {
     fn new(number: u64) -> Self {
         let mut random = SplitMix64::new(number);
         let has_checksums = random.index(8) > 0;
-        let ends = [End::Closed, End::Closed, End::Killed, End::PowerLost, End::Torn];
+        let ends = [
+            ProgramEnd::Closed,
+            ProgramEnd::Closed,
+            ProgramEnd::Killed,
+            ProgramEnd::PowerLost,
+            ProgramEnd::Torn,
+        ];
         let end = ends[random.index(ends.len())];
         // A record of several blocks has many pages.
-        let (lengths, pages_least) = if end == End::Torn { (2, 400) } else { (7, 1) };
+        let (lengths, pages_least) = if end == ProgramEnd::Torn { (2, 400) } else { (7, 1) };
         let page_bytes = [16, 100, 512, 1000, 4096, 8192, 20_000][random.index(lengths)];
         let pages_most = pages_least + random.index(60) as u64;
         let pages = random.index(pages_most as usize + 1) as u64;
         let (metadata, note) = (b"metadata".to_vec(), [0; 3]);
         let plan =
             VolumePlan { page_bytes, pages, has_checksums, metadata, note, id: number.wrapping_mul(31) };
-        let disk = Memory::default();
+        let disk = MemoryDisk::default();
         let mut volume = Volume::create(Box::new(disk.clone()), plan).unwrap();
         let (mut now, mut history, mut before) = (Pages::new(), vec![(pages, Pages::new())], Vec::new());
         let mut unconfirmed = Vec::new();
@@ -181,10 +187,10 @@ impl Shape {
             }
         }
         match end {
-            End::Closed => volume.close().unwrap(),
-            End::Killed => {}
-            End::PowerLost => unconfirmed.into_iter().for_each(|range| disk.0.lock()[range].fill(0)),
-            End::Torn => tear_commit(&volume, &disk, &mut random, pages_most),
+            ProgramEnd::Closed => volume.close().unwrap(),
+            ProgramEnd::Killed => {}
+            ProgramEnd::PowerLost => unconfirmed.into_iter().for_each(|range| disk.0.lock()[range].fill(0)),
+            ProgramEnd::Torn => tear_commit(&volume, &disk, &mut random, pages_most),
         }
         drop(volume);
         let image = std::mem::take(&mut *disk.0.lock());
@@ -200,7 +206,7 @@ impl Shape {
         (shape, at): (u64, usize),
         sector: usize,
         step: usize,
-        disk: &Memory,
+        disk: &MemoryDisk,
         counts: &Counts,
     ) {
         let end = self.image.len().min(sector + SECTOR_BYTES);
@@ -333,7 +339,7 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
 }
 
 /// Runs a case.
-fn run(shape: &Shape, case: u64, disk: &Memory, counts: &Counts) {
+fn run(shape: &Shape, case: u64, disk: &MemoryDisk, counts: &Counts) {
     let mut random = SplitMix64::new(case);
     let places = [1, 1, 1, 2, 3][random.index(5)];
     disk.0.lock().clone_from(&shape.image);
@@ -346,7 +352,7 @@ fn expect_sound(
     shape: &Shape,
     (case, damage): (u64, Vec<String>),
     mut random: SplitMix64,
-    disk: &Memory,
+    disk: &MemoryDisk,
     counts: &Counts,
 ) {
     let superblocks = |image: &[u8]| {
@@ -385,12 +391,12 @@ fn expect_sound(
     } else if are_marks_gone {
         count(&counts.marks_gone);
     } else {
-        assert_ne!(shape.end, End::Closed, "only commit {commit} of {newest} was found");
+        assert_ne!(shape.end, ProgramEnd::Closed, "only commit {commit} of {newest} was found");
         assert!(!report.is_closed);
         count(&counts.older);
         let is_short = damage.len() == 1 && damage[0].starts_with("flip");
         if is_short {
-            assert_eq!(shape.end, End::PowerLost, "only commit {commit} of {newest} was found");
+            assert_eq!(shape.end, ProgramEnd::PowerLost, "only commit {commit} of {newest} was found");
             assert_eq!(commit + 1, newest, "more commits than the last one were lost");
             count(&counts.older_by_one);
         }
@@ -439,12 +445,12 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Calls `work` with each number up to `end` and a disk, on all processors.
-fn on_all_processors(numbers: std::ops::Range<u64>, work: impl Fn(u64, &Memory) + Sync) {
+fn on_all_processors(numbers: std::ops::Range<u64>, work: impl Fn(u64, &MemoryDisk) + Sync) {
     let (next, threads) = (AtomicU64::new(numbers.start), std::thread::available_parallelism());
     std::thread::scope(|scope| {
         for _ in 0..threads.map_or(1, std::num::NonZero::get) {
             scope.spawn(|| {
-                let (disk, take) = (Memory::default(), || next.fetch_add(1, Ordering::Relaxed));
+                let (disk, take) = (MemoryDisk::default(), || next.fetch_add(1, Ordering::Relaxed));
                 std::iter::repeat_with(take)
                     .take_while(|number| *number < numbers.end)
                     .for_each(|number| work(number, &disk));
@@ -500,7 +506,7 @@ fn every_byte_counts() {
 #[test]
 fn a_store_without_superblocks_is_refused() {
     let shape = Shape::new(1);
-    let disk = Memory(Arc::new(Mutex::new(shape.image)));
+    let disk = MemoryDisk(Arc::new(Mutex::new(shape.image)));
     for block in 0..2 {
         disk.0.lock()[block * SUPERBLOCK_BYTES + 100] ^= 1;
     }
@@ -509,10 +515,10 @@ fn a_store_without_superblocks_is_refused() {
 }
 
 /// A store in memory, and a volume of it with pages of 16 bytes.
-fn open_store(pages: u64) -> (Memory, Volume) {
+fn open_store(pages: u64) -> (MemoryDisk, Volume) {
     let (page_bytes, metadata, note) = (16, Vec::new(), [0; 3]);
     let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id: 1 };
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     (disk.clone(), Volume::create(Box::new(disk), plan).unwrap())
 }
 
@@ -525,7 +531,7 @@ fn commit_pages(volume: &Volume, pages: u64, byte: u8) -> std::ops::Range<usize>
 }
 
 fn note_of(image: Vec<u8>) -> Result<u64, ErrorKind> {
-    let volume = Volume::open(Box::new(Memory(Arc::new(Mutex::new(image)))), true);
+    let volume = Volume::open(Box::new(MemoryDisk(Arc::new(Mutex::new(image)))), true);
     volume.map(|volume| volume.note()[0]).map_err(|error| error.kind())
 }
 
@@ -544,7 +550,7 @@ fn a_torn_record_proves_the_one_before_it() {
     let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();
     image[page] ^= 1;
     assert_eq!(note_of(image.clone()), Ok(2));
-    let volume = Volume::open(Box::new(Memory(Arc::new(Mutex::new(image)))), false).unwrap();
+    let volume = Volume::open(Box::new(MemoryDisk(Arc::new(Mutex::new(image)))), false).unwrap();
     assert_eq!(read(&volume, 0).unwrap_err().kind(), ErrorKind::Corrupted);
 }
 
@@ -597,7 +603,7 @@ fn contents_that_another_program_replaces_are_noticed() {
 
 /// A disk that keeps a part of a write for which it had no room, as ext4 does.
 #[derive(Debug)]
-struct FullDisk(Memory, AtomicU64);
+struct FullDisk(MemoryDisk, AtomicU64);
 
 impl Disk for FullDisk {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()> {
@@ -628,7 +634,7 @@ impl Disk for FullDisk {
 fn a_full_disk_that_gets_longer_does_not_end_the_store() {
     let (page_bytes, metadata, note) = (4096, Vec::new(), [0; 3]);
     let plan = VolumePlan { page_bytes, pages: 2000, has_checksums: true, metadata, note, id: 1 };
-    let (memory, room) = (Memory::default(), 3 << 20);
+    let (memory, room) = (MemoryDisk::default(), 3 << 20);
     let disk = FullDisk(memory.clone(), AtomicU64::new(room));
     let volume = Volume::create(Box::new(disk), plan).unwrap();
     let store = |page: u64| {

@@ -40,7 +40,7 @@
 //! - **The first write** after such an end writes the map and begins a log with a new epoch. So no bytes
 //!   after the old end can become part of the new log.
 //! - **The checksum of a page** covers its contents, the store and the number of the page. It is the checksum
-//!   of the checksums of the page's blocks of 4096 bytes. These are stored [elsewhere](BlockSums) on the
+//!   of the checksums of the page's blocks of 4096 bytes. These are stored [elsewhere](BlockChecksums) on the
 //!   disk, so a thread can check one block without the rest of its page. If they are damaged, the thread
 //!   reads the whole page. A page of up to one block has one checksum.
 //!
@@ -303,7 +303,7 @@ impl Superblock {
 
 /// New place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct PageMove {
     pub page: u64,
     /// The place of the page plus one, or 0 for a page without contents.
     pub word: u64,
@@ -325,7 +325,7 @@ pub(super) struct Record {
     /// Number of pages of the store after the commit.
     pub pages: u64,
     pub note: CommitMetadata,
-    pub changes: Vec<Change>,
+    pub changes: Vec<PageMove>,
 }
 
 impl Record {
@@ -347,7 +347,7 @@ impl Record {
             [self.number, self.changes.len() as u64, self.pages, a, b, c, number, token, self.before];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend(checksum(seed, &bytes).to_le_bytes());
-        for Change { page, word, checksum } in &self.changes {
+        for PageMove { page, word, checksum } in &self.changes {
             bytes.extend([page, word, checksum].iter().flat_map(|number| number.to_le_bytes()));
         }
         let sum = checksum(seed, &bytes);
@@ -400,7 +400,7 @@ impl Record {
             return None;
         }
         let mut change =
-            || Some(Change { page: reader.u64()?, word: reader.u64()?, checksum: reader.u64()? });
+            || Some(PageMove { page: reader.u64()?, word: reader.u64()?, checksum: reader.u64()? });
         let changes = (0..count).map(|_| change()).collect::<Option<_>>()?;
         let (is_ordered, is_confirmation) = (flags & ORDERED != 0, flags & CONFIRMATION != 0);
         Some((Self { number, commit, before, is_ordered, is_confirmation, pages, note, changes }, sum))
@@ -414,12 +414,12 @@ impl Record {
 /// page length alone, and no other data is stored there. They are written with their pages, and are valid
 /// only if they match the checksum of the page.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BlockSums {
+pub(super) struct BlockChecksums {
     page_bytes: usize,
     place_bytes: u64,
 }
 
-impl BlockSums {
+impl BlockChecksums {
     const FIRST_BITS: u32 = 9;
 
     /// Returns the layout of checksums for a store with block checksums.
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn records_that_are_not_whole_are_found_out() {
-        let changes = (0..300).map(|page| Change { page, word: page * 2, checksum: page * 3 }).collect();
+        let changes = (0..300).map(|page| PageMove { page, word: page * 2, checksum: page * 3 }).collect();
         let (is_ordered, is_confirmation) = (true, false);
         let (number, commit, before, note) = (12, CommitId { number: 4, token: 5 }, 3, [7, 8, 9]);
         let record =
@@ -534,7 +534,7 @@ mod tests {
         for page_bytes in [4100_u64, 8192, 65_536, 1 << 20] {
             let place_bytes = page_bytes.next_multiple_of(4096);
             let superblock = Superblock { page_bytes, ..superblock() };
-            let sums = BlockSums::of(&superblock, place_bytes).unwrap();
+            let sums = BlockChecksums::of(&superblock, place_bytes).unwrap();
             let mut end = 0;
             for place in 0..5000 {
                 let area = sums.area(place);
@@ -546,6 +546,6 @@ mod tests {
             let areas: Vec<_> = sums.areas(5000).collect();
             assert_eq!(areas.len(), 5, "of 512, 512, 1024, 2048 and 4096 places");
         }
-        assert!(BlockSums::of(&Superblock { page_bytes: 4096, ..superblock() }, 4096).is_none());
+        assert!(BlockChecksums::of(&Superblock { page_bytes: 4096, ..superblock() }, 4096).is_none());
     }
 }

@@ -9,7 +9,7 @@ use backend_api::{ErrorKind, Result};
 use parking_lot::Mutex;
 
 use super::crash_tests::SimulatedDisk;
-use super::damage::{End, Memory};
+use super::damage::{MemoryDisk, ProgramEnd};
 use super::volume::{FileError, OpenedVolume, Volume, VolumePlan, open_together, sync_together};
 use crate::store::disk::Disk;
 
@@ -153,13 +153,13 @@ fn a_crash_leaves_all_files_at_one_commit() {
 
 /// A group in memory with the images of its files after each commit, and the state at that time.
 struct History {
-    disks: Vec<Memory>,
+    disks: Vec<MemoryDisk>,
     images: Vec<(Vec<Vec<u8>>, State)>,
 }
 
 impl History {
-    fn new(random: &mut SplitMix64, count: usize, end: End) -> Self {
-        let disks: Vec<Memory> = (0..count).map(|_| Memory::default()).collect();
+    fn new(random: &mut SplitMix64, count: usize, end: ProgramEnd) -> Self {
+        let disks: Vec<MemoryDisk> = (0..count).map(|_| MemoryDisk::default()).collect();
         for (file, disk) in disks.iter().enumerate() {
             drop(Volume::create(Box::new(disk.clone()), plan(512, 100 + file as u64)).unwrap());
         }
@@ -170,7 +170,7 @@ impl History {
     }
 
     /// Makes commits. The store is reopened in between, and at last it is closed or not.
-    fn commit(&mut self, random: &mut SplitMix64, contents: &mut Contents, commits: u64, end: End) {
+    fn commit(&mut self, random: &mut SplitMix64, contents: &mut Contents, commits: u64, end: ProgramEnd) {
         let mut volumes = open(&self.disks, false).unwrap();
         for commit in 1..=commits {
             change(&volumes, random, contents).unwrap();
@@ -188,10 +188,10 @@ impl History {
                 continue;
             }
             let confirmations: Vec<_> = volumes.iter().map(Volume::confirmation).collect();
-            if commit == commits && end == End::Closed {
+            if commit == commits && end == ProgramEnd::Closed {
                 volumes.iter().for_each(|volume| volume.mark_closed().unwrap());
             }
-            if commit == commits && end == End::PowerLost {
+            if commit == commits && end == ProgramEnd::PowerLost {
                 for (disk, ranges) in self.disks.iter().zip(confirmations) {
                     ranges.into_iter().for_each(|range| disk.0.lock()[range].fill(0));
                 }
@@ -206,8 +206,8 @@ impl History {
     }
 }
 
-fn memory(image: &[u8]) -> Memory {
-    Memory(Arc::new(Mutex::new(image.to_vec())))
+fn memory(image: &[u8]) -> MemoryDisk {
+    MemoryDisk(Arc::new(Mutex::new(image.to_vec())))
 }
 
 /// Files are replaced by earlier or later copies, whole or damaged, by copies that another program has gone
@@ -217,7 +217,10 @@ fn files_of_two_moments_do_not_open() {
     let (mut refused, mut whole) = (0, 0);
     for seed in 0..number("VMARRAY_DAMAGE_CASES").map_or(40, |cases| cases / 10) {
         let mut random = SplitMix64::new(seed);
-        let (count, end) = (2 + random.index(3), [End::Closed, End::Killed, End::PowerLost][random.index(3)]);
+        let (count, end) = (
+            2 + random.index(3),
+            [ProgramEnd::Closed, ProgramEnd::Killed, ProgramEnd::PowerLost][random.index(3)],
+        );
         let history = History::new(&mut random, count, end);
         let last = history.images.len() - 1;
         // Another program continues with copies of the files.
@@ -251,7 +254,7 @@ fn files_of_two_moments_do_not_open() {
                 }
                 words = format!("{words}; {file} of {commit}, fork {from_fork}");
             }
-            let disks: Vec<Memory> = images.iter().map(|image| memory(image)).collect();
+            let disks: Vec<MemoryDisk> = images.iter().map(|image| memory(image)).collect();
             match open(&disks, true) {
                 Err((file, error)) => {
                     assert!(file < count && error.kind() == ErrorKind::Corrupted, "{words}: {error}");
@@ -289,7 +292,7 @@ fn the_error_names_the_file_that_differs() {
         for odd in 0..count {
             for (of_odd, of_others) in [(3, 5), (4, 5), (5, 4), (5, 2)] {
                 let mut random = SplitMix64::new(count as u64);
-                let history = History::new(&mut random, count, End::Killed);
+                let history = History::new(&mut random, count, ProgramEnd::Killed);
                 let images = (0..count).map(|file| {
                     let commit = if file == odd { of_odd } else { of_others };
                     memory(&history.images[commit].0[file])

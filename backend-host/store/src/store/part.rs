@@ -12,7 +12,7 @@ use backend_host::parts::Storage;
 
 /// Pages of a store, exclusively owned.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct StorePart {
     volume: Arc<Volume>,
     pages: Pages,
     bytes: AtomicU64,
@@ -26,18 +26,18 @@ enum Pages {
     /// Consecutive pages of the store.
     Together(Claimed),
     /// Pages of one share, which alternate with those of other shares.
-    Share(Share),
+    Share(PageShare),
 }
 
 /// One of several equal shares of all pages of a store, for any number of pages. Groups of pages alternate
 /// among the shares, so most consecutive pages of a share are consecutive in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct PageShare {
     pub number: u64,
     pub shares: u64,
 }
 
-impl Share {
+impl PageShare {
     /// Index in the store of a page of the share.
     pub fn page(self, page: u64) -> u64 {
         let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
@@ -57,14 +57,14 @@ impl Share {
     }
 }
 
-impl Part {
+impl StorePart {
     pub fn together(volume: &Arc<Volume>, claimed: Claimed, bytes: u64) -> Self {
         let (volume, pages) = (Arc::clone(volume), Pages::Together(claimed));
         Self { volume, pages, bytes: AtomicU64::new(bytes), most: bytes }
     }
 
     /// Creates device memory from the first `bytes` bytes of a share, extensible to `most` bytes.
-    pub fn share(volume: &Arc<Volume>, share: Share, bytes: u64, most: u64) -> Result<Self> {
+    pub fn share(volume: &Arc<Volume>, share: PageShare, bytes: u64, most: u64) -> Result<Self> {
         let part =
             Self { volume: Arc::clone(volume), pages: Pages::Share(share), bytes: AtomicU64::new(0), most };
         part.lengthen("allocate", bytes)?;
@@ -113,7 +113,7 @@ impl Part {
     }
 }
 
-impl Storage for Part {
+impl Storage for StorePart {
     /// Length of a store's reads.
     const BLOCK_BYTES: usize = 256 << 10;
     /// Pages are read whole.
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn shares_have_all_pages_once() {
         for shares in [1, 2, 9] {
-            let share = |number| Share { number, shares };
+            let share = |number| PageShare { number, shares };
             let mut pages: Vec<u64> =
                 (0..shares).flat_map(|number| share(number).pages_from(0, 3000)).collect();
             for number in 0..shares {
@@ -188,6 +188,6 @@ mod tests {
             pages.sort_unstable();
             assert!(pages.into_iter().eq(0..3000));
         }
-        assert_eq!(Share { number: 1, shares: 3 }.pages_of_store(0), 0);
+        assert_eq!(PageShare { number: 1, shares: 3 }.pages_of_store(0), 0);
     }
 }

@@ -23,9 +23,9 @@ use super::format::{BLOCK_BYTES, CommitMetadata, HEAD_BYTES};
 use crate::error::{failure, file_advice, is_full};
 use crate::extent_allocator::ExtentAllocator;
 use backend_host::parts::{Passage, system};
-use commit::Commit;
+use commit::CommitState;
 use sums::Sums;
-use table::Table;
+use table::WordTable;
 
 pub use recover::StoreReport;
 pub(super) use recover::{OpenedVolume, PAGE_BYTES_MAX};
@@ -71,7 +71,7 @@ pub(crate) struct Volume {
     is_read_only: bool,
     /// For each page, its place plus one, or 0 for zeroes, with the flag [`FRESH`]; and the checksum of the
     /// bytes at its place. The lock of the page's group protects changes.
-    table: Table,
+    table: WordTable,
     /// The user's note for the next commit.
     note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
@@ -79,7 +79,7 @@ pub(crate) struct Volume {
     /// holds the exclusive lock while it collects the changes.
     pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
-    commit: Mutex<Commit>,
+    commit: Mutex<CommitState>,
     buffers: Mutex<Vec<Passage<u8>>>,
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 use vmarray_support::warn;
 
-use super::map::{PageMap, Slot};
+use super::map::{PageMap, TierSlot};
 
 /// Least host memory of a lane, and so the length of one submission.
 pub(super) const LANE_BYTES: usize = 2 << 20;
@@ -24,12 +24,12 @@ const LEFT: u32 = 1 << 31;
 /// Lock order: the lock of the clock comes before the locks of pages, and a thread holds at most one page's
 /// lock.
 ///
-/// A slot is free, or owned by a thread ([`Taken`]), or holds a page. A thread that reads from a slot first
-/// increments its reader count, under the lock of the page's stripe ([`PageMap`]). A slot with readers cannot
-/// be taken.
-pub(super) struct Card {
+/// A slot is free, or owned by a thread ([`OwnedSlot`]), or holds a page. A thread that reads from a slot
+/// first increments its reader count, under the lock of the page's stripe ([`PageMap`]). A slot with readers
+/// cannot be taken.
+pub(super) struct TierCard {
     /// Dropped before the memory, to which the lanes copy.
-    lanes: Mutex<Vec<Lane>>,
+    lanes: Mutex<Vec<TierLane>>,
     memory: DeviceBuffer<dyn Device>,
     device: Arc<dyn Device>,
     number: u32,
@@ -68,7 +68,7 @@ struct Clock {
     hand: usize,
 }
 
-impl fmt::Debug for Card {
+impl fmt::Debug for TierCard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Card");
         debug.field("device", &self.device.info().name).field("slots", &self.slots.len());
@@ -76,7 +76,7 @@ impl fmt::Debug for Card {
     }
 }
 
-impl Card {
+impl TierCard {
     /// Allocates slots of `page_bytes` bytes on a device: at most `bytes` bytes, and at most its free memory.
     pub fn new(
         device: &Arc<dyn Device>,
@@ -191,18 +191,18 @@ impl Card {
 
     /// Takes a slot whose page was removed from the table. Returns `None` if threads still read the slot; the
     /// last of them then releases it. The caller holds the lock of the page.
-    pub fn take_left(&self, at: u32) -> Option<Taken<'_>> {
+    pub fn take_left(&self, at: u32) -> Option<OwnedSlot<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
             return None;
         }
         usage.readers.store(0, Ordering::Relaxed);
-        Some(Taken::new(self, at))
+        Some(OwnedSlot::new(self, at))
     }
 
     /// Takes a slot for a page: a free slot, or the slot of a page that was not read for a while. The bool is
     /// true if a page was replaced. Returns `None` if all slots have readers, or if the GPU is lost.
-    pub fn take(&self, owner: Owner) -> Option<(Taken<'_>, bool)> {
+    pub fn take(&self, owner: Owner) -> Option<(OwnedSlot<'_>, bool)> {
         if self.is_lost() {
             return None;
         }
@@ -212,7 +212,7 @@ impl Card {
             self.free.store(clock.free.len() as u32, Ordering::Relaxed);
             self.slots[at as usize].holds_bytes.store(true, Ordering::Relaxed);
             clock.owners[at as usize] = Some(owner);
-            return Some((Taken::new(self, at), false));
+            return Some((OwnedSlot::new(self, at), false));
         }
         // The first revolution may find all slots used; the second one then finds an unused slot.
         for _ in 0..2 * self.slots.len() {
@@ -222,7 +222,7 @@ impl Card {
             if usage.used.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            let slot = Slot { card: self.number, at: at as u32 };
+            let slot = TierSlot { card: self.number, at: at as u32 };
             let Some((map, page)) = &clock.owners[at] else { continue };
             let has_left = map.with(*page, |entry| {
                 // No thread can start to read while this thread holds the page's lock.
@@ -230,7 +230,7 @@ impl Card {
             });
             if has_left {
                 clock.owners[at] = Some(owner);
-                return Some((Taken::new(self, at as u32), true));
+                return Some((OwnedSlot::new(self, at as u32), true));
             }
         }
         None
@@ -267,7 +267,7 @@ impl Card {
     /// Borrows a queue and its host memory for the calling thread.
     pub fn lane(&self) -> Result<LaneGuard<'_>> {
         let lane = self.lanes.lock().pop();
-        let lane = lane.map_or_else(|| Lane::new(&self.device, LANE_BYTES.max(self.page_bytes)), Ok)?;
+        let lane = lane.map_or_else(|| TierLane::new(&self.device, LANE_BYTES.max(self.page_bytes)), Ok)?;
         Ok(LaneGuard { lane: Some(lane), card: self })
     }
 }
@@ -275,7 +275,7 @@ impl Card {
 /// A reader of a slot; the slot keeps its page meanwhile.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
-    pub card: &'a Card,
+    pub card: &'a TierCard,
     pub at: u32,
 }
 
@@ -302,19 +302,19 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 /// A slot that a thread owns, released on drop.
 #[derive(Debug)]
-pub(super) struct Taken<'a> {
-    pub card: &'a Card,
+pub(super) struct OwnedSlot<'a> {
+    pub card: &'a TierCard,
     pub at: u32,
     is_settled: bool,
 }
 
-impl<'a> Taken<'a> {
-    fn new(card: &'a Card, at: u32) -> Self {
+impl<'a> OwnedSlot<'a> {
+    fn new(card: &'a TierCard, at: u32) -> Self {
         Self { card, at, is_settled: false }
     }
 
-    pub fn slot(&self) -> Slot {
-        Slot { card: self.card.number, at: self.at }
+    pub fn slot(&self) -> TierSlot {
+        TierSlot { card: self.card.number, at: self.at }
     }
 
     /// Stores the checksum of the slot's page.
@@ -328,7 +328,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for OwnedSlot<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
             self.card.give_back(self.at);
@@ -338,13 +338,13 @@ impl Drop for Taken<'_> {
 
 /// A queue of a GPU, and host memory, page-locked if possible.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct TierLane {
     /// The queue of the lane. The first field, because its drop waits for copies that use the others.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,
 }
 
-impl Lane {
+impl TierLane {
     fn new(device: &Arc<dyn Device>, bytes: usize) -> Result<Self> {
         let host = HostBuffer::new(device, bytes, HostMemory::Pinned).or_else(|error| {
             if error.kind() != ErrorKind::PinRefused {
@@ -360,14 +360,14 @@ impl Lane {
 /// A borrowed lane. Its thread waits for all its submissions, unless it panics.
 #[derive(Debug)]
 pub(super) struct LaneGuard<'a> {
-    lane: Option<Lane>,
-    card: &'a Card,
+    lane: Option<TierLane>,
+    card: &'a TierCard,
 }
 
 impl std::ops::Deref for LaneGuard<'_> {
-    type Target = Lane;
+    type Target = TierLane;
 
-    fn deref(&self) -> &Lane {
+    fn deref(&self) -> &TierLane {
         self.lane.as_ref().expect("the value exists until the drop")
     }
 }

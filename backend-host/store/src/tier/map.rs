@@ -12,7 +12,7 @@ const LATER_MAX: u32 = 1 << 20;
 
 /// A page-sized slot in the memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct TierSlot {
     /// Index of the GPU in its tier.
     pub card: u32,
     /// The index of the slot on that GPU.
@@ -27,7 +27,7 @@ enum State {
     /// A thread is about to copy the page to a GPU.
     Loading,
     /// A GPU holds the page, equal to the file.
-    Held(Slot),
+    Held(TierSlot),
 }
 
 /// State of one page. Every method is one step under the lock of the page's stripe.
@@ -41,7 +41,7 @@ enum State {
 /// - A writer can put its new bytes on the GPU if no other write began before its own ended. Otherwise the
 ///   order of the two writes in the file is unknown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct TierEntry {
     state: State,
     /// Number of begun writes, which may wrap.
     writes: u32,
@@ -53,9 +53,9 @@ pub(super) struct Entry {
     is_due: bool,
 }
 
-impl Entry {
+impl TierEntry {
     /// Slot of the page, if a GPU holds it.
-    pub fn slot(&self) -> Option<Slot> {
+    pub fn slot(&self) -> Option<TierSlot> {
         match self.state {
             State::Held(slot) => Some(slot),
             State::Nowhere | State::Loading => None,
@@ -95,7 +95,7 @@ impl Entry {
 
     /// Records that the slot has the page's bytes, which were read from the file after the claim. Returns
     /// false, without an effect, if a write has made the claim invalid.
-    pub fn loaded(&mut self, claim: u32, slot: Slot) -> bool {
+    pub fn loaded(&mut self, claim: u32, slot: TierSlot) -> bool {
         let holds = self.state == State::Loading && self.writes == claim;
         if holds {
             (self.state, self.is_due) = (State::Held(slot), false);
@@ -111,7 +111,7 @@ impl Entry {
     }
 
     /// Begins a write of the page to the file. Returns the number of the write, and the page's old slot.
-    pub fn begin_write(&mut self) -> (u32, Option<Slot>) {
+    pub fn begin_write(&mut self) -> (u32, Option<TierSlot>) {
         let slot = self.slot();
         self.is_due |= slot.is_some();
         self.state = State::Nowhere;
@@ -122,7 +122,7 @@ impl Entry {
 
     /// Ends a write. If `slot` is given and no other write began, the slot holds the page again; returns true
     /// then.
-    pub fn end_write(&mut self, write: u32, slot: Option<Slot>) -> bool {
+    pub fn end_write(&mut self, write: u32, slot: Option<TierSlot>) -> bool {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
@@ -141,7 +141,7 @@ impl Entry {
     }
 
     /// Removes the page from a slot. Returns true if the page was in this slot.
-    pub fn leave(&mut self, slot: Slot) -> bool {
+    pub fn leave(&mut self, slot: TierSlot) -> bool {
         let was_there = self.state == State::Held(slot);
         if was_there {
             self.state = State::Nowhere;
@@ -152,7 +152,7 @@ impl Entry {
 
 /// Table of the pages of one piece of memory. An unused page takes no memory.
 #[derive(Debug)]
-pub(super) struct PageMap(Box<[Mutex<Vec<Entry>>]>);
+pub(super) struct PageMap(Box<[Mutex<Vec<TierEntry>>]>);
 
 impl PageMap {
     /// Returns a table without cached pages.
@@ -161,18 +161,18 @@ impl PageMap {
     }
 
     /// Calls `step` with the state of a page, under the lock of the page.
-    pub fn with<T>(&self, page: u64, step: impl FnOnce(&mut Entry) -> T) -> T {
+    pub fn with<T>(&self, page: u64, step: impl FnOnce(&mut TierEntry) -> T) -> T {
         let group = page / STRIPE_PAGES;
         let at = (group / STRIPES * STRIPE_PAGES + page % STRIPE_PAGES) as usize;
         let mut stripe = self.0[(group % STRIPES) as usize].lock();
         if stripe.len() <= at {
-            stripe.resize(at + 1, Entry::default());
+            stripe.resize(at + 1, TierEntry::default());
         }
         step(&mut stripe[at])
     }
 
     /// Removes all pages, and returns their slots.
-    pub fn clear(&self) -> Vec<Slot> {
+    pub fn clear(&self) -> Vec<TierSlot> {
         let mut slots = Vec::new();
         for stripe in &self.0 {
             slots.extend(stripe.lock().iter_mut().filter_map(|entry| {
@@ -193,29 +193,33 @@ mod tests {
     use super::*;
 
     /// One for each thread that may load, and one for the initially cached page.
-    const SLOTS: [Slot; 4] =
-        [Slot { card: 0, at: 0 }, Slot { card: 0, at: 1 }, Slot { card: 0, at: 2 }, Slot { card: 0, at: 3 }];
+    const SLOTS: [TierSlot; 4] = [
+        TierSlot { card: 0, at: 0 },
+        TierSlot { card: 0, at: 1 },
+        TierSlot { card: 0, at: 2 },
+        TierSlot { card: 0, at: 3 },
+    ];
 
     #[test]
     fn pages_are_kept_apart() {
         let map = PageMap::new();
         let pages: Vec<u64> = (0..300).chain([1 << 13, (1 << 13) + 1, 100_000]).collect();
         for &page in &pages {
-            let slot = Slot { card: 1, at: page as u32 };
+            let slot = TierSlot { card: 1, at: page as u32 };
             assert!(map.with(page, |entry| {
                 let claim = entry.claim().unwrap();
                 entry.loaded(claim, slot)
             }));
         }
         for &page in &pages {
-            assert_eq!(map.with(page, |entry| entry.slot()), Some(Slot { card: 1, at: page as u32 }));
+            assert_eq!(map.with(page, |entry| entry.slot()), Some(TierSlot { card: 1, at: page as u32 }));
         }
         assert_eq!((map.clear().len(), map.clear().len()), (pages.len(), 0));
     }
 
     #[test]
     fn misses_that_belong_together_count_once() {
-        let mut entry = Entry::default();
+        let mut entry = TierEntry::default();
         assert_eq!(entry.miss(1, 4, 10), None);
         // Test misses in the same batch, and in later batches.
         assert_eq!(
@@ -241,7 +245,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     struct World {
-        entry: Entry,
+        entry: TierEntry,
         file: u8,
         slots: [u8; 4],
         threads: Vec<Thread>,
@@ -256,7 +260,7 @@ mod tests {
         /// Does the next step of a thread; returns false at its end.
         fn step(&mut self, at: usize) -> bool {
             let mut thread = self.threads[at];
-            let number = |slot: Slot| slot.at as u8;
+            let number = |slot: TierSlot| slot.at as u8;
             match &mut thread {
                 Thread::Load { step: step @ 0, claim, .. } => match self.entry.claim() {
                     Some(number) => (*step, *claim) = (1, number),
@@ -327,7 +331,7 @@ mod tests {
             let threads: Vec<Thread> =
                 (0..3_u8).map(|at| kinds[combination / 4_usize.pow(u32::from(at)) % 4](at)).collect();
             for is_held in [false, true] {
-                let mut entry = Entry::default();
+                let mut entry = TierEntry::default();
                 if is_held {
                     let claim = entry.claim().unwrap();
                     assert!(entry.loaded(claim, SLOTS[3]));

@@ -7,9 +7,9 @@ use backend_api::{Elements, Gather, Result, Ticket, Transfer, racy};
 use vmarray_support::warn;
 
 use super::Cards;
-use super::card::{Card, LANE_BYTES, Lane, LaneGuard, Reading, Taken};
-use super::map::{PageMap, Slot};
-use backend_host::parts::{Passage, Storage, Wanted, Wiping};
+use super::card::{LANE_BYTES, LaneGuard, OwnedSlot, Reading, TierCard, TierLane};
+use super::map::{PageMap, TierSlot};
+use backend_host::parts::{Passage, ReadRange, Storage, Wiping};
 
 /// Longest elements that a kernel of the GPU gathers; copies collect longer ones.
 const GATHERED_BYTES_MAX: usize = 1024;
@@ -63,7 +63,7 @@ struct Claim<'a> {
 
 impl Claim<'_> {
     /// Publishes the page in a slot; returns true if it still matches the file.
-    fn loaded(mut self, slot: Slot) -> bool {
+    fn loaded(mut self, slot: TierSlot) -> bool {
         self.is_used = true;
         self.map.with(self.page, |entry| entry.loaded(self.number, slot))
     }
@@ -83,14 +83,14 @@ struct Write<'a> {
     part: Part,
     number: u32,
     /// The slot that held the page.
-    taken: Option<Taken<'a>>,
+    taken: Option<OwnedSlot<'a>>,
     /// True if the slot contains the written bytes.
     is_in_slot: bool,
 }
 
 impl Drop for Write<'_> {
     fn drop(&mut self) {
-        let slot = self.taken.as_ref().filter(|_| self.is_in_slot).map(Taken::slot);
+        let slot = self.taken.as_ref().filter(|_| self.is_in_slot).map(OwnedSlot::slot);
         if self.map.with(self.part.page, |entry| entry.end_write(self.number, slot))
             && let Some(taken) = self.taken.take()
         {
@@ -189,7 +189,7 @@ impl<'a> Fetch<'a> {
             }
             Err(error) => {
                 card.lose(&error);
-                let wanted: Vec<Wanted> = self.hits.iter().map(|(_, part)| above.wanted(part)).collect();
+                let wanted: Vec<ReadRange> = self.hits.iter().map(|(_, part)| above.wanted(part)).collect();
                 // SAFETY: the caller has the same obligations.
                 unsafe { below.read_all(operation, &wanted) }
             }
@@ -271,12 +271,12 @@ impl<M: Storage> Tiered<M> {
         &self,
         operation: &'static str,
         above: &Above,
-        card: &Card,
-        loads: Vec<(Taken<'_>, Claim<'_>, Part)>,
+        card: &TierCard,
+        loads: Vec<(OwnedSlot<'_>, Claim<'_>, Part)>,
     ) -> Result<()> {
         let length = card.page_bytes();
-        let as_they_are = |loads: &[(Taken<'_>, Claim<'_>, Part)]| {
-            let wanted: Vec<Wanted> = loads.iter().map(|(.., part)| above.wanted(part)).collect();
+        let as_they_are = |loads: &[(OwnedSlot<'_>, Claim<'_>, Part)]| {
+            let wanted: Vec<ReadRange> = loads.iter().map(|(.., part)| above.wanted(part)).collect();
             // SAFETY: the caller has the same obligations.
             unsafe { self.below.read_all(operation, &wanted) }
         };
@@ -289,7 +289,7 @@ impl<M: Storage> Tiered<M> {
         };
         // SAFETY: `lane_pages` is the number of pages that fit in the memory.
         let at = |number: usize| unsafe { lane.host.address().as_ptr().add(number * length) };
-        let whole = loads.iter().enumerate().map(|(number, (.., part))| Wanted {
+        let whole = loads.iter().enumerate().map(|(number, (.., part))| ReadRange {
             offset: part.page * length as u64,
             to: at(number),
             bytes: length,
@@ -376,7 +376,7 @@ impl<M: Storage> Tiered<M> {
 /// As [`Storage::read_all`] for the parts.
 unsafe fn hand_over_checked<M: Storage>(
     hits: &[Hit<'_>],
-    lane: &Lane,
+    lane: &TierLane,
     operation: &'static str,
     above: &Above,
     below: &M,
@@ -390,7 +390,7 @@ unsafe fn hand_over_checked<M: Storage>(
             unsafe { racy::write(part.host, &page.0[part.skip..part.skip + part.bytes]) };
             continue;
         }
-        let slot = Slot { card: reading.card.number(), at: reading.at };
+        let slot = TierSlot { card: reading.card.number(), at: reading.at };
         above.map.with(part.page, |entry| {
             if entry.leave(slot) {
                 // This thread still counts as a reader of the slot, and its last reader releases the slot.
@@ -410,8 +410,8 @@ unsafe fn hand_over_checked<M: Storage>(
 }
 
 /// Joins consecutive ranges.
-fn joined(ranges: impl IntoIterator<Item = Wanted>) -> Vec<Wanted> {
-    let mut joined = Vec::<Wanted>::new();
+fn joined(ranges: impl IntoIterator<Item = ReadRange>) -> Vec<ReadRange> {
+    let mut joined = Vec::<ReadRange>::new();
     for range in ranges {
         match joined.last_mut() {
             Some(last) if last.is_before(&range) => last.bytes += range.bytes,
@@ -422,7 +422,7 @@ fn joined(ranges: impl IntoIterator<Item = Wanted>) -> Vec<Wanted> {
 }
 
 /// Updates slots of a GPU with the bytes written to their pages.
-fn update(card: &Card, writes: &[(&mut Write<'_>, &[u8])]) -> Result<()> {
+fn update(card: &TierCard, writes: &[(&mut Write<'_>, &[u8])]) -> Result<()> {
     let lane = card.lane()?;
     let mut done = 0;
     let copies = writes.iter().filter_map(|(write, bytes)| {
@@ -444,14 +444,14 @@ impl Above {
         part.page * self.cards.page_bytes as u64 + part.skip as u64
     }
 
-    fn wanted(&self, part: &Part) -> Wanted {
-        Wanted { offset: self.offset(part), to: part.host, bytes: part.bytes }
+    fn wanted(&self, part: &Part) -> ReadRange {
+        ReadRange { offset: self.offset(part), to: part.host, bytes: part.bytes }
     }
 
     /// Cuts ranges at page boundaries, and calls `work` with as many parts as fit in a lane.
     fn in_parts(
         &self,
-        ranges: impl Iterator<Item = Wanted>,
+        ranges: impl Iterator<Item = ReadRange>,
         mut work: impl FnMut(&[Part]) -> Result<()>,
     ) -> Result<()> {
         let length = self.cards.page_bytes;
@@ -477,7 +477,7 @@ impl Above {
     }
 
     /// Looks up parts: cached ones, pages to load, and all others as ranges.
-    fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<Wanted>) {
+    fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<ReadRange>) {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
         for (number, &part) in parts.iter().enumerate() {
@@ -510,7 +510,7 @@ impl Above {
     fn begin_write(&self, part: Part) -> Write<'_> {
         let (number, taken) = self.map.with(part.page, |entry| {
             let (number, slot) = entry.begin_write();
-            let card = |slot: Slot| (&self.cards.cards[slot.card as usize], slot.at);
+            let card = |slot: TierSlot| (&self.cards.cards[slot.card as usize], slot.at);
             let taken = slot.map(card).filter(|(card, _)| !card.is_lost());
             (number, taken.and_then(|(card, at)| card.take_left(at)))
         });
@@ -579,10 +579,10 @@ impl<M: Storage> Storage for Tiered<M> {
             return unsafe { self.below.read(operation, offset, to, bytes) };
         }
         // SAFETY: the caller has the same obligations.
-        unsafe { self.read_all(operation, &[Wanted { offset, to, bytes }]) }
+        unsafe { self.read_all(operation, &[ReadRange { offset, to, bytes }]) }
     }
 
-    unsafe fn read_all(&self, operation: &'static str, wanted: &[Wanted]) -> Result<()> {
+    unsafe fn read_all(&self, operation: &'static str, wanted: &[ReadRange]) -> Result<()> {
         let Some(above) = &self.above else {
             // SAFETY: the caller has the same obligations.
             return unsafe { self.below.read_all(operation, wanted) };
@@ -604,7 +604,7 @@ impl<M: Storage> Storage for Tiered<M> {
             // SAFETY: the caller has the same obligations.
             return unsafe { self.below.write(operation, offset, from, bytes) };
         };
-        let range = Wanted { offset, to: from.cast_mut(), bytes };
+        let range = ReadRange { offset, to: from.cast_mut(), bytes };
         above.in_parts(std::iter::once(range), |parts| {
             // SAFETY: the caller has the same obligations, for parts of its range; `write_parts` only reads
             // from `to`.

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use backend_api::Compute;
-use backend_api::expr::{Specialization, Store, Task, Type};
-use backend_api::kernel::{Function, Op, Reg};
+use backend_api::expr::{FieldStore, Specialization, Task, Type};
+use backend_api::kernel::{Op, Reg, ScalarFunction};
 
 use crate::kernel::launch::codegen::{called, function};
 use crate::kernel::text::{from_bits, index, name, unsigned_name, value_of};
@@ -14,7 +14,7 @@ pub(super) const LITERALS_MAX: usize = 16;
 
 /// A program, specialised for one task and one layout of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct SpecializedProgram {
     program: Specialization,
     literals_used: usize,
     pub comparison: Option<Comparison>,
@@ -40,7 +40,7 @@ pub(super) struct Comparison {
     pub packed: Option<u64>,
 }
 
-impl Shape {
+impl SpecializedProgram {
     /// Returns the shape of a request (the key of its compiled kernel) and the request's literals.
     /// `has_clock` is true if kernels of the device can read a clock.
     pub fn new(compute: &Compute<'_>, has_clock: bool) -> (Self, Vec<u64>) {
@@ -72,7 +72,7 @@ impl Shape {
         });
         let mut shape =
             Self { program, literals_used: literals.len(), comparison, layouts, is_limited: Vec::new() };
-        let is_limited = |function: &&Function| has_clock && function.time_limit().is_some();
+        let is_limited = |function: &&ScalarFunction| has_clock && function.time_limit().is_some();
         shape.is_limited = shape.program.functions().iter().map(is_limited).collect();
         (shape, literals)
     }
@@ -88,7 +88,7 @@ impl Shape {
     }
 
     /// The functions whose loops read a clock, each with its index.
-    pub fn limited(&self) -> Vec<(usize, &Function)> {
+    pub fn limited(&self) -> Vec<(usize, &ScalarFunction)> {
         let functions = self.program.functions().into_iter().enumerate();
         functions.filter(|(number, _)| self.is_limited[*number]).collect()
     }
@@ -197,7 +197,7 @@ impl Shape {
         text
     }
 
-    fn expression(&self, at: usize, op: &Op, functions: &[&Function]) -> String {
+    fn expression(&self, at: usize, op: &Op, functions: &[&ScalarFunction]) -> String {
         let Specialization { types, literals, page_len, channels, .. } = &self.program;
         let v = |value: Reg| format!("v{}", value.0);
         match *op {
@@ -244,7 +244,7 @@ impl Shape {
         format!("as_{name}(vload{}(0, (__global const uchar *){place}))", of.bytes())
     }
 
-    fn store(&self, store: &Store) -> String {
+    fn store(&self, store: &FieldStore) -> String {
         let (of, source) = (self.program.of(store.value), usize::from(store.source));
         let (place, name, value) = (self.place(source, store.offset), name(of), store.value.0);
         if self.is_aligned(source, store.offset, of) {

@@ -16,8 +16,8 @@ mod split;
 use std::fmt::Write;
 
 use backend_api::kernel::{
-    Access, ArrayDecl, Binary, Body, Builtin, Function, Kernel, Memory, Op, Place, Reg, Rmw, Space,
-    SubgroupOp, Type,
+    Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Place, Reg, Rmw, ScalarFunction, Space, SubgroupOp,
+    Type, VerifiedKernel,
 };
 
 use self::split::{Region, Split};
@@ -25,8 +25,8 @@ use crate::kernel::text::{binary, from_bits, index, name, to_bits, unsigned_name
 
 /// Key of a kernel's code; all other properties are arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
-    pub kernel: Kernel,
+pub(super) struct LaunchKey {
+    pub kernel: VerifiedKernel,
     pub views: Vec<ViewShape>,
     /// Page length and number of channels of the launch's geometry, if the kernel reads indices; else 1.
     pub page_len: u64,
@@ -53,7 +53,7 @@ pub(super) struct ViewShape {
     pub bases: Vec<(usize, u32)>,
 }
 
-impl Shape {
+impl LaunchKey {
     /// Returns true if the kernel reads its items' indices.
     pub fn needs_index(body: &Body) -> bool {
         let mut needs = false;
@@ -83,9 +83,9 @@ impl Shape {
 
 /// Returns the text of a function that kernels call, after the bytes of its tables. Its accesses out of
 /// bounds are not reported. With a time limit it has more parameters: `late`, `ticks`, `limit` and `item`.
-pub(in crate::kernel) fn function(number: usize, function: &Function, has_time_limit: bool) -> String {
+pub(in crate::kernel) fn function(number: usize, function: &ScalarFunction, has_time_limit: bool) -> String {
     let called = &called(number);
-    let shape = Shape {
+    let shape = LaunchKey {
         kernel: function.kernel().clone(),
         views: Vec::new(),
         page_len: 1,
@@ -143,7 +143,7 @@ struct Label {
 }
 
 struct Writer<'a> {
-    shape: &'a Shape,
+    shape: &'a LaunchKey,
     body: &'a Body,
     /// True if the items of a group synchronise; and the loops that the group runs together.
     meets: bool,
@@ -197,7 +197,7 @@ fn r(register: Reg) -> String {
 }
 
 impl<'a> Writer<'a> {
-    fn new(shape: &'a Shape) -> Self {
+    fn new(shape: &'a LaunchKey) -> Self {
         let body = shape.kernel.body();
         Self {
             shape,

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use backend_api::expr::ProgramCache;
 use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
-use backend_api::{Launch, Result, View};
+use backend_api::{Launch, LaunchView, Result};
 
-use super::Placed;
-use crate::core::Core;
-use crate::driver::objects::{Argument, Program};
+use super::ViewPlaces;
+use crate::core::OpenClCore;
+use crate::driver::objects::{DriverArgument, Program};
 use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
-use crate::queue::{Scratch, Submission};
+use crate::queue::{OpenClSubmission, QueueScratch};
 
 /// Items of a group, if the kernel does not specify it and the device supports this number.
 const GROUP_LEN: usize = 256;
 
 /// Cache of built texts, which may contain several kernels.
-pub(super) type Texts = ProgramCache<Arc<str>, Program>;
+pub(super) type TextCache = ProgramCache<Arc<str>, Program>;
 
 /// Code of a kernel for this device, if there is any, the device supports its group, and each view is
 /// contiguous in one buffer.
-pub(super) fn code_of<'a>(core: &Core, launch: &Launch<'a>, views: &[Placed]) -> Option<&'a Code> {
-    let is_run = |view: &Placed| matches!(view.bases[..], [(_, _, 1, _)]);
+pub(super) fn code_of<'a>(core: &OpenClCore, launch: &Launch<'a>, views: &[ViewPlaces]) -> Option<&'a Code> {
+    let is_run = |view: &ViewPlaces| matches!(view.bases[..], [(_, _, 1, _)]);
     let group = launch.kernel.body().group_len.unwrap_or(1) as usize;
     let is_taken = group <= core.traits.max_group && views.iter().all(is_run);
     let code = launch.kernel.code().filter(|_| is_taken)?;
@@ -30,7 +30,7 @@ pub(super) fn code_of<'a>(core: &Core, launch: &Launch<'a>, views: &[Placed]) ->
 }
 
 /// Returns the program of a text, and builds it if it is not in the cache.
-pub(super) fn built(core: &Core, code: &Code) -> Result<Arc<Program>> {
+pub(super) fn built(core: &OpenClCore, code: &Code) -> Result<Arc<Program>> {
     let texts = &core.launches.texts;
     let text = code.texts()[1].map_or_else(|| "".into(), Arc::clone);
     if let Some(known) = texts.find(&text) {
@@ -43,18 +43,18 @@ pub(super) fn built(core: &Core, code: &Code) -> Result<Arc<Program>> {
 
 /// Runs a checked launch.
 pub(super) fn launch(
-    submission: &mut Submission<'_>,
+    submission: &mut OpenClSubmission<'_>,
     launch: &Launch<'_>,
     code: &Code,
-    views: &[Placed],
+    views: &[ViewPlaces],
     (host, at): (&HostPiece, u64),
 ) -> Result<()> {
-    let report = submission.scratch(Scratch::Answer, Report::BYTES)?;
+    let report = submission.scratch(QueueScratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     let pieces = views.iter().flat_map(|view| &view.bases);
     let places = pieces.map(|(buffer, first, _, before)| (&*buffer.pieces[*first], *before));
     if code.submission().is_some() {
-        let view = |(view, (piece, before)): (&View<'_>, (&OwnMemory, u64))| {
+        let view = |(view, (piece, before)): (&LaunchView<'_>, (&OwnMemory, u64))| {
             NativeView::new(piece.handle().addr() as u64, before, view.count(), view.stride())
         };
         let native: Vec<NativeView> = launch.views.iter().zip(places).map(view).collect();
@@ -66,12 +66,18 @@ pub(super) fn launch(
     } else if launch.items > 0 {
         let program = built(submission.core, code)?;
         let mut arguments = Vec::new();
-        places.for_each(|(piece, before)| arguments.extend([Argument::Buffer(piece), Argument::U64(before)]));
-        arguments.push(Argument::U64(launch.items));
+        places.for_each(|(piece, before)| {
+            arguments.extend([DriverArgument::Buffer(piece), DriverArgument::U64(before)])
+        });
+        arguments.push(DriverArgument::U64(launch.items));
         let body = launch.kernel.body();
         for (bits, of) in launch.params.iter().zip(&body.params) {
             let is_long = of.bytes() == 8;
-            arguments.push(if is_long { Argument::U64(*bits) } else { Argument::U32(*bits as u32) });
+            arguments.push(if is_long {
+                DriverArgument::U64(*bits)
+            } else {
+                DriverArgument::U32(*bits as u32)
+            });
         }
         let own = submission.core.traits.max_group.min(GROUP_LEN);
         let group = body.group_len.map_or(own, |len| len as usize);

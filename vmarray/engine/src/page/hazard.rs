@@ -1,7 +1,7 @@
 //! Hazard slots: a thread announces the page that it accesses, without a locked instruction.
 //!
-//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the
-//! page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread
+//! Each thread has one [`HazardSlot`]. For the few nanoseconds of a lock-free access it holds the address of
+//! the page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread
 //! that wants the page for other purposes first shuts the gate, then issues a barrier on all cores
 //! ([`barrier::heavy`]), then waits until no slot names the page. Either the access sees the shut gate and
 //! backs off, or the other side sees the slot.
@@ -15,7 +15,7 @@ use super::sync::{AtomicUsize, Ordering};
 
 /// The lock-free accesses for whose end a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum HazardAccess {
     /// Lock-free writes only.
     Writes,
     /// Lock-free reads and writes.
@@ -24,12 +24,12 @@ pub enum Access {
 
 /// The place in which a thread announces its access.
 #[derive(Debug)]
-pub struct Slot {
+pub struct HazardSlot {
     reading: AtomicUsize,
     writing: AtomicUsize,
 }
 
-impl Slot {
+impl HazardSlot {
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
@@ -72,15 +72,15 @@ impl Slot {
 
     /// True if such an access to the entry is announced. If not, acquires the effects of the thread's last
     /// one.
-    pub(super) fn names(&self, entry: *const Entry, access: Access) -> bool {
+    pub(super) fn names(&self, entry: *const Entry, access: HazardAccess) -> bool {
         self.writing.load(Ordering::Acquire) == entry.addr()
-            || (access == Access::All && self.reading.load(Ordering::Acquire) == entry.addr())
+            || (access == HazardAccess::All && self.reading.load(Ordering::Acquire) == entry.addr())
     }
 }
 
 /// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates
 /// so that no new access begins, and has issued [`barrier::heavy`] since.
-pub fn drain(slot: &Slot, entry: *const Entry, access: Access) {
+pub fn drain(slot: &HazardSlot, entry: *const Entry, access: HazardAccess) {
     let mut turns = 0;
     while slot.names(entry, access) {
         turns += 1;

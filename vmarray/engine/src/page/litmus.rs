@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use super::barrier;
-use super::hazard::Access;
+use super::hazard::HazardAccess;
 use super::quiesce::quiesce_by;
 use super::threads::{
     barrier_all, count_hit, counter, drain_all, read_fenced, read_lock_free, write_fenced, write_lock_free,
@@ -123,7 +123,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
         while taken < 300 || accesses.load(Ordering::Relaxed) < 100 {
             let before = entry.try_exclusive(Holder::Pin).unwrap();
             let pages = std::iter::once((&entry, before));
-            quiesce_by(pages, Access::All, barrier_all, |entry| drain_all(entry, Access::All));
+            quiesce_by(pages, HazardAccess::All, barrier_all, |entry| drain_all(entry, HazardAccess::All));
             frame.iter().for_each(|word| word.store(0, Ordering::Relaxed));
             dwell();
             let now = frame.each_ref().map(|word| word.load(Ordering::Relaxed));

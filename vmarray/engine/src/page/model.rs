@@ -13,7 +13,7 @@ use loom::thread;
 
 use super::barrier;
 use super::entry::{Entry, Holder, Sweep};
-use super::hazard::{Access, Slot, drain};
+use super::hazard::{HazardAccess, HazardSlot, drain};
 use super::quiesce::quiesce_by;
 use super::seqlock::SeqLock;
 use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
@@ -21,7 +21,7 @@ use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
 /// A page with a frame, whose accesses loom tracks, and one thread's slot.
 pub(super) struct ModelPage {
     pub(super) entry: Entry,
-    pub(super) slot: Slot,
+    pub(super) slot: HazardSlot,
     pub(super) frame: UnsafeCell<u64>,
 }
 
@@ -32,7 +32,7 @@ fn address() -> *mut u8 {
 
 impl ModelPage {
     fn absent() -> Self {
-        Self { entry: Entry::absent(), slot: Slot::new(), frame: UnsafeCell::new(0) }
+        Self { entry: Entry::absent(), slot: HazardSlot::new(), frame: UnsafeCell::new(0) }
     }
 
     pub(super) fn resident() -> Self {
@@ -59,7 +59,7 @@ impl ModelPage {
         page
     }
 
-    fn quiesce(&self, before: State, access: Access) {
+    fn quiesce(&self, before: State, access: HazardAccess) {
         quiesce_by(
             std::iter::once((&self.entry, before)),
             access,
@@ -70,7 +70,7 @@ impl ModelPage {
 
     /// Takes the frame from the exclusively held page, for another page.
     fn reuse(&self, before: State) {
-        self.quiesce(before, Access::All);
+        self.quiesce(before, HazardAccess::All);
         self.frame.with_mut(|at| unsafe { *at = 7 });
         let _ = self.entry.unmap(false);
     }
@@ -78,7 +78,7 @@ impl ModelPage {
     /// The contents of the frame, without writers.
     fn read_shared(&self, holder: Holder) -> u64 {
         let before = self.entry.try_share(holder, false).unwrap();
-        self.quiesce(before, Access::Writes);
+        self.quiesce(before, HazardAccess::Writes);
         let seen = self.frame.with(|at| unsafe { *at });
         let _ = self.entry.unshare(holder);
         seen
@@ -234,7 +234,7 @@ fn no_write_is_lost_to_a_write_back() {
         });
         let mut home = 0;
         if let Ok(before) = page.entry.try_write_back() {
-            page.quiesce(before, Access::Writes);
+            page.quiesce(before, HazardAccess::Writes);
             home = page.frame.with(|at| unsafe { *at });
             let _ = page.entry.end_write_back(true);
         }
@@ -395,7 +395,7 @@ fn an_exclusive_page_stays_shut() {
             page.read()
         });
         if let Ok(before) = page.entry.try_exclusive(Holder::Pin) {
-            page.quiesce(before, Access::All);
+            page.quiesce(before, HazardAccess::All);
             page.frame.with_mut(|at| unsafe { *at = 9 });
             let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
         }

@@ -1,24 +1,25 @@
 //! Quiescing a page: shut its gates, issue a barrier, wait for running lock-free accesses.
 
 use super::entry::Entry;
-use super::hazard::Access;
+use super::hazard::HazardAccess;
 use super::state::{READERS, State, WRITERS};
 
 /// Waits until no lock-free access allowed by the pages' earlier states is running, with one barrier for all.
-/// The caller holds the pages: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+/// The caller holds the pages: exclusively for [`HazardAccess::All`], at least shared for
+/// [`HazardAccess::Writes`].
 pub fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
-    access: Access,
+    access: HazardAccess,
     barrier: impl FnOnce(),
     drain: impl Fn(&'a Entry),
 ) {
-    let bits = if access == Access::All { READERS | WRITERS } else { WRITERS };
+    let bits = if access == HazardAccess::All { READERS | WRITERS } else { WRITERS };
     let open = pages.filter(|(_, before)| before.any(bits));
     if open.clone().next().is_none() {
         return;
     }
     for (entry, _) in open.clone() {
-        if access == Access::All { entry.shut() } else { entry.shut_writes() }
+        if access == HazardAccess::All { entry.shut() } else { entry.shut_writes() }
     }
     barrier();
     for (entry, _) in open {

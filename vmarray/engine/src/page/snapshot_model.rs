@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::barrier;
 use super::entry::{Entry, Holder, Refusal};
-use super::hazard::{Access, drain};
+use super::hazard::{HazardAccess, drain};
 use super::model::ModelPage;
 use super::snapshot_marks::{MarkedPages, SnapshotMarks, Snapshots, unmark};
 use super::state::{DIRTY, EXCLUSIVE, State, UNSAVED, WAITED};
@@ -59,7 +59,7 @@ impl MarkedPages for ModelArray {
         for entry in pages {
             entry.shut_writes();
             barrier::heavy(Vec::new);
-            self.pages.iter().for_each(|(page, _)| drain(&page.slot, *entry, Access::Writes));
+            self.pages.iter().for_each(|(page, _)| drain(&page.slot, *entry, HazardAccess::Writes));
             entry.quiet_unsaved();
         }
     }

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 
 use super::barrier;
 use super::entry::Entry;
-use super::hazard::{self, Access, Slot};
+use super::hazard::{self, HazardAccess, HazardSlot};
 
 /// Number of concurrent arrays with their own hit counters.
 const COUNTERS: usize = 64;
@@ -31,7 +31,7 @@ const UNREGISTERED: usize = usize::MAX;
 /// Data of a thread for lock-free accesses. The alignment prevents false sharing.
 #[repr(C, align(128))]
 struct Local {
-    slot: Slot,
+    slot: HazardSlot,
     /// A gate is open for this thread if its address is not below this value. So one comparison tests the
     /// gate and the registration.
     threshold: Cell<usize>,
@@ -45,7 +45,7 @@ struct Local {
 thread_local! {
     static LOCAL: Local = const {
         Local {
-            slot: Slot::new(),
+            slot: HazardSlot::new(),
             threshold: Cell::new(UNREGISTERED),
             apart: [0; 13],
             hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS + 1],
@@ -209,7 +209,7 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
     })
 }
 
-fn fenced<R>(counter: HitCounter, run: impl FnOnce(&Slot) -> Option<R>) -> Option<R> {
+fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
     // A registered thread has tried the quick form already, which finds everything that this form finds.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
@@ -239,7 +239,7 @@ pub fn barrier_all() {
 
 /// Waits until no thread announces an access of this kind to the entry. Its gates were shut before, followed
 /// by [`barrier_all`].
-pub fn drain_all(entry: &Entry, access: Access) {
+pub fn drain_all(entry: &Entry, access: HazardAccess) {
     for (_, local) in &REGISTRY.read().locals {
         // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released.
         // The thread never waits for that lock while its slot names a page.
@@ -324,7 +324,7 @@ mod tests {
         // waits for all accesses.
         let announced = || {
             let registry = REGISTRY.read();
-            [Access::Writes, Access::All].map(|access| {
+            [HazardAccess::Writes, HazardAccess::All].map(|access| {
                 // SAFETY: as in `drain_all`.
                 let names = |(_, local): &(_, *const Local)| unsafe { &(**local).slot }.names(&entry, access);
                 registry.locals.iter().any(names)

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::literal::Literal;
-use crate::data_type::{DataType, Number};
+use crate::data_type::{DataType, NumberKind};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::options::ByteOrder;
@@ -215,24 +215,24 @@ fn number_of(code: &str) -> Result<DataType, Fault> {
         _ => (ByteOrder::NATIVE, code),
     };
     let number = match rest {
-        "b1" | "?" => Number::Bool,
-        "u1" => Number::U8,
-        "u2" => Number::U16,
-        "u4" => Number::U32,
-        "u8" => Number::U64,
-        "i1" => Number::I8,
-        "i2" => Number::I16,
-        "i4" => Number::I32,
-        "i8" => Number::I64,
-        "f2" => Number::F16,
-        "f4" => Number::F32,
-        "f8" => Number::F64,
-        "c8" => Number::Complex64,
-        "c16" => Number::Complex128,
+        "b1" | "?" => NumberKind::Bool,
+        "u1" => NumberKind::U8,
+        "u2" => NumberKind::U16,
+        "u4" => NumberKind::U32,
+        "u8" => NumberKind::U64,
+        "i1" => NumberKind::I8,
+        "i2" => NumberKind::I16,
+        "i4" => NumberKind::I32,
+        "i8" => NumberKind::I64,
+        "f2" => NumberKind::F16,
+        "f4" => NumberKind::F32,
+        "f8" => NumberKind::F64,
+        "c8" => NumberKind::Complex64,
+        "c16" => NumberKind::Complex128,
         // All other types are byte strings and void.
         _ => match (rest.as_bytes().first(), rest.get(1..).map(str::parse::<usize>)) {
             (Some(b'S' | b'a' | b'V'), Some(Ok(len))) => {
-                return Ok(DataType::Number(Number::U8, ByteOrder::NATIVE).in_arrays(&[len]));
+                return Ok(DataType::Number(NumberKind::U8, ByteOrder::NATIVE).in_arrays(&[len]));
             }
             _ => return Err(unsupported()),
         },
@@ -246,21 +246,21 @@ fn described(of: &DataType) -> Result<String, String> {
     match of {
         DataType::Number(number, order) => {
             let code = match number {
-                Number::Bool => "b1",
-                Number::U8 => "u1",
-                Number::U16 => "u2",
-                Number::U32 => "u4",
-                Number::U64 => "u8",
-                Number::I8 => "i1",
-                Number::I16 => "i2",
-                Number::I32 => "i4",
-                Number::I64 => "i8",
-                Number::F16 => "f2",
-                Number::F32 => "f4",
-                Number::F64 => "f8",
-                Number::Complex64 => "c8",
-                Number::Complex128 => "c16",
-                Number::Bf16 => return Err("NumPy has no type for bf16; write f32 instead".into()),
+                NumberKind::Bool => "b1",
+                NumberKind::U8 => "u1",
+                NumberKind::U16 => "u2",
+                NumberKind::U32 => "u4",
+                NumberKind::U64 => "u8",
+                NumberKind::I8 => "i1",
+                NumberKind::I16 => "i2",
+                NumberKind::I32 => "i4",
+                NumberKind::I64 => "i8",
+                NumberKind::F16 => "f2",
+                NumberKind::F32 => "f4",
+                NumberKind::F64 => "f8",
+                NumberKind::Complex64 => "c8",
+                NumberKind::Complex128 => "c16",
+                NumberKind::Bf16 => return Err("NumPy has no type for bf16; write f32 instead".into()),
             };
             let order = match order {
                 _ if number.bytes() == 1 => '|',
@@ -295,27 +295,27 @@ fn described(of: &DataType) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn number(number: Number, order: ByteOrder) -> DataType {
+    fn number(number: NumberKind, order: ByteOrder) -> DataType {
         DataType::Number(number, order)
     }
 
     #[test]
     fn headers_match_numpys() {
-        let bytes = Header::bytes(&number(Number::F32, ByteOrder::Little), &[3, 4]).unwrap();
+        let bytes = Header::bytes(&number(NumberKind::F32, ByteOrder::Little), &[3, 4]).unwrap();
         assert_eq!(bytes.len(), 128);
         let text = b"\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   ";
         assert!(bytes.starts_with(text) && bytes.ends_with(b" \n"));
         for (shape, text) in [(&[][..], "()"), (&[3], "(3,)"), (&[2, 0, 1], "(2, 0, 1)")] {
-            let bytes = Header::bytes(&number(Number::U8, ByteOrder::Big), shape).unwrap();
+            let bytes = Header::bytes(&number(NumberKind::U8, ByteOrder::Big), shape).unwrap();
             let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {text}, }}");
             assert!(bytes[10..].starts_with(text.as_bytes()));
         }
-        assert!(described(&number(Number::Bf16, ByteOrder::Big)).is_err());
+        assert!(described(&number(NumberKind::Bf16, ByteOrder::Big)).is_err());
     }
 
     #[test]
     fn long_and_foreign_names_need_later_versions() {
-        let of = number(Number::U8, ByteOrder::NATIVE);
+        let of = number(NumberKind::U8, ByteOrder::NATIVE);
         let many: Vec<_> = (0..5000).map(|i| (format!("field{i}"), of.clone())).collect();
         let long = Header::bytes(&DataType::Struct(many), &[1]).unwrap();
         assert_eq!((long[6], long.len() % ALIGNMENT), (2, 0));
@@ -327,9 +327,12 @@ mod tests {
     #[test]
     fn types_and_their_numpy_names() {
         let fields = DataType::Struct(vec![
-            ("x".into(), number(Number::F64, ByteOrder::Big)),
-            ("v".into(), number(Number::I16, ByteOrder::Little).in_arrays(&[3, 2])),
-            ("in".into(), DataType::Struct(vec![("c".into(), number(Number::Complex64, ByteOrder::Little))])),
+            ("x".into(), number(NumberKind::F64, ByteOrder::Big)),
+            ("v".into(), number(NumberKind::I16, ByteOrder::Little).in_arrays(&[3, 2])),
+            (
+                "in".into(),
+                DataType::Struct(vec![("c".into(), number(NumberKind::Complex64, ByteOrder::Little))]),
+            ),
         ]);
         let text = "[('x', '>f8'), ('v', '<i2', (3, 2,)), ('in', [('c', '<c8')])]";
         assert_eq!(described(&fields), Ok(text.to_owned()));

@@ -26,20 +26,20 @@ pub(super) enum EncodedBy {
 
 /// A codec with bounded decoding, always of a whole chunk.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub(super) struct BoundedCodec {
     pub(super) of: EncodedBy,
     pub(super) codec: Arc<dyn BytesToBytesCodecTraits>,
     /// The maximum decoded length in bytes.
     pub(super) most: u64,
 }
 
-impl ExtensionName for Bounded {
+impl ExtensionName for BoundedCodec {
     fn name(&self, version: ZarrVersion) -> Option<Cow<'static, str>> {
         self.codec.name(version)
     }
 }
 
-impl CodecTraits for Bounded {
+impl CodecTraits for BoundedCodec {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -57,7 +57,7 @@ impl CodecTraits for Bounded {
     }
 }
 
-impl BytesToBytesCodecTraits for Bounded {
+impl BytesToBytesCodecTraits for BoundedCodec {
     fn into_dyn(self: Arc<Self>) -> Arc<dyn BytesToBytesCodecTraits> {
         self
     }

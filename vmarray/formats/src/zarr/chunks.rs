@@ -11,7 +11,7 @@ use super::Zarr;
 use super::create::Undescribed;
 use super::grid::{Grid, lengths};
 use crate::error::{Error, Result, zeroed};
-use crate::options::Options;
+use crate::options::FileOptions;
 use crate::pieces::{element_count, in_parallel};
 use crate::views::FileView;
 
@@ -30,7 +30,11 @@ pub(super) struct Chunks<'a, T> {
 
 impl<T: Element + KernelType> Chunks<'_, T> {
     /// Writes the elements of a view of the grid's shape.
-    pub(super) fn write<V: FileView<Element = T>>(&self, view: V, options: &mut Options<'_>) -> Result<()> {
+    pub(super) fn write<V: FileView<Element = T>>(
+        &self,
+        view: V,
+        options: &mut FileOptions<'_>,
+    ) -> Result<()> {
         let (grid, path) = (&self.grid, self.path);
         let (total, len) = (grid.len() as u64 * size_of::<T>() as u64, element_count(&grid.chunk));
         limit_threads::<T>(len, options);
@@ -84,13 +88,13 @@ impl ChunkArrays {
 }
 
 /// Reduces the number of threads for long chunks, because each thread has several copies of one.
-pub(super) fn limit_threads<T>(chunk_len: usize, options: &mut Options<'_>) {
+pub(super) fn limit_threads<T>(chunk_len: usize, options: &mut FileOptions<'_>) {
     let bytes = chunk_len.saturating_mul(size_of::<T>()).max(1).saturating_mul(3);
     options.threads = options.threads.min(IN_RAM / bytes).max(1);
 }
 
 /// Threads of zarrs within one chunk: none, because chunks run in parallel.
-pub(super) fn codec_options(options: &Options<'_>) -> CodecOptions {
+pub(super) fn codec_options(options: &FileOptions<'_>) -> CodecOptions {
     let codecs = CodecOptions::default();
     if options.threads > 1 { codecs.with_concurrent_target(1) } else { codecs }
 }

@@ -15,17 +15,17 @@ use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits};
 
 use super::chunks::{ChunkArrays, Chunks};
 use super::grid::Grid;
-use super::leaves::Leaf;
+use super::leaves::LeafArray;
 use super::{CHUNK_MAX, Encoding, joined, stored};
 use crate::error::{Error, Result};
-use crate::options::{ByteOrder, Options};
+use crate::options::{ByteOrder, FileOptions};
 use crate::views::FileView;
 
 /// Approximate default length of a chunk in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// An array without a description in its store, so that no reader finds it.
-pub(super) type Undescribed = (Leaf, Array<dyn ReadableWritableStorageTraits>);
+pub(super) type Undescribed = (LeafArray, Array<dyn ReadableWritableStorageTraits>);
 
 /// Writes the chunks of arrays at a node.
 pub(super) fn write_chunks<V>(
@@ -34,19 +34,19 @@ pub(super) fn write_chunks<V>(
     node: &str,
     view: V,
     encoding: &Encoding<V::Element>,
-    options: &mut Options<'_>,
+    options: &mut FileOptions<'_>,
 ) -> Result<Vec<Undescribed>>
 where
     V: FileView<Element: KernelType>,
 {
-    let leaves = Leaf::of::<V::Element>(path)?;
+    let leaves = LeafArray::of::<V::Element>(path)?;
     let shape = view.extents();
     let chunk = encoding.chunk.clone().unwrap_or_else(|| default_chunk(view));
     let stored = encoding.shard.as_ref().unwrap_or(&chunk);
     check_chunks::<V::Element>(shape.len(), stored, &chunk, path)?;
     let grid = Grid::whole(&shape, stored);
     let order = options.byte_order;
-    let array = |leaf: Leaf| {
+    let array = |leaf: LeafArray| {
         let array = Description { leaf: &leaf, shape: &shape, stored, chunk: &chunk, encoding, order, path };
         let array = array.build(store, &joined(node, &leaf.path))?;
         Ok((leaf, array))
@@ -74,7 +74,7 @@ pub(super) fn describe(store: &ReadableWritableStorage, path: &Path, arrays: &[U
 
 /// A new array.
 struct Description<'a, T> {
-    leaf: &'a Leaf,
+    leaf: &'a LeafArray,
     shape: &'a [usize],
     /// Extents of a chunk, or of a shard.
     stored: &'a [usize],

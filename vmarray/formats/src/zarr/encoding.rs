@@ -75,7 +75,7 @@ pub enum Blosc {
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{Options, zarr::{self, Compression, Encoding, Zarr}};
+/// use vmarray_formats::{FileOptions, zarr::{self, Compression, Encoding, Zarr}};
 ///
 /// let path = std::env::temp_dir().join(format!("encoding {}.zarr", std::process::id()));
 /// let volume = NdArray::<f32, 3>::new([40, 50, 60])?;
@@ -87,11 +87,11 @@ pub enum Blosc {
 ///     .compression(Compression::Zstd { level: 1 })
 ///     .fill_value(f32::NAN)
 ///     .axis_names(["z", "y", "x"]);
-/// zarr::write(&path, &volume, encoding, Options::new())?;
+/// zarr::write(&path, &volume, encoding, FileOptions::new())?;
 /// assert!(path.join("c/0/0/0").exists() && !path.join("c/1/0/0").exists());
 ///
 /// let again = NdArray::<f32, 3>::new(Zarr::<f32>::open(&path)?.extents()?)?;
-/// Zarr::open(&path)?.read(&again, Options::new())?;
+/// Zarr::open(&path)?.read(&again, FileOptions::new())?;
 /// assert_eq!(again.get([7, 8, 9])?, 1.0);
 /// assert!(again.get([39, 0, 0])?.is_nan());
 /// # std::fs::remove_dir_all(path)?;
@@ -147,16 +147,16 @@ impl<T: Element> Encoding<T> {
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// use vmarray_formats::{Error, Options, zarr::{self, Encoding, Zarr}};
+    /// use vmarray_formats::{Error, FileOptions, zarr::{self, Encoding, Zarr}};
     /// let path = std::env::temp_dir().join(format!("checksums {}.zarr", std::process::id()));
     /// let numbers = VirtualArray::<u32>::new(100)?;
     /// numbers.fill(.., 7)?;
-    /// zarr::write(&path, &numbers, Encoding::new().chunk([50]), Options::new())?;
+    /// zarr::write(&path, &numbers, Encoding::new().chunk([50]), FileOptions::new())?;
     /// let chunk = path.join("c/1");
     /// let mut bytes = std::fs::read(&chunk)?;
     /// bytes[5] ^= 1;
     /// std::fs::write(&chunk, bytes)?;
-    /// let error = Zarr::open(&path)?.read(&numbers, Options::new()).unwrap_err();
+    /// let error = Zarr::open(&path)?.read(&numbers, FileOptions::new()).unwrap_err();
     /// assert!(matches!(error, Error::Corrupted { chunk, .. } if chunk == "c/1"));
     /// # std::fs::remove_dir_all(path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

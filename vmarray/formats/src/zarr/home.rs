@@ -14,7 +14,7 @@ use super::Zarr;
 use super::chunks::{ChunkArrays, codec_options};
 use super::grid::{Grid, lengths};
 use crate::error::{Error, Result, zeroed};
-use crate::options::Options;
+use crate::options::FileOptions;
 use crate::pieces::element_count;
 
 impl<T: Element + KernelType> Zarr<T> {
@@ -44,10 +44,10 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// use vmarray_formats::{FileOptions, zarr::{self, Encoding, Zarr}};
     /// let path = std::env::temp_dir().join(format!("home {}.zarr", std::process::id()));
     /// let empty = NdArray::<u32, 2>::new([1000, 1000])?;
-    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), Options::new())?;
+    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), FileOptions::new())?;
     ///
     /// let image: NdArray<u32, 2> = Zarr::open(&path)?.into_array(|elements| elements.cache_bytes(1 << 20))?;
     /// image.set([500, 500], 7)?;
@@ -57,7 +57,7 @@ impl<T: Element + KernelType> Zarr<T> {
     /// # drop(image);
     /// # let box_of = |store: Zarr<u32>| -> Result<u32, Box<dyn std::error::Error>> {
     /// #     let two = NdArray::<u32, 2>::new([1, 2])?;
-    /// #     store.read_box([500, 499]..[501, 501], &two, Options::new())?;
+    /// #     store.read_box([500, 499]..[501, 501], &two, FileOptions::new())?;
     /// #     Ok(two.get([0, 1])?)
     /// # };
     /// # assert_eq!(box_of(Zarr::open(&path)?)?, 7);
@@ -82,10 +82,10 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// ```
     /// use vmarray::{nd::NdLayout, prelude::*};
-    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// use vmarray_formats::{FileOptions, zarr::{self, Encoding, Zarr}};
     /// let path = std::env::temp_dir().join(format!("read only {}.zarr", std::process::id()));
     /// let encoding = Encoding::new().chunk([16, 16]).shard([128, 128]);
-    /// zarr::write(&path, &NdArray::<u8, 2>::new([500, 500])?, encoding, Options::new())?;
+    /// zarr::write(&path, &NdArray::<u8, 2>::new([500, 500])?, encoding, FileOptions::new())?;
     /// let image: NdArray<u8, 2> = Zarr::open(&path)?.into_read_only_array(|elements| elements)?;
     /// assert_eq!((image.layout(), image.get([499, 0])?), (NdLayout::Tiled([16, 16]), 0));
     /// assert!(image.set([0, 0], 1).is_err());
@@ -111,7 +111,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let grid = Grid::whole(self.shape(), &page);
         let writes = if is_written { Some(self.chunk_arrays(self.shape())?) } else { None };
         // Codecs must not use a thread pool, because one of its threads could be waiting for this chunk.
-        let codecs = codec_options(&Options::new().threads(2));
+        let codecs = codec_options(&FileOptions::new().threads(2));
         let home = Home { store: self, grid, writes, codecs };
         let builder = NdArray::<T, N>::builder(shape).tile(tile).elements(settings);
         Ok(builder.build_over(home)?)

@@ -6,15 +6,15 @@ use std::path::Path;
 use vmarray::Element;
 use vmarray::kernel::KernelType;
 
-use crate::data_type::{DataType, Number};
+use crate::data_type::{DataType, NumberKind};
 use crate::error::Result;
 
 /// The numbers of elements in one array of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Leaf {
+pub(super) struct LeafArray {
     /// The path of field names, joined by slashes; empty for an element that is not a struct.
     pub(super) path: String,
-    pub(super) number: Number,
+    pub(super) number: NumberKind,
     /// The additional axes of the array: lengths of arrays in an element.
     pub(super) axes: Vec<usize>,
     /// Offsets of runs of bytes in an element, in array order.
@@ -23,7 +23,7 @@ pub(super) struct Leaf {
     element_bytes: usize,
 }
 
-impl Leaf {
+impl LeafArray {
     /// The leaves of a type.
     pub(super) fn of<T: KernelType + Element>(path: &Path) -> Result<Vec<Self>> {
         let mut leaves = Vec::new();
@@ -65,7 +65,7 @@ impl Leaf {
 }
 
 /// Adds the leaves of a part of an element, within arrays of these lengths and strides.
-fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leaves: &mut Vec<Leaf>) {
+fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leaves: &mut Vec<LeafArray>) {
     match of {
         // Empty parts are not stored.
         DataType::Array(_, 0) => {}
@@ -85,7 +85,7 @@ fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leav
     }
 }
 
-fn leaf(path: &str, number: Number, within: &[(usize, usize)], offset: usize) -> Leaf {
+fn leaf(path: &str, number: NumberKind, within: &[(usize, usize)], offset: usize) -> LeafArray {
     let axes = within.iter().map(|(len, _)| *len).collect();
     // Merge nested array types whose elements are contiguous into one run of bytes.
     let (mut run_bytes, mut outer) = (number.bytes(), within);
@@ -99,7 +99,7 @@ fn leaf(path: &str, number: Number, within: &[(usize, usize)], offset: usize) ->
     for (len, stride) in outer {
         runs = runs.iter().flat_map(|at| (0..*len).map(move |i| at + i * stride)).collect();
     }
-    Leaf { path: path.to_owned(), number, axes, runs, run_bytes, element_bytes: 0 }
+    LeafArray { path: path.to_owned(), number, axes, runs, run_bytes, element_bytes: 0 }
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn structs_are_taken_apart_and_put_together() {
-        let leaves = Leaf::of::<Outer>(Path::new("x")).unwrap();
+        let leaves = LeafArray::of::<Outer>(Path::new("x")).unwrap();
         let described: Vec<_> =
             leaves.iter().map(|leaf| (&*leaf.path, &leaf.axes[..], leaf.bytes())).collect();
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(again, elements);
         leaves[1].take(&elements, &mut bytes);
         assert_eq!(bytes[..4], [2, 3, 6, 7]);
-        let numbers = Leaf::of::<[f32; 3]>(Path::new("x")).unwrap();
+        let numbers = LeafArray::of::<[f32; 3]>(Path::new("x")).unwrap();
         assert_eq!((numbers.len(), &*numbers[0].path, &numbers[0].axes[..]), (1, "", &[3][..]));
     }
 }

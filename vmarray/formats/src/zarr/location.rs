@@ -11,7 +11,7 @@ use super::objects::Objects;
 #[cfg(any(doc, feature = "object_store"))]
 use crate::error::Error;
 use crate::error::Result;
-use crate::files::{self, Unfinished};
+use crate::files::{self, TemporaryFile};
 
 /// Location of a Zarr store: a folder, given by its path, or objects of a server.
 ///
@@ -96,7 +96,7 @@ impl Location {
             }
             return fill(&self.open()?).inspect_err(|_| objects.remove());
         }
-        let unfinished = Unfinished::folder(&self.path)?;
+        let unfinished = TemporaryFile::folder(&self.path)?;
         fill(&folder::create(unfinished.temporary())?)?;
         files::sync_folders(unfinished.temporary())?;
         unfinished.finish()

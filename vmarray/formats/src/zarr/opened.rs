@@ -16,11 +16,11 @@ use super::damaged;
 use super::described;
 use super::grid::{Grid, lengths};
 use super::joined;
-use super::leaves::Leaf;
+use super::leaves::LeafArray;
 use super::location::Location;
 use super::stored::{self, Stored};
 use crate::error::{Error, Result, zeroed};
-use crate::options::Options;
+use crate::options::FileOptions;
 use crate::pieces::{element_count, in_parallel};
 use crate::views::{FileView, FileViewMut};
 
@@ -28,7 +28,7 @@ use crate::views::{FileView, FileViewMut};
 ///
 /// ```
 /// use vmarray::{bytemuck::{Pod, Zeroable}, kernel::KernelType, prelude::*};
-/// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+/// use vmarray_formats::{FileOptions, zarr::{self, Encoding, Zarr}};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, KernelType)]
 /// #[bytemuck(crate = "vmarray::bytemuck")]
@@ -43,24 +43,24 @@ use crate::views::{FileView, FileViewMut};
 /// let sales = VirtualArray::<Sale>::new(1000)?;
 /// sales.set(7, Sale { price: 9.99, count: 3, shop: [1, 2] })?;
 /// // A table with the columns price, count and shop: xarray.open_zarr(path)
-/// zarr::write(&path, &sales, Encoding::new(), Options::new())?;
+/// zarr::write(&path, &sales, Encoding::new(), FileOptions::new())?;
 ///
 /// let mut store = Zarr::<Sale>::open(&path)?;
 /// let [len] = store.extents()?;
 /// let again = VirtualArray::<Sale>::new(len)?;
-/// store.read(&again, Options::new())?;
+/// store.read(&again, FileOptions::new())?;
 /// assert_eq!(again.get(7)?, sales.get(7)?);
 /// // One column.
 /// let prices = VirtualArray::<f64>::new(1000)?;
-/// Zarr::open(path.join("price"))?.read(&prices, Options::new())?;
+/// Zarr::open(path.join("price"))?.read(&prices, FileOptions::new())?;
 /// assert_eq!(prices.get(7)?, 9.99);
 /// assert!(Zarr::<f32>::open(path.join("price")).is_err());
 ///
 /// // Overwrite a part, and append.
-/// store.write_box([0]..[10], again.section(7..17)?, Options::new())?;
-/// store.append(again.section(..500)?, Options::new())?;
+/// store.write_box([0]..[10], again.section(7..17)?, FileOptions::new())?;
+/// store.append(again.section(..500)?, FileOptions::new())?;
 /// assert_eq!((store.shape(), store.chunk()), (&[1500][..], &[1000][..]));
-/// store.read_box([0]..[1000], &again, Options::new())?;
+/// store.read_box([0]..[1000], &again, FileOptions::new())?;
 /// assert_eq!(again.get(0)?, sales.get(7)?);
 /// # std::fs::remove_dir_all(path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -72,7 +72,7 @@ pub struct Zarr<T> {
     pub(super) path: PathBuf,
     /// The node of the elements.
     node: String,
-    pub(super) fields: Vec<(Leaf, Stored)>,
+    pub(super) fields: Vec<(LeafArray, Stored)>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -92,11 +92,11 @@ impl<T: Element + KernelType> Zarr<T> {
 
     pub(super) fn open_node(store: ReadableWritableStorage, at: &Location, node: &str) -> Result<Self> {
         let path = at.path();
-        let open = |leaf: Leaf| {
+        let open = |leaf: LeafArray| {
             let stored = stored::open(&store, &joined(node, &leaf.path), &leaf, path)?;
             Ok((leaf, stored))
         };
-        let fields = Leaf::of::<T>(path)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let fields = LeafArray::of::<T>(path)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         let first = fields.first().map(|(_, first)| first.shape.clone()).unwrap_or_default();
         let bytes = first.iter().try_fold(size_of::<T>(), |bytes, extent| bytes.checked_mul(*extent));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
@@ -148,7 +148,7 @@ impl<T: Element + KernelType> Zarr<T> {
     /// the damaged chunk, [`Zarr`](Error::Zarr), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled),
     /// after which only a part of the view has been written. Damage in [stores without checksums](super) can
     /// stay undetected.
-    pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: Options<'_>) -> Result<()> {
+    pub fn read<V: FileViewMut<Element = T>>(&self, view: V, options: FileOptions<'_>) -> Result<()> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
@@ -162,21 +162,21 @@ impl<T: Element + KernelType> Zarr<T> {
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// use vmarray_formats::{Options, zarr::{self, Encoding, Zarr}};
+    /// use vmarray_formats::{FileOptions, zarr::{self, Encoding, Zarr}};
     /// let path = std::env::temp_dir().join(format!("boxes {}.zarr", std::process::id()));
     /// let empty = NdArray::<u32, 2>::new([1000, 100])?;
-    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), Options::new())?;
+    /// zarr::write(&path, &empty, Encoding::new().chunk([64, 64]), FileOptions::new())?;
     /// let mut store = Zarr::<u32>::open(&path)?;
     /// // A hundred rows at a time.
     /// let rows = NdArray::<u32, 2>::new([100, 100])?;
     /// for first in (0..1000).step_by(100) {
-    ///     store.read_box([first, 0]..[first + 100, 100], &rows, Options::new())?;
+    ///     store.read_box([first, 0]..[first + 100, 100], &rows, FileOptions::new())?;
     ///     rows.transform(.., Field::whole().set(Field::whole() + first as u32))?;
-    ///     store.write_box([first, 0]..[first + 100, 100], &rows, Options::new())?;
+    ///     store.write_box([first, 0]..[first + 100, 100], &rows, FileOptions::new())?;
     /// }
     /// let two = VirtualArray::<u32>::new(2)?;
     /// let two = vmarray::nd::NdSection::over_mut(&two, [2, 1])?;
-    /// store.read_box([799, 5]..[801, 6], two, Options::new())?;
+    /// store.read_box([799, 5]..[801, 6], two, FileOptions::new())?;
     /// assert_eq!(two.to_vec(..)?, [700, 800]);
     /// # std::fs::remove_dir_all(path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -185,7 +185,7 @@ impl<T: Element + KernelType> Zarr<T> {
         &self,
         bounds: Range<[usize; N]>,
         view: V,
-        options: Options<'_>,
+        options: FileOptions<'_>,
     ) -> Result<()> {
         self.read_grid(&self.grid(bounds)?, view, options)
     }
@@ -194,7 +194,7 @@ impl<T: Element + KernelType> Zarr<T> {
         &self,
         grid: &Grid,
         view: V,
-        mut options: Options<'_>,
+        mut options: FileOptions<'_>,
     ) -> Result<()> {
         self.check_shape(view, grid)?;
         let total = grid.len() as u64 * size_of::<T>() as u64;
@@ -271,7 +271,7 @@ impl<T: Element + KernelType> Zarr<T> {
         &mut self,
         bounds: Range<[usize; N]>,
         view: V,
-        mut options: Options<'_>,
+        mut options: FileOptions<'_>,
     ) -> Result<()> {
         let grid = self.grid(bounds)?;
         self.check_shape(view, &grid)?;
@@ -291,7 +291,7 @@ impl<T: Element + KernelType> Zarr<T> {
     /// [`ShapeMismatch`](Error::ShapeMismatch), and the errors of [`write_box`](Self::write_box). After an
     /// error the store has the old shape: fields that were already updated are restored. If a long failure of
     /// the server prevents the restoration, call `append` again on the same value.
-    pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: Options<'_>) -> Result<()> {
+    pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: FileOptions<'_>) -> Result<()> {
         let (more, old) = (view.extents(), self.shape().to_vec());
         if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
             return Err(Error::ShapeMismatch { path: self.path.clone(), expected: more, found: old });
@@ -304,7 +304,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let mut grid = Grid::whole(&shape, self.chunk());
         grid.bounds[0].start = old[0];
         // Do not read after the writes: a failed read would be reported for a successful append.
-        let longer = |(leaf, stored): &(Leaf, Stored)| {
+        let longer = |(leaf, stored): &(LeafArray, Stored)| {
             let mut metadata = stored.metadata.clone();
             metadata["shape"][0] = shape[0].into();
             let node = joined(&self.node, &leaf.path);
@@ -323,20 +323,20 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 
     /// Writes the description of a field.
-    fn describe(&self, (leaf, stored): &(Leaf, Stored)) -> Result<()> {
+    fn describe(&self, (leaf, stored): &(LeafArray, Stored)) -> Result<()> {
         let text = serde_json::to_vec_pretty(&stored.metadata).unwrap_or_default();
         let key = self.description(leaf)?;
         self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))
     }
 
     /// The key of the description of a field.
-    fn description(&self, leaf: &Leaf) -> Result<StoreKey> {
+    fn description(&self, leaf: &LeafArray) -> Result<StoreKey> {
         stored::metadata_key(&joined(&self.node, &leaf.path), &self.path)
     }
 
     /// Fails if the store was removed.
     pub(super) fn expect_described(&self) -> Result<()> {
-        let described = |(leaf, _): &(Leaf, Stored)| {
+        let described = |(leaf, _): &(LeafArray, Stored)| {
             described::expect(&self.store, &self.description(leaf)?).map_err(Error::zarr(&self.path))
         };
         self.fields.iter().try_for_each(described)
@@ -350,7 +350,7 @@ impl<T: Element + KernelType> Zarr<T> {
 
     /// The arrays with a new shape, for writing chunks.
     pub(super) fn chunk_arrays(&self, shape: &[usize]) -> Result<ChunkArrays> {
-        let array = |(leaf, stored): &(Leaf, Stored)| {
+        let array = |(leaf, stored): &(LeafArray, Stored)| {
             if stored.chunk != self.chunk() || stored.own_chunk != leaf.axes {
                 let what = "the fields have different chunks, or elements in several chunks, so they can only be read; \
                             write the store again";

@@ -9,7 +9,7 @@ use super::chunks::codec_options;
 use super::grid::{Grid, lengths};
 use super::{Encoding, Location, Zarr, describe, write_chunks};
 use crate::error::{Error, Result, zeroed};
-use crate::options::Options;
+use crate::options::FileOptions;
 use crate::pieces::element_count;
 
 /// Writes the rows of a ragged array to a new Zarr group with two arrays. `offsets` has the start of each row
@@ -23,12 +23,12 @@ use crate::pieces::element_count;
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{Options, zarr::{self, Encoding}};
+/// use vmarray_formats::{FileOptions, zarr::{self, Encoding}};
 /// let path = std::env::temp_dir().join(format!("words {}.zarr", std::process::id()));
 /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many", "words"])?;
 /// // group = zarr.open_group(path); a, b = group["offsets"][2:4]; bytes(group["items"][a:b]) == b"many"
-/// zarr::write_ragged(&path, &words, Encoding::new(), Options::new())?;
-/// let again = zarr::read_ragged(&path, RaggedArray::<u8>::builder(), Options::new())?;
+/// zarr::write_ragged(&path, &words, Encoding::new(), FileOptions::new())?;
+/// let again = zarr::read_ragged(&path, RaggedArray::<u8>::builder(), FileOptions::new())?;
 /// assert_eq!(again.row(2)?.to_vec(..)?, b"many");
 /// # std::fs::remove_dir_all(path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -37,7 +37,7 @@ pub fn write_ragged<T: Element + KernelType, D: Device>(
     to: impl Into<Location>,
     rows: &RaggedArray<T, D>,
     encoding: Encoding<T>,
-    mut options: Options<'_>,
+    mut options: FileOptions<'_>,
 ) -> Result<()> {
     let to = to.into();
     let offsets = rows.offsets().section(..=rows.len())?;
@@ -72,16 +72,16 @@ fn bytes<T>(len: usize) -> u64 {
 ///
 /// ```
 /// use vmarray::{RaggedArray, VirtualArray, prelude::*};
-/// use vmarray_formats::{Error, Options, zarr::{self, Encoding}};
+/// use vmarray_formats::{Error, FileOptions, zarr::{self, Encoding}};
 /// let path = std::env::temp_dir().join(format!("rows {}.zarr", std::process::id()));
 /// let rows = RaggedArray::<f32>::builder().from_rows([&[0.5][..], &[1.0, 2.0]])?;
-/// zarr::write_ragged(&path, &rows, Encoding::new(), Options::new())?;
-/// let rows = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new())?;
+/// zarr::write_ragged(&path, &rows, Encoding::new(), FileOptions::new())?;
+/// let rows = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), FileOptions::new())?;
 /// assert_eq!(rows.to_vecs()?, [vec![0.5], vec![1.0, 2.0]]);
 /// // An item outside all rows.
 /// let mut items = zarr::Zarr::<f32>::open(path.join("items"))?;
-/// items.append(&VirtualArray::<f32>::new(1)?, Options::new())?;
-/// let wrong = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), Options::new());
+/// items.append(&VirtualArray::<f32>::new(1)?, FileOptions::new())?;
+/// let wrong = zarr::read_ragged(&path, RaggedArray::<f32>::builder(), FileOptions::new());
 /// assert!(matches!(wrong, Err(Error::Malformed { .. })));
 /// # std::fs::remove_dir_all(path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -89,7 +89,7 @@ fn bytes<T>(len: usize) -> u64 {
 pub fn read_ragged<T: Element + KernelType, D: Device>(
     from: impl Into<Location>,
     builder: RaggedBuilder<T, D>,
-    mut options: Options<'_>,
+    mut options: FileOptions<'_>,
 ) -> Result<RaggedArray<T, D>> {
     let from = from.into();
     let (store, path) = (from.open()?, from.path());
@@ -135,7 +135,7 @@ impl<'a> Lengths<'a> {
     fn new(
         offsets: &'a Zarr<u64>,
         total: usize,
-        options: &Options<'_>,
+        options: &FileOptions<'_>,
         failed: &'a mut Option<Error>,
     ) -> Self {
         let grid = Grid::whole(offsets.shape(), offsets.chunk());

@@ -16,10 +16,10 @@ use zarrs::metadata_ext::codec::sharding::ShardingIndexLocation;
 use zarrs::storage::{ReadableStorageTraits, ReadableWritableStorage, StoreKey};
 
 use super::CHUNK_MAX;
-use super::bounded::{Bounded, EncodedBy};
+use super::bounded::{BoundedCodec, EncodedBy};
 use super::described::Described;
-use super::leaves::Leaf;
-use crate::data_type::Number;
+use super::leaves::LeafArray;
+use crate::data_type::NumberKind;
 use crate::error::{Error, Result};
 
 /// The maximum length of a description in bytes.
@@ -59,7 +59,12 @@ pub(super) fn metadata_key(node: &str, path: &Path) -> Result<StoreKey> {
 }
 
 /// Opens the array of a leaf.
-pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, path: &Path) -> Result<Stored> {
+pub(super) fn open(
+    store: &ReadableWritableStorage,
+    node: &str,
+    leaf: &LeafArray,
+    path: &Path,
+) -> Result<Stored> {
     described(store, node, leaf, path, read(store, node, path)?)
 }
 
@@ -67,7 +72,7 @@ pub(super) fn open(store: &ReadableWritableStorage, node: &str, leaf: &Leaf, pat
 pub(super) fn described(
     store: &ReadableWritableStorage,
     node: &str,
-    leaf: &Leaf,
+    leaf: &LeafArray,
     path: &Path,
     metadata: Value,
 ) -> Result<Stored> {
@@ -125,7 +130,7 @@ impl Description<'_> {
         Error::unsupported(self.path, format!("{}: {what}", metadata_name(self.node)))
     }
 
-    fn open(&self, store: &ReadableWritableStorage, leaf: &Leaf) -> Result<Opened> {
+    fn open(&self, store: &ReadableWritableStorage, leaf: &LeafArray) -> Result<Opened> {
         let metadata = self.metadata;
         if metadata["zarr_format"] != 3 {
             return Err(self.unsupported(&format!(
@@ -158,7 +163,7 @@ impl Description<'_> {
         let axes = shape.len().checked_sub(leaf.axes.len());
         let (name, settings) = self.named(&metadata["data_type"])?;
         let number = number_of(name).filter(|_| is_empty(settings));
-        let is_bool = number == Some(Number::Bool) && leaf.number == Number::U8;
+        let is_bool = number == Some(NumberKind::Bool) && leaf.number == NumberKind::U8;
         let own = axes.map_or(&[][..], |axes| &shape[axes..]);
         let Some(number) = number.filter(|number| (*number == leaf.number || is_bool) && *own == leaf.axes)
         else {
@@ -279,7 +284,7 @@ impl Description<'_> {
                         "blosc" => EncodedBy::Blosc,
                         _ => EncodedBy::Crc32c,
                     };
-                    codecs.of_bytes.push(Arc::new(Bounded { of, codec, most: 2 * CHUNK_MAX }));
+                    codecs.of_bytes.push(Arc::new(BoundedCodec { of, codec, most: 2 * CHUNK_MAX }));
                 }
                 _ => {
                     return Err(self.unsupported(&format!(
@@ -348,45 +353,45 @@ impl Description<'_> {
 }
 
 /// The number type of a store's name.
-fn number_of(name: &str) -> Option<Number> {
+fn number_of(name: &str) -> Option<NumberKind> {
     Some(match name {
-        "bool" => Number::Bool,
-        "uint8" => Number::U8,
-        "uint16" => Number::U16,
-        "uint32" => Number::U32,
-        "uint64" => Number::U64,
-        "int8" => Number::I8,
-        "int16" => Number::I16,
-        "int32" => Number::I32,
-        "int64" => Number::I64,
-        "float16" => Number::F16,
-        "bfloat16" => Number::Bf16,
-        "float32" => Number::F32,
-        "float64" => Number::F64,
-        "complex64" => Number::Complex64,
-        "complex128" => Number::Complex128,
+        "bool" => NumberKind::Bool,
+        "uint8" => NumberKind::U8,
+        "uint16" => NumberKind::U16,
+        "uint32" => NumberKind::U32,
+        "uint64" => NumberKind::U64,
+        "int8" => NumberKind::I8,
+        "int16" => NumberKind::I16,
+        "int32" => NumberKind::I32,
+        "int64" => NumberKind::I64,
+        "float16" => NumberKind::F16,
+        "bfloat16" => NumberKind::Bf16,
+        "float32" => NumberKind::F32,
+        "float64" => NumberKind::F64,
+        "complex64" => NumberKind::Complex64,
+        "complex128" => NumberKind::Complex128,
         _ => return None,
     })
 }
 
 /// A store's name of a number type.
-pub(super) fn name_of(number: Number) -> &'static str {
+pub(super) fn name_of(number: NumberKind) -> &'static str {
     match number {
-        Number::Bool => "bool",
-        Number::U8 => "uint8",
-        Number::U16 => "uint16",
-        Number::U32 => "uint32",
-        Number::U64 => "uint64",
-        Number::I8 => "int8",
-        Number::I16 => "int16",
-        Number::I32 => "int32",
-        Number::I64 => "int64",
-        Number::F16 => "float16",
-        Number::Bf16 => "bfloat16",
-        Number::F32 => "float32",
-        Number::F64 => "float64",
-        Number::Complex64 => "complex64",
-        Number::Complex128 => "complex128",
+        NumberKind::Bool => "bool",
+        NumberKind::U8 => "uint8",
+        NumberKind::U16 => "uint16",
+        NumberKind::U32 => "uint32",
+        NumberKind::U64 => "uint64",
+        NumberKind::I8 => "int8",
+        NumberKind::I16 => "int16",
+        NumberKind::I32 => "int32",
+        NumberKind::I64 => "int64",
+        NumberKind::F16 => "float16",
+        NumberKind::Bf16 => "bfloat16",
+        NumberKind::F32 => "float32",
+        NumberKind::F64 => "float64",
+        NumberKind::Complex64 => "complex64",
+        NumberKind::Complex128 => "complex128",
     }
 }
 

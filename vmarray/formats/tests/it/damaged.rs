@@ -5,7 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 use vmarray::device::wrap::random_cases;
 use vmarray_formats::npy::NpyFile;
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 
 use crate::common::{Folder, array};
 use crate::npy::file_of;
@@ -103,7 +103,7 @@ proptest! {
             let elements = file.shape().iter().product::<usize>();
             let has_bytes = !file.type_name().contains("; 0]") && file.type_name() != "{}";
             prop_assert!(elements <= 200 || !has_bytes);
-            let read = file.read(&array::<f32>(15, 4), Options::new());
+            let read = file.read(&array::<f32>(15, 4), FileOptions::new());
             let is_it = file.type_name() == "f32" && file.shape() == [15];
             prop_assert!(is_it == read.is_ok());
         }

@@ -9,13 +9,13 @@ use vmarray::kernel::KernelType;
 use vmarray::nd::{NdLayout, NdSection};
 use vmarray::{Element, prelude::*};
 use vmarray_formats::npy::{self, NpyFile};
-use vmarray_formats::{ByteOrder, Error, FileViewMut, Options};
+use vmarray_formats::{ByteOrder, Error, FileOptions, FileViewMut};
 
 use crate::common::{Body, Folder, array, bytes, nd_array, rows, values};
 
-pub fn options<'a>((piece_bytes, threads, is_big): (usize, usize, bool)) -> Options<'a> {
+pub fn options<'a>((piece_bytes, threads, is_big): (usize, usize, bool)) -> FileOptions<'a> {
     let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
-    Options::new().piece_bytes(piece_bytes).threads(threads).byte_order(order)
+    FileOptions::new().piece_bytes(piece_bytes).threads(threads).byte_order(order)
 }
 
 /// A file of a header and bytes.
@@ -32,7 +32,7 @@ fn load<V>(path: &Path, view: V) -> vmarray_formats::Result<()>
 where
     V: FileViewMut<Element: KernelType>,
 {
-    NpyFile::open(path)?.read(view, Options::new().piece_bytes(100).threads(3))
+    NpyFile::open(path)?.read(view, FileOptions::new().piece_bytes(100).threads(3))
 }
 
 /// Writes elements and reads them into an array of other pages.
@@ -118,14 +118,14 @@ fn every_view_is_written_and_read() {
         view();
         fs::read(&path).unwrap()
     };
-    let write = || npy::write(&path, whole.section(20..80).unwrap(), Options::new()).unwrap();
+    let write = || npy::write(&path, whole.section(20..80).unwrap(), FileOptions::new()).unwrap();
     let expected = written(&write);
     // Test other kinds of views: a source, a row, and an owned section.
     let source = Source::new(wanted.clone()).unwrap();
-    assert_eq!(written(&|| npy::write(&path, &source, Options::new()).unwrap()), expected);
+    assert_eq!(written(&|| npy::write(&path, &source, FileOptions::new()).unwrap()), expected);
     let written_rows = rows::<u32>().from_rows([&[][..], &wanted, &[1]]).unwrap();
     assert_eq!(
-        written(&|| npy::write(&path, written_rows.row(1).unwrap(), Options::new()).unwrap()),
+        written(&|| npy::write(&path, written_rows.row(1).unwrap(), FileOptions::new()).unwrap()),
         expected
     );
     let source = Source::new(vec![0_u32; 60]).unwrap();
@@ -142,10 +142,10 @@ fn every_view_is_written_and_read() {
     let volume = nd_array::<u32, 3>([5, 20, 30], NdLayout::Tiled([2, 4, 8]));
     let part = volume.section_mut([2, 3, 10]..[3, 9, 20]).unwrap().project_mut::<2>(0, 0).unwrap();
     let table: NdSection<'_, _, 2> = NdSection::over(&source, [6, 10]).unwrap();
-    let of_table = written(&|| npy::write(&path, table, Options::new()).unwrap());
+    let of_table = written(&|| npy::write(&path, table, FileOptions::new()).unwrap());
     load(&path, part).unwrap();
     assert_eq!(volume.to_vec([2, 3, 10]..[3, 9, 20]).unwrap(), wanted);
-    assert_eq!(written(&|| npy::write(&path, part, Options::new()).unwrap()), of_table);
+    assert_eq!(written(&|| npy::write(&path, part, FileOptions::new()).unwrap()), of_table);
     assert_eq!(volume.count_where(.., Field::whole().ne(0)).unwrap(), 60);
 }
 
@@ -153,17 +153,17 @@ fn every_view_is_written_and_read() {
 fn mismatches_are_refused_and_name_both_sides() {
     let folder = Folder::new();
     let path = folder.file("a.npy");
-    npy::write(&path, &array::<Body>(10, 4), Options::new()).unwrap();
+    npy::write(&path, &array::<Body>(10, 4), FileOptions::new()).unwrap();
     let file = NpyFile::open(&path).unwrap();
     let body = "{at: [f32; 3], mass: f32, spin: {of: [[i16; 2]; 2], id: u64}}";
     assert_eq!(file.type_name(), body);
-    match file.read(&array::<u32>(10, 4), Options::new()) {
+    match file.read(&array::<u32>(10, 4), FileOptions::new()) {
         Err(Error::ElementMismatch { expected, found, .. }) => {
             assert_eq!((&*expected, &*found), ("u32", body))
         }
         other => panic!("{other:?}"),
     }
-    match file.read(&array::<Body>(9, 4), Options::new()) {
+    match file.read(&array::<Body>(9, 4), FileOptions::new()) {
         Err(Error::ShapeMismatch { expected, found, .. }) => {
             assert_eq!((expected, found), (vec![9], vec![10]))
         }
@@ -172,19 +172,20 @@ fn mismatches_are_refused_and_name_both_sides() {
     assert!(matches!(file.extents::<2>(), Err(Error::RankMismatch { expected: 2, found: 1, .. })));
 
     // Elements that are arrays are an axis of the file, which has to have their length.
-    npy::write(&path, &array::<[u8; 3]>(10, 4), Options::new()).unwrap();
+    npy::write(&path, &array::<[u8; 3]>(10, 4), FileOptions::new()).unwrap();
     let file = NpyFile::open(&path).unwrap();
     assert_eq!((file.shape(), file.type_name()), (&[10, 3][..], "u8".into()));
-    match file.read(&array::<[u8; 4]>(10, 4), Options::new()) {
+    match file.read(&array::<[u8; 4]>(10, 4), FileOptions::new()) {
         Err(Error::ElementMismatch { expected, found, .. }) => {
             assert_eq!((&*expected, &*found), ("[u8; 4]", "[u8; 3]"));
         }
         other => panic!("{other:?}"),
     }
-    file.read(&nd_array::<u8, 2>([10, 3], NdLayout::RowMajor), Options::new()).unwrap();
-    assert!(matches!(file.read(&array::<u8>(30, 4), Options::new()), Err(Error::ShapeMismatch { .. })));
+    file.read(&nd_array::<u8, 2>([10, 3], NdLayout::RowMajor), FileOptions::new()).unwrap();
+    assert!(matches!(file.read(&array::<u8>(30, 4), FileOptions::new()), Err(Error::ShapeMismatch { .. })));
     file_of(&path, "{'descr': '|u1', 'fortran_order': True, 'shape': (10, 3)}", &[0; 30]);
-    let turned = NpyFile::open(&path).unwrap().read(&array::<[u8; 3]>(10, 4), Options::new()).unwrap_err();
+    let turned =
+        NpyFile::open(&path).unwrap().read(&array::<[u8; 3]>(10, 4), FileOptions::new()).unwrap_err();
     assert!(turned.to_string().contains("Fortran order"), "{turned}");
 
     // NumPy's bools and byte strings are read as bytes.
@@ -203,14 +204,14 @@ fn a_file_has_its_name_when_it_is_whole() {
     let folder = Folder::new();
     let path = folder.file("a.npy");
     let elements = array::<u32>(10_000, 64);
-    npy::write(&path, &elements, Options::new()).unwrap();
+    npy::write(&path, &elements, FileOptions::new()).unwrap();
     let before = fs::read(&path).unwrap();
     elements.fill(.., 7).unwrap();
     let mut names = Vec::new();
     let ended = npy::write(
         &path,
         &elements,
-        Options::new().piece_bytes(4000).progress(|progress| {
+        FileOptions::new().piece_bytes(4000).progress(|progress| {
             names = folder.names();
             if progress.done_bytes == 7680 {
                 std::ops::ControlFlow::Break(())
@@ -224,17 +225,20 @@ fn a_file_has_its_name_when_it_is_whole() {
     assert_eq!((folder.names(), fs::read(&path).unwrap()), (vec!["a.npy".into()], before));
     // After a panic in the program, no file is left either.
     let panics = std::panic::AssertUnwindSafe(|| {
-        let _ = npy::write(&path, &elements, Options::new().progress(|_| panic!("on purpose")));
+        let _ = npy::write(&path, &elements, FileOptions::new().progress(|_| panic!("on purpose")));
     });
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!(folder.names(), ["a.npy"]);
-    npy::write(&path, &elements, Options::new()).unwrap();
+    npy::write(&path, &elements, FileOptions::new()).unwrap();
     let again = array::<u32>(10_000, 100);
     load(&path, &again).unwrap();
     assert_eq!(again.count(.., Field::whole(), &7).unwrap(), 10_000);
 
     for bad in [folder.file("none/a.npy"), "/".into(), folder.path().to_path_buf()] {
-        assert!(matches!(npy::write(&bad, &elements, Options::new()), Err(Error::File { .. })), "{bad:?}");
+        assert!(
+            matches!(npy::write(&bad, &elements, FileOptions::new()), Err(Error::File { .. })),
+            "{bad:?}"
+        );
     }
     assert_eq!(folder.names(), ["a.npy"]);
 }
@@ -256,6 +260,6 @@ fn a_device_that_fails_ends_the_work() {
     elements.fill(.., 3).unwrap();
     elements.flush(..).unwrap();
     device.lose();
-    assert!(matches!(npy::write(&path, &elements, Options::new()), Err(Error::Array(_))));
+    assert!(matches!(npy::write(&path, &elements, FileOptions::new()), Err(Error::Array(_))));
     assert!(folder.names().is_empty());
 }

@@ -16,7 +16,7 @@ use vmarray::num_complex::Complex;
 use vmarray::{Element, NdArray, prelude::*};
 use vmarray_formats::npy::{self, NpyFile};
 use vmarray_formats::zarr::{self, Blosc, Compression, Encoding, Zarr};
-use vmarray_formats::{ByteOrder, Options};
+use vmarray_formats::{ByteOrder, FileOptions};
 
 use crate::common::{Body, Folder, bytes, nd_array, rows, values};
 
@@ -113,9 +113,9 @@ impl Case {
         }
     }
 
-    fn options<'a>(&self) -> Options<'a> {
+    fn options<'a>(&self) -> FileOptions<'a> {
         let order = if self.is_big { ByteOrder::Big } else { ByteOrder::Little };
-        Options::new().byte_order(order).piece_bytes(1 + self.seed as usize % 999).threads(3)
+        FileOptions::new().byte_order(order).piece_bytes(1 + self.seed as usize % 999).threads(3)
     }
 
     /// The request to Python.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use vmarray::prelude::*;
-use vmarray_formats::{ByteOrder, Error, Options, raw};
+use vmarray_formats::{ByteOrder, Error, FileOptions, raw};
 
 use crate::common::{Body, Folder, array, bytes, values};
 use crate::npy::options;
@@ -45,7 +45,7 @@ fn numbers_are_in_the_order_that_is_asked_for() {
     for (order, wanted) in
         [(ByteOrder::Big, [1, 2, 3, 4, 0, 0, 0, 5]), (ByteOrder::Little, [4, 3, 2, 1, 5, 0, 0, 0])]
     {
-        raw::write(&path, &elements, Options::new().byte_order(order)).unwrap();
+        raw::write(&path, &elements, FileOptions::new().byte_order(order)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), wanted);
     }
 }
@@ -56,11 +56,11 @@ fn a_range_has_as_many_bytes_as_the_view() {
     let path = folder.file("a.raw");
     fs::write(&path, [1; 40]).unwrap();
     let elements = array::<u32>(10, 4);
-    raw::read(&path, .., &elements, Options::new()).unwrap();
-    raw::read(&path, ..=39, &elements, Options::new()).unwrap();
+    raw::read(&path, .., &elements, FileOptions::new()).unwrap();
+    raw::read(&path, ..=39, &elements, FileOptions::new()).unwrap();
     let mut lengths = Vec::new();
     for range in [1..40, 0..39, 0..41, 40..80, u64::MAX - 1..u64::MAX, Range { start: 20, end: 10 }] {
-        match raw::read(&path, range.clone(), &elements, Options::new()) {
+        match raw::read(&path, range.clone(), &elements, FileOptions::new()) {
             Err(Error::LengthMismatch { expected_bytes, found_bytes, .. }) => {
                 lengths.push((expected_bytes, found_bytes));
             }
@@ -68,5 +68,8 @@ fn a_range_has_as_many_bytes_as_the_view() {
         }
     }
     assert_eq!(lengths, [(40, 39), (40, 39), (41, 40), (80, 40), (u64::MAX, 40), (40, 0)]);
-    assert!(matches!(raw::read(folder.file("b"), .., &elements, Options::new()), Err(Error::File { .. })));
+    assert!(matches!(
+        raw::read(folder.file("b"), .., &elements, FileOptions::new()),
+        Err(Error::File { .. })
+    ));
 }

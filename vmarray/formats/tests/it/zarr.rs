@@ -9,7 +9,7 @@ use vmarray::kernel::KernelType;
 use vmarray::nd::NdLayout;
 use vmarray::{Element, ErrorKind, prelude::*};
 use vmarray_formats::zarr::{self, Blosc, Compression, Encoding, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 
 use crate::common::{Body, Folder, array, bytes, nd_array, rows, values};
 use crate::npy::options;
@@ -138,7 +138,7 @@ proptest! {
         let lists: Vec<Vec<Body>> = lengths.iter().map(|len| values(*len, *len as u64)).collect();
         let from = rows::<Body>().from_rows(&lists).unwrap();
         let mut done = Vec::new();
-        let report = |progress: vmarray_formats::Progress| {
+        let report = |progress: vmarray_formats::FileProgress| {
             done.push(progress.done_bytes);
             assert!(progress.done_bytes <= progress.total_bytes);
             std::ops::ControlFlow::Continue(())
@@ -162,7 +162,7 @@ fn tiles_are_chunks() {
     let path = folder.file("a.zarr");
     let tiled = nd_array::<u8, 2>([10, 10], NdLayout::Tiled([4, 8]));
     tiled.set([9, 9], 1).unwrap();
-    zarr::write(&path, &tiled, Encoding::new(), Options::new()).unwrap();
+    zarr::write(&path, &tiled, Encoding::new(), FileOptions::new()).unwrap();
     assert_eq!(Zarr::<u8>::open(&path).unwrap().chunk(), [4, 8]);
     // The store has no files for chunks that consist of the fill value.
     assert!(path.join("c/2/1").exists() && !path.join("c/0").exists());
@@ -170,7 +170,7 @@ fn tiles_are_chunks() {
     assert!(metadata.contains("\"dim_1\"") && metadata.contains("\"zstd\""), "{metadata}");
     // The chunks are whole pages of about 1 MiB.
     let long = array::<u8>(3_000_000, 10_000);
-    zarr::write(folder.file("b"), &long, Encoding::new(), Options::new()).unwrap();
+    zarr::write(folder.file("b"), &long, Encoding::new(), FileOptions::new()).unwrap();
     assert_eq!(Zarr::<u8>::open(folder.file("b")).unwrap().chunk(), [1_040_000]);
 }
 
@@ -180,9 +180,9 @@ fn fields_are_arrays_in_groups() {
     let path = folder.file("a.zarr");
     let bodies = array::<Body>(10, 4);
     bodies.write(0, &values(10, 1)).unwrap();
-    zarr::write(&path, &bodies, Encoding::new(), Options::new()).unwrap();
+    zarr::write(&path, &bodies, Encoding::new(), FileOptions::new()).unwrap();
     let of = nd_array::<i16, 3>([10, 2, 2], NdLayout::RowMajor);
-    Zarr::open(path.join("spin/of")).unwrap().read(&of, Options::new()).unwrap();
+    Zarr::open(path.join("spin/of")).unwrap().read(&of, FileOptions::new()).unwrap();
     assert_eq!(of.get([3, 1, 0]).unwrap(), bodies.get(3).unwrap().spin.of[1][0]);
     for group in ["zarr.json", "spin/zarr.json"] {
         assert!(fs::read_to_string(path.join(group)).unwrap().contains("\"group\""));
@@ -206,15 +206,15 @@ fn truth_is_read_and_not_written() {
     let path = folder.file("a.zarr");
     let bytes = array::<u8>(10, 4);
     bytes.fill(3..5, 1).unwrap();
-    zarr::write(&path, &bytes, Encoding::new(), Options::new()).unwrap();
+    zarr::write(&path, &bytes, Encoding::new(), FileOptions::new()).unwrap();
     let metadata = fs::read_to_string(path.join("zarr.json")).unwrap();
     let metadata = metadata.replace("uint8", "bool").replace("\"fill_value\": 0", "\"fill_value\": false");
     fs::write(path.join("zarr.json"), metadata).unwrap();
     let mut store = Zarr::<u8>::open(&path).unwrap();
     let again = array::<u8>(10, 4);
-    store.read(&again, Options::new()).unwrap();
+    store.read(&again, FileOptions::new()).unwrap();
     assert_eq!(again.to_vec(..).unwrap(), bytes.to_vec(..).unwrap());
-    assert!(matches!(store.append(&bytes, Options::new()), Err(Error::Unsupported { .. })));
+    assert!(matches!(store.append(&bytes, FileOptions::new()), Err(Error::Unsupported { .. })));
     assert!(Zarr::<i8>::open(&path).is_err());
 }
 
@@ -223,7 +223,7 @@ fn nothing_is_written_that_cannot_be_read_again() {
     let folder = Folder::new();
     let path = folder.file("a.zarr");
     let elements = array::<u32>(100, 16);
-    let write = |encoding| zarr::write(&path, &elements, encoding, Options::new()).unwrap_err();
+    let write = |encoding| zarr::write(&path, &elements, encoding, FileOptions::new()).unwrap_err();
     for (encoding, text) in [
         (Encoding::new().chunk([4, 4]), "2 extents, but the array has 1 axes"),
         (Encoding::new().chunk([0]), "an extent of 0 along axis 0"),
@@ -238,21 +238,21 @@ fn nothing_is_written_that_cannot_be_read_again() {
         assert!(error.contains(text), "{error}");
     }
     let pairs = array::<[u32; 2]>(10, 4);
-    let uneven = zarr::write(&path, &pairs, Encoding::new().fill_value([1, 2]), Options::new());
+    let uneven = zarr::write(&path, &pairs, Encoding::new().fill_value([1, 2]), FileOptions::new());
     assert!(uneven.unwrap_err().to_string().contains("one fill value"));
     let ended = zarr::write(
         &path,
         &elements,
         Encoding::new().chunk([10]),
-        Options::new().progress(|_| std::ops::ControlFlow::Break(())),
+        FileOptions::new().progress(|_| std::ops::ControlFlow::Break(())),
     );
     assert!(matches!(ended, Err(Error::Cancelled { .. })));
     assert!(folder.names().is_empty(), "{:?}", folder.names());
     // A folder is not replaced.
-    zarr::write(&path, &elements, Encoding::new(), Options::new()).unwrap();
+    zarr::write(&path, &elements, Encoding::new(), FileOptions::new()).unwrap();
     assert!(matches!(write(Encoding::new()), Error::Exists { .. }));
     let mut store = Zarr::<u32>::open(&path).unwrap();
-    assert!(matches!(store.read(&array::<u32>(99, 4), Options::new()), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(store.read(&array::<u32>(99, 4), FileOptions::new()), Err(Error::ShapeMismatch { .. })));
     type Is = fn(&ErrorKind) -> bool;
     let boxes: [(_, Is); 2] = [
         ([90]..[101], |kind| matches!(kind, ErrorKind::BoxOutside { end: 101, extent: 100, .. })),
@@ -260,18 +260,18 @@ fn nothing_is_written_that_cannot_be_read_again() {
     ];
     for (bounds, is_it) in boxes {
         for done in [
-            store.read_box(bounds.clone(), &elements, Options::new()),
-            store.write_box(bounds.clone(), &elements, Options::new()),
+            store.read_box(bounds.clone(), &elements, FileOptions::new()),
+            store.write_box(bounds.clone(), &elements, FileOptions::new()),
         ] {
             assert!(matches!(done, Err(Error::Array(error)) if is_it(error.kind())), "{bounds:?}");
         }
     }
-    let mismatch = store.read_box([0]..[99], &elements, Options::new());
+    let mismatch = store.read_box([0]..[99], &elements, FileOptions::new());
     assert!(matches!(mismatch, Err(Error::ShapeMismatch { .. })));
-    let ranks = store.write_box([0, 0]..[9, 9], &elements, Options::new());
+    let ranks = store.write_box([0, 0]..[9, 9], &elements, FileOptions::new());
     assert!(matches!(ranks, Err(Error::RankMismatch { .. })));
     let table = nd_array::<u32, 2>([5, 5], NdLayout::RowMajor);
-    assert!(matches!(store.append(&table, Options::new()), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(store.append(&table, FileOptions::new()), Err(Error::ShapeMismatch { .. })));
 }
 
 #[test]
@@ -280,17 +280,18 @@ fn existing_rows_stay_if_appending_ends_early() {
     let path = folder.file("a.zarr");
     let elements = array::<u32>(100, 16);
     elements.write(0, &values(100, 3)).unwrap();
-    zarr::write(&path, elements.section(..55).unwrap(), Encoding::new().chunk([10]), Options::new()).unwrap();
+    zarr::write(&path, elements.section(..55).unwrap(), Encoding::new().chunk([10]), FileOptions::new())
+        .unwrap();
     let mut store = Zarr::<u32>::open(&path).unwrap();
-    let stop = Options::new().threads(1).progress(|_| std::ops::ControlFlow::Break(()));
+    let stop = FileOptions::new().threads(1).progress(|_| std::ops::ControlFlow::Break(()));
     let more = || elements.section(55..).unwrap();
     assert!(matches!(store.append(more(), stop), Err(Error::Cancelled { .. })));
     let read = |len| {
         let to = array::<u32>(len, 16);
-        Zarr::open(&path).unwrap().read(&to, Options::new()).unwrap();
+        Zarr::open(&path).unwrap().read(&to, FileOptions::new()).unwrap();
         assert_eq!(to.to_vec(..).unwrap(), elements.to_vec(..len).unwrap());
     };
     read(55);
-    store.append(more(), Options::new()).unwrap();
+    store.append(more(), FileOptions::new()).unwrap();
     read(100);
 }

@@ -7,7 +7,7 @@ use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{SplitMix64, has_all_cases};
 use vmarray::{ErrorKind, NdArray, prelude::*};
 use vmarray_formats::zarr::{self, Blosc, Compression, Encoding, Location, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 
 use crate::common::{Folder, array, rows};
 
@@ -37,7 +37,7 @@ fn files(store: &Path) -> Vec<PathBuf> {
 /// Reads one box by a view: its elements, or the chunk that is damaged.
 fn by_view(store: &Path, start: usize, end: usize) -> Result<Vec<u32>, String> {
     let part = array::<u32>(end - start, 16);
-    match Zarr::open(store).unwrap().read_box([start]..[end], &part, Options::new().threads(1)) {
+    match Zarr::open(store).unwrap().read_box([start]..[end], &part, FileOptions::new().threads(1)) {
         Ok(()) => Ok(part.to_vec(..).unwrap()),
         Err(Error::Corrupted { path, chunk, .. }) if path == store => Err(chunk),
         Err(other) => panic!("{other}"),
@@ -82,7 +82,7 @@ fn every_flipped_byte_is_found() {
             from.write(0, &elements()).unwrap();
             let encoding = Encoding::new().chunk([CHUNK]).compression(compression);
             let encoding = if is_sharded { encoding.shard([SHARD]) } else { encoding };
-            zarr::write(&store, &from, encoding, Options::new()).unwrap();
+            zarr::write(&store, &from, encoding, FileOptions::new()).unwrap();
             let stored = if is_sharded { SHARD } else { CHUNK };
             for (chunk, file) in files(&store).iter().enumerate() {
                 let (key, own) = (format!("c/{chunk}"), chunk * stored..(chunk + 1) * stored);
@@ -128,7 +128,7 @@ fn damage_of_long_chunks_is_found() {
         ("raw", Encoding::new().chunk([100, 1000]).compression(Compression::None)),
     ] {
         let store = folder.file(name);
-        zarr::write(&store, &from, encoding, Options::new()).unwrap();
+        zarr::write(&store, &from, encoding, FileOptions::new()).unwrap();
         let row = fs::read_dir(store.join("c")).unwrap().next().unwrap().unwrap().path();
         let files: Vec<PathBuf> = fs::read_dir(row).unwrap().map(|file| file.unwrap().path()).collect();
         for _ in 0..20 {
@@ -144,7 +144,7 @@ fn damage_of_long_chunks_is_found() {
             }
             fs::write(file, bytes).unwrap();
             let to = NdArray::<f32, 2>::new([300, 3000]).unwrap();
-            let error = Zarr::open(&store).unwrap().read(&to, Options::new()).unwrap_err();
+            let error = Zarr::open(&store).unwrap().read(&to, FileOptions::new()).unwrap_err();
             let key = file.strip_prefix(&store).unwrap().to_str().unwrap().replace('\\', "/");
             assert!(matches!(&error, Error::Corrupted { chunk, .. } if *chunk == key), "{name}: {error}");
             fs::write(file, whole).unwrap();
@@ -158,15 +158,15 @@ fn damaged_chunks_are_not_written_in_part() {
     let folder = Folder::new();
     let store = folder.file("a.zarr");
     let from = array::<u32>(LEN, 16);
-    zarr::write(&store, &from, Encoding::new().chunk([CHUNK]).fill_value(1), Options::new()).unwrap();
+    zarr::write(&store, &from, Encoding::new().chunk([CHUNK]).fill_value(1), FileOptions::new()).unwrap();
     let file = store.join("c/2");
     let mut bytes = fs::read(&file).unwrap();
     bytes[6] ^= 0x10;
     fs::write(&file, bytes).unwrap();
     let mut open = Zarr::<u32>::open(&store).unwrap();
-    let part = open.write_box([22]..[25], from.section(..3).unwrap(), Options::new()).unwrap_err();
+    let part = open.write_box([22]..[25], from.section(..3).unwrap(), FileOptions::new()).unwrap_err();
     assert!(matches!(part, Error::Corrupted { .. }), "{part}");
-    open.write_box([20]..[30], from.section(..10).unwrap(), Options::new()).unwrap();
+    open.write_box([20]..[30], from.section(..10).unwrap(), FileOptions::new()).unwrap();
     assert_eq!(by_view(&store, 0, LEN), Ok(vec![0; LEN]));
 }
 
@@ -178,7 +178,7 @@ fn checksums_are_in_every_store() {
     for (name, are_written) in [("with", true), ("without", false)] {
         let store = folder.file(name);
         let encoding = || Encoding::new().checksums(are_written);
-        zarr::write_ragged(&store, &words, encoding(), Options::new()).unwrap();
+        zarr::write_ragged(&store, &words, encoding(), FileOptions::new()).unwrap();
         for node in ["offsets", "items"] {
             let described = fs::read_to_string(store.join(node).join("zarr.json")).unwrap();
             assert_eq!(described.contains("crc32c"), are_written, "{name}/{node}");
@@ -188,6 +188,6 @@ fn checksums_are_in_every_store() {
     let mut bytes = fs::read(&file).unwrap();
     bytes[3] ^= 2;
     fs::write(&file, bytes).unwrap();
-    let read = zarr::read_ragged(Location::from(folder.file("with")), rows::<u8>(), Options::new());
+    let read = zarr::read_ragged(Location::from(folder.file("with")), rows::<u8>(), FileOptions::new());
     assert!(matches!(read, Err(Error::Corrupted { chunk, .. }) if chunk == "items/c/0"));
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use vmarray::device::wrap::random_cases;
 use vmarray::prelude::*;
 use vmarray_formats::zarr::{self, Compression, Encoding, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 
 use crate::common::{Folder, array, rows, values};
 use crate::zarr::compressions;
@@ -19,12 +19,12 @@ fn store(folder: &Folder, encoding: Encoding<u32>) -> PathBuf {
     let path = folder.file("a.zarr");
     let elements = array::<u32>(100, 16);
     elements.write(0, &values(100, 3)).unwrap();
-    zarr::write(&path, &elements, encoding, Options::new()).unwrap();
+    zarr::write(&path, &elements, encoding, FileOptions::new()).unwrap();
     path
 }
 
 fn load(path: &Path) -> Result<(), Error> {
-    Zarr::open(path)?.read(&array::<u32>(100, 16), Options::new().threads(2))
+    Zarr::open(path)?.read(&array::<u32>(100, 16), FileOptions::new().threads(2))
 }
 
 fn change(path: &Path, change: impl FnOnce(&mut Value)) {
@@ -157,7 +157,7 @@ fn indices_of_shards_that_point_elsewhere_are_refused() {
         let error = load(&path).unwrap_err();
         assert!(matches!(error, Error::Corrupted { .. }), "{offset}, {len}: {error}");
         let part = array::<u32>(7, 4);
-        let error = Zarr::open(&path).unwrap().read_box([2]..[9], &part, Options::new()).unwrap_err();
+        let error = Zarr::open(&path).unwrap().read_box([2]..[9], &part, FileOptions::new()).unwrap_err();
         assert!(matches!(error, Error::Corrupted { .. }), "{offset}, {len}: {error}");
     }
 }
@@ -168,12 +168,12 @@ fn offsets_that_make_no_rows_are_refused() {
     let written = rows::<u32>().from_rows([[1, 2], [3, 4], [5, 6]]).unwrap();
     let load = |name: &str, offsets: &[u64]| {
         let path = folder.file(name);
-        zarr::write_ragged(&path, &written, Encoding::new(), Options::new()).unwrap();
+        zarr::write_ragged(&path, &written, Encoding::new(), FileOptions::new()).unwrap();
         fs::remove_dir_all(path.join("offsets")).unwrap();
         let elements = array::<u64>(offsets.len(), 4);
         elements.write(0, offsets).unwrap();
-        zarr::write(path.join("offsets"), &elements, Encoding::new().chunk([2]), Options::new()).unwrap();
-        zarr::read_ragged(&path, rows::<u32>(), Options::new())
+        zarr::write(path.join("offsets"), &elements, Encoding::new().chunk([2]), FileOptions::new()).unwrap();
+        zarr::read_ragged(&path, rows::<u32>(), FileOptions::new())
     };
     let other = load("right", &[0, 0, 6]).unwrap();
     assert_eq!(other.to_vecs().unwrap(), [vec![], vec![1, 2, 3, 4, 5, 6]]);
@@ -251,7 +251,7 @@ proptest! {
         }
         let _ = load(&path);
         if let Ok(mut store) = Zarr::<u32>::open(&path) {
-            let _ = store.append(&array::<u32>(7, 4), Options::new());
+            let _ = store.append(&array::<u32>(7, 4), FileOptions::new());
         }
     }
 }

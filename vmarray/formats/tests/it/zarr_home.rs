@@ -8,7 +8,7 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::kernel::KernelType;
 use vmarray::{ErrorKind, NdArray, prelude::*};
 use vmarray_formats::zarr::{self, Compression, Encoding, Location, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 
 use crate::common::Folder;
 
@@ -54,9 +54,9 @@ fn a_store_is_an_array() {
         let mut model = vec![pair(9); shape[0] * shape[1]];
         let first = NdArray::<Pair, 2>::new(shape).unwrap();
         first.fill(.., pair(9)).unwrap();
-        zarr::write(at.clone(), &first, encoding, Options::new()).unwrap();
+        zarr::write(at.clone(), &first, encoding, FileOptions::new()).unwrap();
         assert!(matches!(
-            zarr::write(at.clone(), &first, Encoding::new(), Options::new()),
+            zarr::write(at.clone(), &first, Encoding::new(), FileOptions::new()),
             Err(Error::Exists { .. })
         ));
         let open = || Zarr::<Pair>::open(at.clone()).unwrap();
@@ -81,7 +81,7 @@ fn a_store_is_an_array() {
                 3 => {
                     array.elements().sync().unwrap();
                     let again = NdArray::<Pair, 2>::new(shape).unwrap();
-                    open().read(&again, Options::new()).unwrap();
+                    open().read(&again, FileOptions::new()).unwrap();
                     assert_eq!(again.to_vec(..).unwrap(), model, "seed {seed} step {step}");
                 }
                 _ => {
@@ -96,9 +96,9 @@ fn a_store_is_an_array() {
         // Elements beyond the edges must be the fill value, not zero, for programs that extend the store.
         drop(array);
         let (rows, mut store) = (NdArray::<Pair, 2>::new([1, shape[1]]).unwrap(), open());
-        store.append(&rows, Options::new()).unwrap();
+        store.append(&rows, FileOptions::new()).unwrap();
         let last = NdArray::<Pair, 2>::new([shape[0] + 1, shape[1]]).unwrap();
-        store.read(&last, Options::new()).unwrap();
+        store.read(&last, FileOptions::new()).unwrap();
         assert_eq!(last.to_vec(..[shape[0], shape[1]]).unwrap(), model, "seed {seed}");
     }
 }
@@ -110,7 +110,7 @@ fn damaged_chunks_are_named_and_others_go_on() {
     let array = NdArray::<u32, 2>::new([40, 40]).unwrap();
     array.fill(.., 7).unwrap();
     let encoding = Encoding::new().chunk([10, 10]).compression(Compression::Zstd { level: 1 });
-    zarr::write(&path, &array, encoding, Options::new()).unwrap();
+    zarr::write(&path, &array, encoding, FileOptions::new()).unwrap();
     std::fs::write(path.join("c/1/2"), b"this is no chunk").unwrap();
     std::fs::remove_file(path.join("c/3/3")).unwrap();
     let array: NdArray<u32, 2> = Zarr::open(&path).unwrap().into_array(|elements| elements).unwrap();
@@ -137,7 +137,7 @@ fn stores_that_are_removed_under_an_array() {
     let folder = Folder::new();
     let path = folder.path().join("removed.zarr");
     let array = NdArray::<Pair, 2>::new([8, 8]).unwrap();
-    zarr::write(&path, &array, Encoding::new().chunk([4, 4]), Options::new()).unwrap();
+    zarr::write(&path, &array, Encoding::new().chunk([4, 4]), FileOptions::new()).unwrap();
     let array: NdArray<Pair, 2> =
         Zarr::open(&path).unwrap().into_array(|elements| elements.read_ahead(false)).unwrap();
     array.set([0, 0], pair(5)).unwrap();
@@ -152,7 +152,7 @@ fn stores_that_are_removed_under_an_array() {
 fn stores_that_do_not_suit_are_refused() {
     let folder = Folder::new();
     let path = folder.path().join("bytes.zarr");
-    zarr::write(&path, &NdArray::<u8, 1>::new([10]).unwrap(), Encoding::new(), Options::new()).unwrap();
+    zarr::write(&path, &NdArray::<u8, 1>::new([10]).unwrap(), Encoding::new(), FileOptions::new()).unwrap();
     let open = || Zarr::<u8>::open(&path).unwrap();
     assert!(matches!(open().into_array::<2>(|elements| elements), Err(Error::RankMismatch { .. })));
     let array = open().into_read_only_array::<1>(|elements| elements).unwrap();
@@ -175,14 +175,14 @@ fn objects_are_whole_or_not_there() {
         at.clone(),
         &array,
         Encoding::new().chunk([10, 10]),
-        Options::new().threads(1).progress(|progress| {
+        FileOptions::new().threads(1).progress(|progress| {
             could_open |= Zarr::<u32>::open(at.clone()).is_ok();
             if progress.share() > 0.5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }),
     );
     assert!(matches!(ended, Err(Error::Cancelled { .. })) && !could_open);
     // A long object is uploaded in parts.
-    zarr::write(at.clone(), &NdArray::<u8, 1>::new([20 << 20]).unwrap(), long(), Options::new()).unwrap();
+    zarr::write(at.clone(), &NdArray::<u8, 1>::new([20 << 20]).unwrap(), long(), FileOptions::new()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let head = runtime.block_on(objects.head(&Path::from("x/c/0"))).unwrap();
     assert_eq!(head.size, 20 << 20);

@@ -2,12 +2,12 @@
 //! methods of parameters.
 
 use super::expr::{assembled, bare};
-use super::frame::{Frame, Outcome, may_assign};
-use super::value::{Leaf, Node, Operand, Value};
+use super::frame::{FlowOutcome, InlineFrame, may_assign};
+use super::value::{Leaf, LoweredValue, Node, ScalarOperand};
 use super::{Exit, GroupPart, Lower, Result, ScalarSource};
 use crate::error::ErrorKind;
-use crate::inferred_types::{Definition, Slot};
-use crate::tree::Expr;
+use crate::inferred_types::{Definition, InferredSlot};
+use crate::tree::TreeExpr;
 use backend_api::kernel::{
     Access, Binary, Builtin, Op, Place, Rmw, Scope, SubgroupOp, Type, Unary, arithmetic,
 };
@@ -17,9 +17,9 @@ const CALLS_MAX: usize = 64;
 
 impl Lower {
     /// Lowers a call of the function in a slot.
-    pub fn call_slot(&mut self, slot: u16, arguments: &[Value]) -> Result<Value> {
+    pub fn call_slot(&mut self, slot: u16, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         match self.frame()?.definition.slots.get(usize::from(slot)) {
-            Some(Slot::Callee(define)) => {
+            Some(InferredSlot::Callee(define)) => {
                 let define = *define;
                 self.inline(define(), arguments)
             }
@@ -28,9 +28,9 @@ impl Lower {
     }
 
     /// Inlines the body of a function in the place of a call.
-    pub fn inline(&mut self, definition: Definition, arguments: &[Value]) -> Result<Value> {
+    pub fn inline(&mut self, definition: Definition, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let tree = definition.tree;
-        let mut frame = Frame::new(definition);
+        let mut frame = InlineFrame::new(definition);
         frame.outcome.depth = self.depth;
         let outer = std::mem::take(&mut self.code);
         (self.depth, self.nesting) = (self.depth + 1, self.nesting + 1);
@@ -77,22 +77,22 @@ impl Lower {
     /// have written a value to `outcome`. Returns `None` if the code has no exit.
     pub fn joined(
         &mut self,
-        outcome: &mut Outcome,
+        outcome: &mut FlowOutcome,
         is_left: bool,
-        end: Option<Value>,
-    ) -> Result<Option<Value>> {
+        end: Option<LoweredValue>,
+    ) -> Result<Option<LoweredValue>> {
         if !is_left {
             return Ok(end);
         }
         if let Some(end) = end {
             self.give(outcome, &end)?;
         }
-        Ok(Some(outcome.place.take().map_or_else(Value::unit, Value::fresh)))
+        Ok(Some(outcome.place.take().map_or_else(LoweredValue::unit, LoweredValue::fresh)))
     }
 
     /// Writes the value of an exit (`break` or `return`) to the place of an outcome. Allocates the place at
     /// the first exit.
-    pub fn give(&mut self, outcome: &mut Outcome, value: &Value) -> Result<()> {
+    pub fn give(&mut self, outcome: &mut FlowOutcome, value: &LoweredValue) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {
             Some(place) => place.clone(),
@@ -112,7 +112,7 @@ impl Lower {
     }
 
     /// An operation across lanes.
-    fn subgroup_op(&mut self, name: &str, operands: &[Operand]) -> Result<Value> {
+    fn subgroup_op(&mut self, name: &str, operands: &[ScalarOperand]) -> Result<LoweredValue> {
         let found = self.type_of(operands[0]);
         let reduced = |name: &str| {
             Some(match name {
@@ -127,7 +127,7 @@ impl Lower {
         };
         let how = match (name, operands) {
             ("shuffle", [_, lane]) => Some(SubgroupOp::Shuffle { lane: self.register(*lane) }),
-            ("shuffle_xor", [_, Operand::Constant(_, mask)]) if *mask < 32 => {
+            ("shuffle_xor", [_, ScalarOperand::Constant(_, mask)]) if *mask < 32 => {
                 Some(SubgroupOp::ShuffleXor(*mask as u8))
             }
             ("shuffle_xor", _) => {
@@ -150,11 +150,11 @@ impl Lower {
         let (to, of) = (self.new_register(gives), self.register(operands[0]));
         self.mark();
         self.code.push(Op::Subgroup { how, to, of });
-        Ok(Value::scalar(gives, Operand::Register(to)))
+        Ok(LoweredValue::scalar(gives, ScalarOperand::Register(to)))
     }
 
     /// An atomic on an element of a view or of memory of the group; returns the old value.
-    fn atomic(&mut self, of: &Value, name: &str, arguments: &[Value]) -> Result<Value> {
+    fn atomic(&mut self, of: &LoweredValue, name: &str, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let (Some((at, rest)), unknown) =
             (arguments.split_first(), self.unexpected(&format!("the method `{name}`")))
         else {
@@ -199,11 +199,11 @@ impl Lower {
         self.removable[to.at()] = false;
         self.mark();
         self.code.push(Op::Atomic { op, to: Some(to), place, value, scope });
-        Ok(Value::scalar(found, Operand::Register(to)))
+        Ok(LoweredValue::scalar(found, ScalarOperand::Register(to)))
     }
 
     /// Appends to a view, whose counter is the view before.
-    fn push(&mut self, view: usize, value: &Value) -> Result<Value> {
+    fn push(&mut self, view: usize, value: &LoweredValue) -> Result<LoweredValue> {
         let (at, value_of_one) = (self.literal(Type::U64, 0), self.literal(Type::U64, 1));
         let to = self.new_register(Type::U64);
         self.removable[to.at()] = false;
@@ -215,31 +215,32 @@ impl Lower {
             value: value_of_one,
             scope: Scope::Device,
         });
-        let place = self.view_element(view, Some(Operand::Register(to)));
+        let place = self.view_element(view, Some(ScalarOperand::Register(to)));
         if self.form.ordered.contains(&self.views[view].parameter) {
-            let item = Value::scalar(Type::U64, Operand::Register(self.question(Builtin::Index)));
+            let item =
+                LoweredValue::scalar(Type::U64, ScalarOperand::Register(self.question(Builtin::Index)));
             let layout = self.views[view].layout.clone();
             self.assign(&place, &assembled(layout, vec![item, value.clone()]))?;
         } else {
             self.assign(&place, value)?;
         }
-        Ok(Value::unit())
+        Ok(LoweredValue::unit())
     }
 
     /// Lowers a call of a built-in function: of a number, of an operator on numbers, or `barrier`.
-    pub fn call_number(&mut self, name: &str, arguments: &'static [Expr]) -> Result<Value> {
+    pub fn call_number(&mut self, name: &str, arguments: &'static [TreeExpr]) -> Result<LoweredValue> {
         if name == "barrier" {
             self.expect_group("`barrier()`")?;
             self.mark();
             self.code.push(Op::Barrier);
-            return Ok(Value::unit());
+            return Ok(LoweredValue::unit());
         }
         let values = self.several(arguments)?;
         if let ("to_f32", [of]) = (name, &values[..]) {
             let value = self.widened(of)?;
-            return Ok(Value::scalar(Type::F32, value));
+            return Ok(LoweredValue::scalar(Type::F32, value));
         }
-        if let ("neg", [of @ Value { layout: crate::layout::Layout::Struct { .. }, .. }]) =
+        if let ("neg", [of @ LoweredValue { layout: crate::layout::Layout::Struct { .. }, .. }]) =
             (name, &values[..])
         {
             return self.negated_foreign(of);
@@ -256,29 +257,33 @@ impl Lower {
             [left, right] => self.call_binary(name, left, right),
             [a, b, c] if name == "mul_add" => {
                 let of = self.type_of(a);
-                if let (Operand::Constant(_, a), Operand::Constant(_, b), Operand::Constant(_, c)) = (a, b, c)
+                if let (
+                    ScalarOperand::Constant(_, a),
+                    ScalarOperand::Constant(_, b),
+                    ScalarOperand::Constant(_, c),
+                ) = (a, b, c)
                 {
                     let bits = arithmetic::fma(of, a, b, c);
-                    return Ok(Value::scalar(of, Operand::Constant(of, bits)));
+                    return Ok(LoweredValue::scalar(of, ScalarOperand::Constant(of, bits)));
                 }
                 let to = self.new_register(of);
                 let (a, b, c) = (self.register(a), self.register(b), self.register(c));
                 self.code.push(Op::Fma { to, a, b, c });
-                Some(Operand::Register(to))
+                Some(ScalarOperand::Register(to))
             }
             _ => None,
         };
         let result = result.ok_or_else(|| self.unexpected(&format!("the function `{name}`")))?;
-        Ok(Value::scalar(self.type_of(result), result))
+        Ok(LoweredValue::scalar(self.type_of(result), result))
     }
 
-    fn call_unary(&mut self, name: &str, of: Operand) -> Option<Operand> {
+    fn call_unary(&mut self, name: &str, of: ScalarOperand) -> Option<ScalarOperand> {
         let op = match name {
             "neg" | "wrapping_neg" => {
                 // Subtract an unsigned number from zero.
                 let found = self.type_of(of);
                 if !Unary::Neg.takes(found) {
-                    return Some(self.binary(Binary::Sub, Operand::Constant(found, 0), of));
+                    return Some(self.binary(Binary::Sub, ScalarOperand::Constant(found, 0), of));
                 }
                 Unary::Neg
             }
@@ -313,7 +318,12 @@ impl Lower {
         Some(self.unary(op, of))
     }
 
-    fn call_binary(&mut self, name: &str, left: Operand, right: Operand) -> Option<Operand> {
+    fn call_binary(
+        &mut self,
+        name: &str,
+        left: ScalarOperand,
+        right: ScalarOperand,
+    ) -> Option<ScalarOperand> {
         let op = match name {
             "min" => Binary::Min,
             "max" => Binary::Max,
@@ -330,13 +340,13 @@ impl Lower {
             }
             "mul_high" => {
                 let of = self.type_of(left);
-                if let (Operand::Constant(_, a), Operand::Constant(_, b)) = (left, right) {
-                    return Some(Operand::Constant(of, arithmetic::mul_high(of, a, b)));
+                if let (ScalarOperand::Constant(_, a), ScalarOperand::Constant(_, b)) = (left, right) {
+                    return Some(ScalarOperand::Constant(of, arithmetic::mul_high(of, a, b)));
                 }
                 let to = self.new_register(of);
                 let (left, right) = (self.register(left), self.register(right));
                 self.code.push(Op::MulHigh { to, left, right });
-                return Some(Operand::Register(to));
+                return Some(ScalarOperand::Register(to));
             }
             _ => return None,
         };
@@ -344,7 +354,12 @@ impl Lower {
     }
 
     /// Lowers a call of a method of a parameter.
-    pub fn method(&mut self, of: &'static Expr, name: &str, arguments: &'static [Expr]) -> Result<Value> {
+    pub fn method(
+        &mut self,
+        of: &'static TreeExpr,
+        name: &str,
+        arguments: &'static [TreeExpr],
+    ) -> Result<LoweredValue> {
         let of = self.expr(of)?;
         if name == "plus" {
             return self.plus(&of, arguments);
@@ -356,7 +371,7 @@ impl Lower {
                 ("get", []) => Ok(self.view_element(view, None)),
                 ("len", []) if self.views[view].starts.is_some() => {
                     let rows = self.row_count(view);
-                    Ok(Value::scalar(Type::U64, rows))
+                    Ok(LoweredValue::scalar(Type::U64, rows))
                 }
                 ("row_len", [row]) => {
                     let row = self.operand(row)?;
@@ -365,7 +380,7 @@ impl Lower {
                 ("len", []) => {
                     let parameter = self.views[view].parameter;
                     let length = self.scalar(ScalarSource::Length { parameter }, Type::U64);
-                    Ok(Value::scalar(Type::U64, Operand::Register(length)))
+                    Ok(LoweredValue::scalar(Type::U64, ScalarOperand::Register(length)))
                 }
                 ("shape", []) => {
                     let extents = self.shape(Some(view));
@@ -374,7 +389,7 @@ impl Lower {
                 ("set", [value]) if matches!(self.views[view].access, Access::Write { .. }) => {
                     let place = self.view_element(view, None);
                     self.assign(&place, value)?;
-                    Ok(Value::unit())
+                    Ok(LoweredValue::unit())
                 }
                 ("push", [value]) if self.views[view].access == Access::Append => self.push(view, value),
                 _ if self.views[view].access == Access::Atomic => self.atomic(&of, name, &arguments),
@@ -383,12 +398,12 @@ impl Lower {
         }
         if let Node::Allocated(allocated) = &of.node {
             return match (name, &arguments[..]) {
-                ("len", []) => Ok(Value::scalar(Type::U64, allocated.len)),
+                ("len", []) => Ok(LoweredValue::scalar(Type::U64, allocated.len)),
                 ("set", [at, value]) => {
                     let at = self.operand(at)?;
                     let place = self.allocated_element(allocated, at)?;
                     self.assign(&place, value)?;
-                    Ok(Value::unit())
+                    Ok(LoweredValue::unit())
                 }
                 _ => Err(self.unexpected(&format!("the method `{name}` of memory"))),
             };
@@ -397,19 +412,19 @@ impl Lower {
             return match (name, &arguments[..]) {
                 ("len", []) => {
                     let len = self.len_of(&of, len) as u64;
-                    Ok(Value::scalar(Type::U64, Operand::Constant(Type::U64, len)))
+                    Ok(LoweredValue::scalar(Type::U64, ScalarOperand::Constant(Type::U64, len)))
                 }
                 ("set", [at, value]) => {
                     let at = self.indices(at)?;
                     let place = self.element_of(&of, &at)?;
                     self.assign(&place, value)?;
-                    Ok(Value::unit())
+                    Ok(LoweredValue::unit())
                 }
                 _ => self.atomic(&of, name, &arguments),
             };
         }
         match (name, &arguments[..]) {
-            ("index", []) => Ok(Value::scalar(Type::U64, self.operand(&of)?)),
+            ("index", []) => Ok(LoweredValue::scalar(Type::U64, self.operand(&of)?)),
             ("shape", []) => {
                 let extents = self.shape(None);
                 self.extents(&extents)
@@ -420,19 +435,19 @@ impl Lower {
             ("in_group" | "group" | "groups", []) => {
                 self.expect_group(&format!("`{name}()`"))?;
                 let value = match name {
-                    "in_group" => Operand::Register(self.question(Builtin::InGroup)),
+                    "in_group" => ScalarOperand::Register(self.question(Builtin::InGroup)),
                     "group" => self.group_number(),
                     _ => self.of_groups(GroupPart::Count),
                 };
-                Ok(Value::scalar(Type::U64, value))
+                Ok(LoweredValue::scalar(Type::U64, value))
             }
             _ => Err(self.unexpected(&format!("the method `{name}`"))),
         }
     }
 
     /// The index of an item's group in the launch, not in its run: see [`GroupPart`].
-    fn group_number(&mut self) -> Operand {
-        let own = Operand::Register(self.question(Builtin::Group));
+    fn group_number(&mut self) -> ScalarOperand {
+        let own = ScalarOperand::Register(self.question(Builtin::Group));
         let first = self.of_groups(GroupPart::First);
         let number = self.binary(Binary::Add, own, first);
         if !self.form.is_striped {
@@ -446,12 +461,12 @@ impl Lower {
         self.binary(Binary::Add, number, offset)
     }
 
-    fn of_groups(&mut self, part: GroupPart) -> Operand {
-        Operand::Register(self.scalar(ScalarSource::Groups(part), Type::U64))
+    fn of_groups(&mut self, part: GroupPart) -> ScalarOperand {
+        ScalarOperand::Register(self.scalar(ScalarSource::Groups(part), Type::U64))
     }
 
     /// A place further on.
-    fn plus(&mut self, of: &Value, by: &'static [Expr]) -> Result<Value> {
+    fn plus(&mut self, of: &LoweredValue, by: &'static [TreeExpr]) -> Result<LoweredValue> {
         let place = self.indices(of)?;
         let mut kept = Vec::with_capacity(place.len());
         for at in place {
@@ -460,7 +475,7 @@ impl Lower {
         let by = match by {
             // A constant operand stays a constant.
             [by] => match bare(by) {
-                Expr::Array(parts) if parts.len() == kept.len() => self.several(parts)?,
+                TreeExpr::Array(parts) if parts.len() == kept.len() => self.several(parts)?,
                 _ => self.several(std::slice::from_ref(by))?,
             },
             _ => return Err(self.unexpected("this distance")),

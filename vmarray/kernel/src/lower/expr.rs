@@ -1,18 +1,18 @@
 //! Lowering of expressions.
 
-use super::value::{Node, Operand, Value};
+use super::value::{LoweredValue, Node, ScalarOperand};
 use super::{Exit, Lower, Result, fold};
 use crate::error::ErrorKind;
-use crate::inferred_types::Slot;
+use crate::inferred_types::InferredSlot;
 use crate::layout::Layout;
-use crate::lower::frame::{Frame, is_pure, may_assign};
-use crate::tree::{Expr, Operator};
+use crate::lower::frame::{InlineFrame, is_pure, may_assign};
+use crate::tree::{Operator, TreeExpr};
 use backend_api::kernel::{Binary, Type};
 
-/// Returns an expression without the [`Expr::Line`] around it.
-pub fn bare(expr: &'static Expr) -> &'static Expr {
+/// Returns an expression without the [`TreeExpr::Line`] around it.
+pub fn bare(expr: &'static TreeExpr) -> &'static TreeExpr {
     match expr {
-        Expr::Line(_, of) => bare(of),
+        TreeExpr::Line(_, of) => bare(of),
         other => other,
     }
 }
@@ -41,7 +41,7 @@ const fn operation(operator: Operator) -> (Binary, bool) {
 
 impl Lower {
     /// Returns the function that is being inlined.
-    pub fn frame(&mut self) -> Result<&mut Frame> {
+    pub fn frame(&mut self) -> Result<&mut InlineFrame> {
         match self.frames.last_mut() {
             Some(frame) => Ok(frame),
             None => Err(Exit::Error(Box::new(crate::Error::new(
@@ -55,33 +55,33 @@ impl Lower {
     }
 
     /// Lowers an expression. The result is a place if the expression is a place, such as a variable.
-    pub fn expr(&mut self, expr: &'static Expr) -> Result<Value> {
+    pub fn expr(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
-            Expr::Line(line, of) => {
+            TreeExpr::Line(line, of) => {
                 self.frame()?.line = *line;
                 self.expr(of)
             }
-            Expr::Bool(value) => Ok(constant(Type::Bool, u64::from(*value))),
-            Expr::Literal(slot, text) => match self.frame()?.definition.slots.get(usize::from(*slot)) {
-                Some(Slot::Literal(of)) => {
+            TreeExpr::Bool(value) => Ok(constant(Type::Bool, u64::from(*value))),
+            TreeExpr::Literal(slot, text) => match self.frame()?.definition.slots.get(usize::from(*slot)) {
+                Some(InferredSlot::Literal(of)) => {
                     let of = *of;
                     self.number(of, text)
                 }
                 _ => Err(self.unexpected("this literal")),
             },
-            Expr::Number(of, text) => self.number(*of, text),
-            Expr::Local(number) => match self.frame()?.locals.get(usize::from(*number)) {
-                Some(Some(value)) => Ok(Value { is_fresh: false, ..value.clone() }),
+            TreeExpr::Number(of, text) => self.number(*of, text),
+            TreeExpr::Local(number) => match self.frame()?.locals.get(usize::from(*number)) {
+                Some(Some(value)) => Ok(LoweredValue { is_fresh: false, ..value.clone() }),
                 _ => Err(self.unexpected("a variable without a value")),
             },
-            Expr::Constant(number) => {
+            TreeExpr::Constant(number) => {
                 let Some(constant) = self.frame()?.definition.constants.get(usize::from(*number)).cloned()
                 else {
                     return Err(self.unexpected("this constant"));
                 };
                 Ok(self.constant(&constant.layout, &constant.values))
             }
-            Expr::Binary(operator, left, right) => {
+            TreeExpr::Binary(operator, left, right) => {
                 let first = self.expr(left)?;
                 if let Layout::Struct { .. } = first.layout {
                     let first = if may_assign(right) { self.kept(&first)? } else { self.settled(&first)? };
@@ -91,46 +91,46 @@ impl Lower {
                 }
                 let [left, right] = self.two(&first, right)?;
                 let value = self.operated(*operator, left, right);
-                Ok(Value::scalar(self.type_of(value), value))
+                Ok(LoweredValue::scalar(self.type_of(value), value))
             }
-            Expr::Both(left, right) => self.both(left, right, true),
-            Expr::Either(left, right) => self.both(left, right, false),
-            Expr::Cast(of, to) => {
+            TreeExpr::Both(left, right) => self.both(left, right, true),
+            TreeExpr::Either(left, right) => self.both(left, right, false),
+            TreeExpr::Cast(of, to) => {
                 let (of, to) = (self.computed(of)?, self.scalar_type(*to)?);
-                Ok(Value::scalar(to, self.cast(of, to)))
+                Ok(LoweredValue::scalar(to, self.cast(of, to)))
             }
-            Expr::FromBits(of, to) => {
+            TreeExpr::FromBits(of, to) => {
                 let (of, to) = (self.computed(of)?, self.scalar_type(*to)?);
-                Ok(Value::scalar(to, self.bits(of, to)))
+                Ok(LoweredValue::scalar(to, self.bits(of, to)))
             }
-            Expr::FromF32(of, to) => {
+            TreeExpr::FromF32(of, to) => {
                 let of = self.computed(of)?;
                 match self.frame()?.definition.types.get(usize::from(*to)).cloned() {
                     Some(layout) => self.nearest(of, &layout),
                     None => Err(self.unexpected("this type")),
                 }
             }
-            Expr::Alloc(len, of) => {
+            TreeExpr::Alloc(len, of) => {
                 let len = self.computed(len)?;
                 match self.frame()?.definition.types.get(usize::from(*of)).cloned() {
                     Some(layout) => self.allocated(layout, len),
                     None => Err(self.unexpected("this type")),
                 }
             }
-            Expr::Index(of, at) => self.index(of, at),
-            Expr::Field(of, name) => {
+            TreeExpr::Index(of, at) => self.index(of, at),
+            TreeExpr::Field(of, name) => {
                 let of = self.expr(of)?;
                 let part = of.layout.part(name).and_then(|number| of.part(number));
                 part.ok_or_else(|| self.unexpected("this field"))
             }
-            Expr::Reference(of) => Ok(Value { is_reference: true, ..self.expr(of)? }),
-            Expr::Deref(of) => Ok(Value { is_reference: false, ..self.expr(of)? }),
-            Expr::Tuple(parts) => {
+            TreeExpr::Reference(of) => Ok(LoweredValue { is_reference: true, ..self.expr(of)? }),
+            TreeExpr::Deref(of) => Ok(LoweredValue { is_reference: false, ..self.expr(of)? }),
+            TreeExpr::Tuple(parts) => {
                 let parts = self.several(parts)?;
                 let layout = Layout::Tuple(parts.iter().map(|part| part.layout.clone()).collect());
                 Ok(assembled(layout, parts))
             }
-            Expr::Array(parts) => {
+            TreeExpr::Array(parts) => {
                 let parts = self.several(parts)?;
                 let Some(first) = parts.first() else {
                     return Err(
@@ -140,15 +140,15 @@ impl Lower {
                 let layout = Layout::Array(Box::new(first.layout.clone()), parts.len());
                 let place = self.place(&layout, self.depth)?;
                 for (at, part) in (0..).zip(&parts) {
-                    let to = self.element(&place, Operand::Constant(Type::U64, at))?;
+                    let to = self.element(&place, ScalarOperand::Constant(Type::U64, at))?;
                     self.assign(&to, part)?;
                 }
                 Ok(place.fresh())
             }
-            Expr::Repeat(value, len) => self.repeat(value, *len),
-            Expr::Struct(of, fields, rest) => self.structure(*of, fields, *rest),
-            Expr::Assign(place, value) => self.assignment(place, value),
-            Expr::Compound(operator, place, value) => {
+            TreeExpr::Repeat(value, len) => self.repeat(value, *len),
+            TreeExpr::Struct(of, fields, rest) => self.structure(*of, fields, *rest),
+            TreeExpr::Assign(place, value) => self.assignment(place, value),
+            TreeExpr::Compound(operator, place, value) => {
                 let value = self.expr(value)?;
                 if let Layout::Struct { .. } = value.layout {
                     let value = if may_assign(place) { self.kept(&value)? } else { self.settled(&value)? };
@@ -156,10 +156,10 @@ impl Lower {
                     let before = self.kept(&place)?;
                     let after = self.operated_foreign(*operator, &before, &value)?;
                     self.assign(&place, &after)?;
-                    return Ok(Value::unit());
+                    return Ok(LoweredValue::unit());
                 }
                 let mut value = self.operand(&value)?;
-                if let Operand::Register(register) = value
+                if let ScalarOperand::Register(register) = value
                     && self.is_variable[register.at()]
                     && may_assign(place)
                 {
@@ -168,40 +168,41 @@ impl Lower {
                 let place = self.place_of(place)?;
                 let before = self.operand(&place)?;
                 let after = self.operated(*operator, before, value);
-                self.assign(&place, &Value::scalar(self.type_of(after), after))?;
-                Ok(Value::unit())
+                self.assign(&place, &LoweredValue::scalar(self.type_of(after), after))?;
+                Ok(LoweredValue::unit())
             }
-            Expr::Call(name, arguments) => self.call_number(name, arguments),
-            Expr::CallSlot(slot, arguments) => {
+            TreeExpr::Call(name, arguments) => self.call_number(name, arguments),
+            TreeExpr::CallSlot(slot, arguments) => {
                 let arguments = self.several(arguments)?;
                 self.call_slot(*slot, &arguments)
             }
-            Expr::CallTuple(slot, arguments) => {
+            TreeExpr::CallTuple(slot, arguments) => {
                 let of = self.expr(arguments)?;
                 let of = self.settled(&of)?;
-                let arguments: Vec<Value> = (0..of.layout.parts().len()).filter_map(|n| of.part(n)).collect();
+                let arguments: Vec<LoweredValue> =
+                    (0..of.layout.parts().len()).filter_map(|n| of.part(n)).collect();
                 self.call_slot(*slot, &arguments)
             }
-            Expr::Method(of, name, arguments) => self.method(of, name, arguments),
+            TreeExpr::Method(of, name, arguments) => self.method(of, name, arguments),
             other => self.flow(other),
         }
     }
 
     /// Lowers an expression to its scalar value.
-    pub fn computed(&mut self, expr: &'static Expr) -> Result<Operand> {
+    pub fn computed(&mut self, expr: &'static TreeExpr) -> Result<ScalarOperand> {
         let value = self.expr(expr)?;
         self.operand(&value)
     }
 
     /// Returns an operand with the present value of `operand`, which later assignments do not change.
-    pub fn kept_operand(&mut self, operand: Operand) -> Result<Operand> {
-        let value = Value::scalar(self.type_of(operand), operand);
+    pub fn kept_operand(&mut self, operand: ScalarOperand) -> Result<ScalarOperand> {
+        let value = LoweredValue::scalar(self.type_of(operand), operand);
         let value = self.kept(&value)?;
         self.operand(&value)
     }
 
     /// The scalars of a value and of a later expression.
-    fn two(&mut self, left: &Value, right: &'static Expr) -> Result<[Operand; 2]> {
+    fn two(&mut self, left: &LoweredValue, right: &'static TreeExpr) -> Result<[ScalarOperand; 2]> {
         let mut first = self.operand(left)?;
         if may_assign(right) {
             first = self.kept_operand(first)?;
@@ -210,7 +211,7 @@ impl Lower {
     }
 
     /// Lowers several expressions in order.
-    pub fn several(&mut self, exprs: &'static [Expr]) -> Result<Vec<Value>> {
+    pub fn several(&mut self, exprs: &'static [TreeExpr]) -> Result<Vec<LoweredValue>> {
         let mut values = Vec::with_capacity(exprs.len());
         for (number, expr) in exprs.iter().enumerate() {
             let value = self.expr(expr)?;
@@ -226,18 +227,18 @@ impl Lower {
     }
 
     /// A literal.
-    fn number(&self, of: Type, text: &str) -> Result<Value> {
+    fn number(&self, of: Type, text: &str) -> Result<LoweredValue> {
         let bits = fold::literal(of, text).ok_or_else(|| self.unexpected("this literal"))?;
         Ok(constant(of, bits))
     }
 
     /// Lowers a constant. Arrays in the constant become tables.
-    pub fn constant(&mut self, layout: &Layout, values: &[u64]) -> Value {
+    pub fn constant(&mut self, layout: &Layout, values: &[u64]) -> LoweredValue {
         match layout {
             Layout::Scalar(of) => constant(*of, values.first().copied().unwrap_or(0)),
             Layout::Array(..) => {
                 let node = self.tables.of_constant(layout, values);
-                Value::new(layout.clone(), node)
+                LoweredValue::new(layout.clone(), node)
             }
             Layout::Tuple(_) | Layout::Struct { .. } => {
                 let mut left = values;
@@ -261,7 +262,12 @@ impl Lower {
     }
 
     /// Lowers a binary operation on two scalars.
-    pub fn operated(&mut self, operator: Operator, left: Operand, right: Operand) -> Operand {
+    pub fn operated(
+        &mut self,
+        operator: Operator,
+        left: ScalarOperand,
+        right: ScalarOperand,
+    ) -> ScalarOperand {
         let (op, is_swapped) = operation(operator);
         let (left, mut right) = if is_swapped { (right, left) } else { (left, right) };
         if matches!(op, Binary::Shl | Binary::Shr) {
@@ -272,15 +278,20 @@ impl Lower {
     }
 
     /// `a && b`, or `a || b`.
-    fn both(&mut self, left: &'static Expr, right: &'static Expr, is_and: bool) -> Result<Value> {
+    fn both(
+        &mut self,
+        left: &'static TreeExpr,
+        right: &'static TreeExpr,
+        is_and: bool,
+    ) -> Result<LoweredValue> {
         let mut first = self.computed(left)?;
-        if let Operand::Constant(_, bits) = first {
+        if let ScalarOperand::Constant(_, bits) = first {
             return if (bits != 0) == is_and { self.expr(right) } else { Ok(constant(Type::Bool, bits)) };
         }
         if is_pure(right) {
             let second = self.computed(right)?;
             let op = if is_and { Binary::And } else { Binary::Or };
-            return Ok(Value::scalar(Type::Bool, self.binary(op, first, second)));
+            return Ok(LoweredValue::scalar(Type::Bool, self.binary(op, first, second)));
         }
         first = self.kept_operand(first)?;
         let evaluated = |lower: &mut Self| lower.expr(right);
@@ -288,13 +299,13 @@ impl Lower {
         if is_and { self.branches(first, evaluated, known) } else { self.branches(first, known, evaluated) }
     }
 
-    fn index(&mut self, of: &'static Expr, at: &'static Expr) -> Result<Value> {
+    fn index(&mut self, of: &'static TreeExpr, at: &'static TreeExpr) -> Result<LoweredValue> {
         let mut of = self.expr(of)?;
         if may_assign(at) && !matches!(of.node, Node::View(_) | Node::Allocated(_)) {
             of = self.kept(&of)?;
         }
         let place = match bare(at) {
-            Expr::Array(parts) => self.several(parts)?,
+            TreeExpr::Array(parts) => self.several(parts)?,
             at => vec![self.expr(at)?],
         };
         let mut indices = Vec::with_capacity(place.len());
@@ -310,11 +321,11 @@ impl Lower {
             return self.row_element(view, row, index);
         }
         let [at] = indices[..] else { return self.element_of(&of, &indices) };
-        if let (Node::Leaf(_), Operand::Constant(_, 0)) = (&of.node, at) {
+        if let (Node::Leaf(_), ScalarOperand::Constant(_, 0)) = (&of.node, at) {
             // If a place has one axis, its only part is the place itself.
             return Ok(of);
         }
-        if let (Node::Parts(_), Operand::Constant(_, axis)) = (&of.node, at) {
+        if let (Node::Parts(_), ScalarOperand::Constant(_, axis)) = (&of.node, at) {
             return of.part(axis as usize).ok_or_else(|| self.unexpected("an axis that does not exist"));
         }
         match of.node {
@@ -325,19 +336,19 @@ impl Lower {
     }
 
     /// The place of an expression for an assignment; never a copy.
-    fn place_of(&mut self, expr: &'static Expr) -> Result<Value> {
+    fn place_of(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
-            Expr::Line(line, of) => {
+            TreeExpr::Line(line, of) => {
                 self.frame()?.line = *line;
                 self.place_of(of)
             }
-            Expr::Index(of, at) => {
+            TreeExpr::Index(of, at) => {
                 let of = self.place_of(of)?;
                 let at = self.computed(at)?;
                 let at = self.kept_operand(at)?;
                 self.element(&of, at)
             }
-            Expr::Field(of, name) => {
+            TreeExpr::Field(of, name) => {
                 let of = self.place_of(of)?;
                 let part = of.layout.part(name).and_then(|number| of.part(number));
                 part.ok_or_else(|| self.unexpected("this field"))
@@ -346,7 +357,7 @@ impl Lower {
         }
     }
 
-    fn repeat(&mut self, value: &'static Expr, len: u16) -> Result<Value> {
+    fn repeat(&mut self, value: &'static TreeExpr, len: u16) -> Result<LoweredValue> {
         let value = self.expr(value)?;
         let value = self.kept(&value)?;
         let len = self.frame()?.definition.constants.get(usize::from(len)).and_then(|len| {
@@ -370,7 +381,7 @@ impl Lower {
             lower.assign(&to, &value)
         };
         if len <= 32 {
-            (0..len as u64).try_for_each(|at| fill(self, Operand::Constant(Type::U64, at)))?;
+            (0..len as u64).try_for_each(|at| fill(self, ScalarOperand::Constant(Type::U64, at)))?;
         } else {
             self.repeated(len, fill)?;
         }
@@ -380,14 +391,14 @@ impl Lower {
     fn structure(
         &mut self,
         of: u16,
-        fields: &'static [(&'static str, Expr)],
-        rest: Option<&'static Expr>,
-    ) -> Result<Value> {
+        fields: &'static [(&'static str, TreeExpr)],
+        rest: Option<&'static TreeExpr>,
+    ) -> Result<LoweredValue> {
         let layout = match self.frame()?.definition.slots.get(usize::from(of)) {
-            Some(Slot::Struct(layout)) => layout(),
+            Some(InferredSlot::Struct(layout)) => layout(),
             _ => return Err(self.unexpected("this struct")),
         };
-        let mut parts: Vec<Option<Value>> = vec![None; layout.parts().len()];
+        let mut parts: Vec<Option<LoweredValue>> = vec![None; layout.parts().len()];
         for (number, (name, value)) in fields.iter().enumerate() {
             let value = self.expr(value)?;
             let later = fields[number + 1..].iter().map(|field| &field.1).chain(rest);
@@ -403,17 +414,17 @@ impl Lower {
                 *part = Some(self.settled(&value)?);
             }
         }
-        let parts: Option<Vec<Value>> = parts.into_iter().collect();
+        let parts: Option<Vec<LoweredValue>> = parts.into_iter().collect();
         let parts = parts.ok_or_else(|| self.unexpected("a struct with fields left out"))?;
         Ok(assembled(layout, parts))
     }
 
-    fn assignment(&mut self, place: &'static Expr, value: &'static Expr) -> Result<Value> {
+    fn assignment(&mut self, place: &'static TreeExpr, value: &'static TreeExpr) -> Result<LoweredValue> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
         // Copy the value first, because it may contain parts of the assigned place.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
-        if let Expr::Tuple(places) = bare(place) {
+        if let TreeExpr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {
                 let part = value.part(number).ok_or_else(|| self.unexpected("this tuple"))?;
                 self.assigned(place, &part)?;
@@ -421,12 +432,12 @@ impl Lower {
         } else {
             self.assigned(place, &value)?;
         }
-        Ok(Value::unit())
+        Ok(LoweredValue::unit())
     }
 
     /// Assigns to a place, or sets the place of a variable declared without one.
-    fn assigned(&mut self, place: &'static Expr, value: &Value) -> Result<()> {
-        if let Expr::Local(number) = bare(place)
+    fn assigned(&mut self, place: &'static TreeExpr, value: &LoweredValue) -> Result<()> {
+        if let TreeExpr::Local(number) = bare(place)
             && let Some(None) = self.frame()?.locals.get(usize::from(*number))
         {
             let depth = self.frame()?.depth;
@@ -441,14 +452,14 @@ impl Lower {
 }
 
 /// Returns a value that is a constant scalar.
-pub fn constant(of: Type, bits: u64) -> Value {
-    Value::scalar(of, Operand::Constant(of, bits))
+pub fn constant(of: Type, bits: u64) -> LoweredValue {
+    LoweredValue::scalar(of, ScalarOperand::Constant(of, bits))
 }
 
 /// Returns a tuple or struct of parts whose scalars are already computed.
-pub fn assembled(layout: Layout, parts: Vec<Value>) -> Value {
+pub fn assembled(layout: Layout, parts: Vec<LoweredValue>) -> LoweredValue {
     let mut arrays = parts.iter().filter(|part| part.has_arrays());
     let (is_shared, is_fresh) = (arrays.clone().any(|part| part.is_shared), arrays.all(|part| part.is_fresh));
     let nodes = parts.into_iter().map(|part| part.node).collect();
-    Value { is_shared, is_fresh, ..Value::new(layout, Node::Parts(nodes)) }
+    LoweredValue { is_shared, is_fresh, ..LoweredValue::new(layout, Node::Parts(nodes)) }
 }

@@ -1,11 +1,11 @@
 //! Lowering of blocks, branches and loops.
 
 use super::expr::constant;
-use super::frame::{Next, Outcome, Target};
-use super::value::{Leaf, Node, Operand, Value};
+use super::frame::{FlowOutcome, JumpTarget, Next};
+use super::value::{Leaf, LoweredValue, Node, ScalarOperand};
 use super::{Exit, Lower, Result};
 use crate::layout::Layout;
-use crate::tree::{Arm, Expr, NO_LABEL, Operator, Pattern, Range, Stmt};
+use crate::tree::{Arm, NO_LABEL, Operator, Pattern, Range, Stmt, TreeExpr};
 use backend_api::kernel::{Binary, Op, Type};
 
 /// Maximum number of iterations of an unrolled loop.
@@ -17,26 +17,28 @@ const SELECT_MAX: usize = 8;
 
 impl Lower {
     /// Lowers an expression that changes the control flow, such as `if`, `loop` or `return`.
-    pub fn flow(&mut self, expr: &'static Expr) -> Result<Value> {
+    pub fn flow(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
-            Expr::Block(NO_LABEL, statements, value) => self.block(statements, *value),
-            Expr::Block(label, statements, value) => {
+            TreeExpr::Block(NO_LABEL, statements, value) => self.block(statements, *value),
+            TreeExpr::Block(label, statements, value) => {
                 let outer = self.open(*label, None)?;
                 let end = self.ended(|lower| lower.block(statements, *value))?;
                 let (value, body) = self.close(outer, end)?;
                 self.code.push(Op::Block { body });
                 value.ok_or(Exit::Diverges)
             }
-            Expr::If(condition, then, otherwise) => {
+            TreeExpr::If(condition, then, otherwise) => {
                 let condition = self.computed(condition)?;
                 self.branches(
                     condition,
                     |lower| lower.expr(then),
-                    |lower| otherwise.map_or_else(|| Ok(Value::unit()), |otherwise| lower.expr(otherwise)),
+                    |lower| {
+                        otherwise.map_or_else(|| Ok(LoweredValue::unit()), |otherwise| lower.expr(otherwise))
+                    },
                 )
             }
-            Expr::Match(of, arms) => self.choice(of, arms),
-            Expr::Loop(label, body) => {
+            TreeExpr::Match(of, arms) => self.choice(of, arms),
+            TreeExpr::Loop(label, body) => {
                 let line = self.frame()?.line;
                 let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
                 let _ = self.ended(|lower| lower.expr(body))?;
@@ -44,13 +46,13 @@ impl Lower {
                 self.looped(line, body)?;
                 value.ok_or(Exit::Diverges)
             }
-            Expr::While(label, condition, body) => {
+            TreeExpr::While(label, condition, body) => {
                 let line = self.frame()?.line;
                 let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
                 let level = self.nesting;
                 let end = self.ended(|lower| {
                     let condition = lower.computed(condition)?;
-                    if condition != Operand::Constant(Type::Bool, 1) {
+                    if condition != ScalarOperand::Constant(Type::Bool, 1) {
                         let (when, out) = (lower.register(condition), lower.out(level));
                         lower.code.push(Op::If {
                             when,
@@ -68,15 +70,15 @@ impl Lower {
                 self.looped(line, body)?;
                 value.ok_or(Exit::Diverges)
             }
-            Expr::For(label, pattern, range, body) => self.counted(*label, pattern, range, body),
-            Expr::Break(label, value) => {
+            TreeExpr::For(label, pattern, range, body) => self.counted(*label, pattern, range, body),
+            TreeExpr::Break(label, value) => {
                 let value = match value {
                     Some(value) => Some(self.expr(value)?),
                     None => None,
                 };
                 self.leave(*label, value.as_ref())
             }
-            Expr::Continue(label) => {
+            TreeExpr::Continue(label) => {
                 let target = self.frame()?.targets.iter().rev().find(|target| target.label == *label);
                 let op = match target.and_then(|target| target.next) {
                     Some(Next::Continue(level)) => Op::Continue { out: self.out(level) },
@@ -86,10 +88,10 @@ impl Lower {
                 self.code.push(op);
                 Err(Exit::Diverges)
             }
-            Expr::Return(value) => {
+            TreeExpr::Return(value) => {
                 let value = match value {
                     Some(value) => self.expr(value)?,
-                    None => Value::unit(),
+                    None => LoweredValue::unit(),
                 };
                 let mut outcome = std::mem::take(&mut self.frame()?.outcome);
                 let given = self.give(&mut outcome, &value);
@@ -111,7 +113,10 @@ impl Lower {
     }
 
     /// Code whose end may never be reached.
-    fn ended(&mut self, code: impl FnOnce(&mut Self) -> Result<Value>) -> Result<Option<Value>> {
+    fn ended(
+        &mut self,
+        code: impl FnOnce(&mut Self) -> Result<LoweredValue>,
+    ) -> Result<Option<LoweredValue>> {
         match code(self) {
             Ok(value) => Ok(Some(value)),
             Err(Exit::Diverges) => Ok(None),
@@ -122,14 +127,18 @@ impl Lower {
     /// Starts a block or loop of the representation; returns the code so far.
     fn open(&mut self, label: u16, next: Option<Next>) -> Result<Vec<Op>> {
         self.nesting += 1;
-        let outcome = Outcome { place: None, depth: self.depth };
-        let target = Target { label, level: self.nesting, next, outcome, is_left: false };
+        let outcome = FlowOutcome { place: None, depth: self.depth };
+        let target = JumpTarget { label, level: self.nesting, next, outcome, is_left: false };
         self.frame()?.targets.push(target);
         Ok(std::mem::take(&mut self.code))
     }
 
     /// Ends it, with a value or diverging: returns its value, `None` if it has no exit, and its code.
-    fn close(&mut self, outer: Vec<Op>, end: Option<Value>) -> Result<(Option<Value>, Vec<Op>)> {
+    fn close(
+        &mut self,
+        outer: Vec<Op>,
+        end: Option<LoweredValue>,
+    ) -> Result<(Option<LoweredValue>, Vec<Op>)> {
         let Some(mut target) = self.frame()?.targets.pop() else { return Err(self.unexpected("this")) };
         let value = self.joined(&mut target.outcome, target.is_left, end)?;
         self.nesting -= 1;
@@ -137,7 +146,7 @@ impl Lower {
     }
 
     /// `break` out of a loop or block, with a value or without.
-    fn leave(&mut self, label: u16, value: Option<&Value>) -> Result<Value> {
+    fn leave(&mut self, label: u16, value: Option<&LoweredValue>) -> Result<LoweredValue> {
         let targets = &mut self.frame()?.targets;
         let Some(at) = targets.iter().rposition(|target| target.label == label) else {
             return Err(self.unexpected("this `break`"));
@@ -154,7 +163,11 @@ impl Lower {
         Err(Exit::Diverges)
     }
 
-    fn block(&mut self, statements: &'static [Stmt], value: Option<&'static Expr>) -> Result<Value> {
+    fn block(
+        &mut self,
+        statements: &'static [Stmt],
+        value: Option<&'static TreeExpr>,
+    ) -> Result<LoweredValue> {
         for statement in statements {
             match statement {
                 Stmt::Let(pattern, None) => self.declare(pattern)?,
@@ -170,11 +183,14 @@ impl Lower {
                 }
             }
         }
-        value.map_or_else(|| Ok(Value::unit()), |value| self.expr(value))
+        value.map_or_else(|| Ok(LoweredValue::unit()), |value| self.expr(value))
     }
 
     /// Separate code, and its result.
-    fn apart(&mut self, code: impl FnOnce(&mut Self) -> Result<Value>) -> Result<(Vec<Op>, Option<Value>)> {
+    fn apart(
+        &mut self,
+        code: impl FnOnce(&mut Self) -> Result<LoweredValue>,
+    ) -> Result<(Vec<Op>, Option<LoweredValue>)> {
         let outer = std::mem::take(&mut self.code);
         let end = self.ended(|lower| {
             let value = code(lower)?;
@@ -187,14 +203,14 @@ impl Lower {
     /// piece.
     pub fn branches(
         &mut self,
-        condition: Operand,
-        then: impl FnOnce(&mut Self) -> Result<Value>,
-        otherwise: impl FnOnce(&mut Self) -> Result<Value>,
-    ) -> Result<Value> {
+        condition: ScalarOperand,
+        then: impl FnOnce(&mut Self) -> Result<LoweredValue>,
+        otherwise: impl FnOnce(&mut Self) -> Result<LoweredValue>,
+    ) -> Result<LoweredValue> {
         match condition {
-            Operand::Constant(_, 0) => return otherwise(self),
-            Operand::Constant(..) => return then(self),
-            Operand::Register(_) => {}
+            ScalarOperand::Constant(_, 0) => return otherwise(self),
+            ScalarOperand::Constant(..) => return then(self),
+            ScalarOperand::Register(_) => {}
         }
         let (mut yes, yes_value) = self.apart(then)?;
         let (mut no, no_value) = self.apart(otherwise)?;
@@ -208,7 +224,7 @@ impl Lower {
         };
         if yes_value.layout == Layout::UNIT {
             self.code.push(Op::If { when, then: yes, otherwise: no });
-            return Ok(Value::unit());
+            return Ok(LoweredValue::unit());
         }
         if let (Node::Leaf(Leaf::Value(a)), Node::Leaf(Leaf::Value(b))) = (&yes_value.node, &no_value.node)
             && self.is_harmless(&yes)
@@ -218,9 +234,9 @@ impl Lower {
             self.code.append(&mut yes);
             self.code.append(&mut no);
             let value = self.select(condition, a, b);
-            return Ok(Value::scalar(self.type_of(value), value));
+            return Ok(LoweredValue::scalar(self.type_of(value), value));
         }
-        let mut outcome = Outcome { place: None, depth: self.depth };
+        let mut outcome = FlowOutcome { place: None, depth: self.depth };
         for (code, value) in [(&mut yes, &yes_value), (&mut no, &no_value)] {
             std::mem::swap(&mut self.code, code);
             self.give(&mut outcome, value)?;
@@ -239,10 +255,10 @@ impl Lower {
                 .all(|op| op.is_value() && op.written().is_some_and(|to| !self.is_variable[to.at()]))
     }
 
-    fn choice(&mut self, of: &'static Expr, arms: &'static [Arm]) -> Result<Value> {
+    fn choice(&mut self, of: &'static TreeExpr, arms: &'static [Arm]) -> Result<LoweredValue> {
         let of = self.expr(of)?;
-        let of = Value { is_fresh: false, ..self.kept(&of)? };
-        let mut outcome = Outcome { place: None, depth: self.depth };
+        let of = LoweredValue { is_fresh: false, ..self.kept(&of)? };
+        let mut outcome = FlowOutcome { place: None, depth: self.depth };
         let outer = std::mem::take(&mut self.code);
         self.nesting += 1;
         let level = self.nesting;
@@ -251,11 +267,11 @@ impl Lower {
             let mut fits = self.fits(&arm.pattern, &of)?;
             if arm.guard.is_none() && number + 1 == arms.len() {
                 // rustc has checked that the match is exhaustive, so the last arm always fits.
-                fits = Operand::Constant(Type::Bool, 1);
+                fits = ScalarOperand::Constant(Type::Bool, 1);
             }
             match (fits, &arm.guard) {
-                (Operand::Constant(_, 0), _) => {}
-                (Operand::Constant(..), None) => {
+                (ScalarOperand::Constant(_, 0), _) => {}
+                (ScalarOperand::Constant(..), None) => {
                     end = self.ended(|lower| {
                         lower.bind(&arm.pattern, &of)?;
                         let value = lower.expr(&arm.body)?;
@@ -268,7 +284,7 @@ impl Lower {
                         lower.bind(&arm.pattern, &of)?;
                         let holds = match &arm.guard {
                             Some(guard) => lower.computed(guard)?,
-                            None => Operand::Constant(Type::Bool, 1),
+                            None => ScalarOperand::Constant(Type::Bool, 1),
                         };
                         let body = |lower: &mut Self| {
                             let value = lower.expr(&arm.body)?;
@@ -278,11 +294,11 @@ impl Lower {
                             lower.code.push(Op::Break { out });
                             Err(Exit::Diverges)
                         };
-                        lower.branches(holds, body, |_| Ok(Value::unit()))
+                        lower.branches(holds, body, |_| Ok(LoweredValue::unit()))
                     })?;
                     match fits {
-                        Operand::Constant(..) => self.code.extend(then),
-                        Operand::Register(when) => {
+                        ScalarOperand::Constant(..) => self.code.extend(then),
+                        ScalarOperand::Register(when) => {
                             self.code.push(Op::If { when, then, otherwise: Vec::new() });
                         }
                     }
@@ -302,8 +318,8 @@ impl Lower {
         label: u16,
         pattern: &'static Pattern,
         range: &'static Range,
-        body: &'static Expr,
-    ) -> Result<Value> {
+        body: &'static TreeExpr,
+    ) -> Result<LoweredValue> {
         let line = self.frame()?.line;
         let start = self.computed(range.start)?;
         let start = self.kept_operand(start)?;
@@ -313,12 +329,15 @@ impl Lower {
             Some(step) => {
                 let step = self.computed(step)?;
                 let step = self.kept_operand(step)?;
-                self.binary(Binary::Max, step, Operand::Constant(Type::U64, 1))
+                self.binary(Binary::Max, step, ScalarOperand::Constant(Type::U64, 1))
             }
-            None => Operand::Constant(Type::U64, 1),
+            None => ScalarOperand::Constant(Type::U64, 1),
         };
-        if let (Operand::Constant(of, a), Operand::Constant(_, b), Operand::Constant(_, step)) =
-            (start, end, step)
+        if let (
+            ScalarOperand::Constant(of, a),
+            ScalarOperand::Constant(_, b),
+            ScalarOperand::Constant(_, step),
+        ) = (start, end, step)
         {
             let numbers = numbers(of, [a, b], range, step);
             if numbers.len() <= TURNS_MAX && self.is_unrolled && self.turns * numbers.len() <= WRITTEN_OUT_MAX
@@ -327,7 +346,7 @@ impl Lower {
             }
         }
         let of = self.type_of(start);
-        let one = Operand::Constant(of, 1);
+        let one = ScalarOperand::Constant(of, 1);
         let op = if range.is_closed { Binary::Le } else { Binary::Lt };
         let some = self.binary(op, start, end);
         self.branches(
@@ -343,11 +362,11 @@ impl Lower {
                     label,
                     pattern,
                     range.is_reversed,
-                    [Operand::Register(counter), last, step],
+                    [ScalarOperand::Register(counter), last, step],
                     body,
                 )
             },
-            |_| Ok(Value::unit()),
+            |_| Ok(LoweredValue::unit()),
         )
     }
 
@@ -357,9 +376,9 @@ impl Lower {
         label: u16,
         pattern: &'static Pattern,
         is_reversed: bool,
-        [counter, last, step]: [Operand; 3],
-        body: &'static Expr,
-    ) -> Result<Value> {
+        [counter, last, step]: [ScalarOperand; 3],
+        body: &'static TreeExpr,
+    ) -> Result<LoweredValue> {
         let (of, line) = (self.type_of(counter), self.frame()?.line);
         let outer = self.open(label, None)?;
         let level = self.nesting;
@@ -372,7 +391,7 @@ impl Lower {
             target.is_left = true;
         }
         let _ = self.ended(|lower| {
-            let number = Value::scalar(of, counter);
+            let number = LoweredValue::scalar(of, counter);
             // The counter does not change within an iteration, so an immutable variable can alias it.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
@@ -386,7 +405,7 @@ impl Lower {
         self.nesting -= 1;
         let inner = std::mem::replace(&mut self.code, before);
         self.code.push(Op::Block { body: inner });
-        let is_last = if step == Operand::Constant(Type::U64, 1) {
+        let is_last = if step == ScalarOperand::Constant(Type::U64, 1) {
             self.binary(Binary::Eq, counter, last)
         } else {
             let (from, to) = if is_reversed { (last, counter) } else { (counter, last) };
@@ -405,7 +424,7 @@ impl Lower {
         self.is_variable[to.at()] = true;
         let (_, body) = self.close(outer, None)?;
         self.looped(line, body)?;
-        Ok(Value::unit())
+        Ok(LoweredValue::unit())
     }
 
     /// A loop with the line of its start.
@@ -424,12 +443,12 @@ impl Lower {
         pattern: &'static Pattern,
         of: Type,
         numbers: &[u64],
-        body: &'static Expr,
-    ) -> Result<Value> {
+        body: &'static TreeExpr,
+    ) -> Result<LoweredValue> {
         let outer = self.open(label, None)?;
         let turns = self.turns;
         self.turns *= numbers.len().max(1);
-        let mut end = Some(Value::unit());
+        let mut end = Some(LoweredValue::unit());
         for number in numbers {
             let before = std::mem::take(&mut self.code);
             (self.nesting, self.depth) = (self.nesting + 1, self.depth + 1);

@@ -1,7 +1,7 @@
 //! Lowering of operations on types of other crates: 16-bit floats, and complex numbers.
 
 use super::expr::assembled;
-use super::value::{Operand, Value};
+use super::value::{LoweredValue, ScalarOperand};
 use super::{Lower, Result};
 use crate::inferred_types::Definition;
 use crate::layout::Layout;
@@ -19,7 +19,7 @@ fn conversions(layout: &Layout) -> Option<(Unary, Unary)> {
 
 impl Lower {
     /// Lowers the conversion of a 16-bit float to `f32`.
-    pub fn widened(&mut self, of: &Value) -> Result<Operand> {
+    pub fn widened(&mut self, of: &LoweredValue) -> Result<ScalarOperand> {
         let (Some((widen, _)), Some(bits)) = (conversions(&of.layout), of.part(0)) else {
             return Err(self.unexpected("this type as a 16-bit float"));
         };
@@ -28,21 +28,26 @@ impl Lower {
     }
 
     /// Lowers the conversion of an `f32` to the nearest 16-bit float.
-    pub fn nearest(&mut self, of: Operand, layout: &Layout) -> Result<Value> {
+    pub fn nearest(&mut self, of: ScalarOperand, layout: &Layout) -> Result<LoweredValue> {
         let Some((_, narrow)) = conversions(layout) else {
             return Err(self.unexpected("this type as a 16-bit float"));
         };
         let bits = self.unary(narrow, of);
-        Ok(assembled(layout.clone(), vec![Value::scalar(self.type_of(bits), bits)]))
+        Ok(assembled(layout.clone(), vec![LoweredValue::scalar(self.type_of(bits), bits)]))
     }
 
     /// Lowers a binary operation on two numbers of another crate's type, such as `half::f16`.
-    pub fn operated_foreign(&mut self, operator: Operator, left: &Value, right: &Value) -> Result<Value> {
+    pub fn operated_foreign(
+        &mut self,
+        operator: Operator,
+        left: &LoweredValue,
+        right: &LoweredValue,
+    ) -> Result<LoweredValue> {
         if conversions(&left.layout).is_some() {
             let (a, b) = (self.widened(left)?, self.widened(right)?);
             let value = self.operated(operator, a, b);
             if self.type_of(value) == backend_api::kernel::Type::Bool {
-                return Ok(Value::scalar(self.type_of(value), value));
+                return Ok(LoweredValue::scalar(self.type_of(value), value));
             }
             return self.nearest(value, &left.layout);
         }
@@ -53,7 +58,7 @@ impl Lower {
     }
 
     /// Lowers the negation of a number of another crate's type, such as `half::f16`.
-    pub fn negated_foreign(&mut self, of: &Value) -> Result<Value> {
+    pub fn negated_foreign(&mut self, of: &LoweredValue) -> Result<LoweredValue> {
         if conversions(&of.layout).is_some() {
             let value = self.widened(of)?;
             let value = self.unary(Unary::Neg, value);

@@ -1,20 +1,20 @@
 //! The state of lowering for the function that is being inlined.
 
-use super::value::Value;
+use super::value::LoweredValue;
 use crate::inferred_types::Definition;
-use crate::tree::Expr;
+use crate::tree::TreeExpr;
 
 /// The result of a block, a branch, a loop or a call with several exits.
 #[derive(Default)]
-pub struct Outcome {
+pub struct FlowOutcome {
     /// The variables that receive the result; `None` until the type of the result is known.
-    pub place: Option<Value>,
+    pub place: Option<LoweredValue>,
     /// The nesting depth at which the result is used.
     pub depth: usize,
 }
 
 /// A block or loop that `break` or `continue` can target.
-pub struct Target {
+pub struct JumpTarget {
     /// The index of the label in the function.
     pub label: u16,
     /// Nesting level of the block or loop in the lowered kernel, including itself.
@@ -22,7 +22,7 @@ pub struct Target {
     /// The way in which `continue` reaches the next iteration; `None` for blocks.
     pub next: Option<Next>,
     /// The result of the block or loop.
-    pub outcome: Outcome,
+    pub outcome: FlowOutcome,
     /// True if code breaks out of the block or loop.
     pub is_left: bool,
 }
@@ -37,17 +37,17 @@ pub enum Next {
 }
 
 /// The state of lowering for a function that is being inlined.
-pub struct Frame {
+pub struct InlineFrame {
     /// The definition of the function that is being inlined.
     pub definition: Definition,
     /// The values of the function's variables; `None` before they are bound.
-    pub locals: Vec<Option<Value>>,
+    pub locals: Vec<Option<LoweredValue>>,
     /// The loops and blocks around the code that is being lowered.
-    pub targets: Vec<Target>,
+    pub targets: Vec<JumpTarget>,
     /// The nesting level of the block that `return` leaves.
     pub level: usize,
     /// The result of the function.
-    pub outcome: Outcome,
+    pub outcome: FlowOutcome,
     /// True if nested code returns from the function.
     pub is_left: bool,
     /// The nesting depth of the function's own variables.
@@ -56,7 +56,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-impl Frame {
+impl InlineFrame {
     /// Returns the frame of a function at its start.
     pub fn new(definition: Definition) -> Self {
         let locals = vec![None; usize::from(definition.tree.locals)];
@@ -66,7 +66,7 @@ impl Frame {
             locals,
             targets: Vec::new(),
             level: 0,
-            outcome: Outcome::default(),
+            outcome: FlowOutcome::default(),
             is_left: false,
             depth: 0,
             line,
@@ -75,27 +75,31 @@ impl Frame {
 }
 
 /// Returns true if an expression may assign a variable, or write to memory.
-pub fn may_assign(expr: &Expr) -> bool {
+pub fn may_assign(expr: &TreeExpr) -> bool {
     match expr {
-        Expr::Line(_, of)
-        | Expr::Field(of, _)
-        | Expr::Cast(of, _)
-        | Expr::FromBits(of, _)
-        | Expr::FromF32(of, _)
-        | Expr::Repeat(of, _)
-        | Expr::Deref(of) => may_assign(of),
-        Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => false,
-        Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) | Expr::Index(a, b) => {
+        TreeExpr::Line(_, of)
+        | TreeExpr::Field(of, _)
+        | TreeExpr::Cast(of, _)
+        | TreeExpr::FromBits(of, _)
+        | TreeExpr::FromF32(of, _)
+        | TreeExpr::Repeat(of, _)
+        | TreeExpr::Deref(of) => may_assign(of),
+        TreeExpr::Bool(_)
+        | TreeExpr::Literal(..)
+        | TreeExpr::Number(..)
+        | TreeExpr::Local(_)
+        | TreeExpr::Constant(_) => false,
+        TreeExpr::Binary(_, a, b) | TreeExpr::Both(a, b) | TreeExpr::Either(a, b) | TreeExpr::Index(a, b) => {
             may_assign(a) || may_assign(b)
         }
-        Expr::Call(name, parts) => *name == "barrier" || parts.iter().any(may_assign),
-        Expr::Tuple(parts) | Expr::Array(parts) => parts.iter().any(may_assign),
+        TreeExpr::Call(name, parts) => *name == "barrier" || parts.iter().any(may_assign),
+        TreeExpr::Tuple(parts) | TreeExpr::Array(parts) => parts.iter().any(may_assign),
         // A variable may be a reference, to which the callee can assign.
-        Expr::CallSlot(_, parts) => {
-            parts.iter().any(|part| matches!(part, Expr::Local(_)) || may_assign(part))
+        TreeExpr::CallSlot(_, parts) => {
+            parts.iter().any(|part| matches!(part, TreeExpr::Local(_)) || may_assign(part))
         }
-        Expr::CallTuple(_, of) => may_assign(of),
-        Expr::Method(of, name, parts) => {
+        TreeExpr::CallTuple(_, of) => may_assign(of),
+        TreeExpr::Method(of, name, parts) => {
             let only_asks = matches!(
                 *name,
                 "get"
@@ -111,7 +115,7 @@ pub fn may_assign(expr: &Expr) -> bool {
             );
             !only_asks || may_assign(of) || parts.iter().any(may_assign)
         }
-        Expr::Struct(_, fields, rest) => {
+        TreeExpr::Struct(_, fields, rest) => {
             fields.iter().any(|(_, part)| may_assign(part)) || rest.is_some_and(may_assign)
         }
         _ => true,
@@ -119,18 +123,22 @@ pub fn may_assign(expr: &Expr) -> bool {
 }
 
 /// Returns true if an expression is short and cannot fail, so that it may be evaluated speculatively.
-pub fn is_pure(expr: &Expr) -> bool {
+pub fn is_pure(expr: &TreeExpr) -> bool {
     match expr {
-        Expr::Line(_, of)
-        | Expr::Field(of, _)
-        | Expr::Cast(of, _)
-        | Expr::FromBits(of, _)
-        | Expr::FromF32(of, _)
-        | Expr::Deref(of) => is_pure(of),
-        Expr::Bool(_) | Expr::Literal(..) | Expr::Number(..) | Expr::Local(_) | Expr::Constant(_) => true,
-        Expr::Binary(_, a, b) | Expr::Both(a, b) | Expr::Either(a, b) => is_pure(a) && is_pure(b),
+        TreeExpr::Line(_, of)
+        | TreeExpr::Field(of, _)
+        | TreeExpr::Cast(of, _)
+        | TreeExpr::FromBits(of, _)
+        | TreeExpr::FromF32(of, _)
+        | TreeExpr::Deref(of) => is_pure(of),
+        TreeExpr::Bool(_)
+        | TreeExpr::Literal(..)
+        | TreeExpr::Number(..)
+        | TreeExpr::Local(_)
+        | TreeExpr::Constant(_) => true,
+        TreeExpr::Binary(_, a, b) | TreeExpr::Both(a, b) | TreeExpr::Either(a, b) => is_pure(a) && is_pure(b),
         // Never evaluate a barrier speculatively.
-        Expr::Call(name, parts) => {
+        TreeExpr::Call(name, parts) => {
             *name != "barrier" && !name.starts_with("lanes_") && parts.iter().all(is_pure)
         }
         _ => false,

@@ -4,7 +4,7 @@
 //! boundary values, and items far from the edges skip it. So there are no branches between the loads.
 
 use super::launch_variant::{OUTSIDE, PLACE, SHORT_MAX};
-use super::value::{Check, Index, Node, Operand, Value};
+use super::value::{BoundsCheck, ElementIndex, LoweredValue, Node, ScalarOperand};
 use super::{AxisPart, LaunchVariant, Lower, Result, ScalarSource, StencilPart, VALUES_MAX};
 use crate::layout::Layout;
 use crate::stencil::Mode;
@@ -13,19 +13,19 @@ use backend_api::kernel::{Binary, Builtin, Op, Reg, Type};
 /// Elements read by places.
 pub(super) struct Neighborhood {
     axes: Vec<AroundAxis>,
-    base: Operand,
+    base: ScalarOperand,
     /// Elements shown at a constant distance from the item's place.
     edges: Vec<Edge>,
 }
 
 struct AroundAxis {
-    first: Operand,
-    extent: Operand,
+    first: ScalarOperand,
+    extent: ScalarOperand,
     /// The same in full width.
-    wide: [Operand; 2],
-    stride: Operand,
+    wide: [ScalarOperand; 2],
+    stride: ScalarOperand,
     mode: Mode,
-    value: Option<Value>,
+    value: Option<LoweredValue>,
 }
 
 struct Edge {
@@ -37,13 +37,13 @@ struct Edge {
 
 impl Neighborhood {
     /// The index of the first element, and the first place and the stride along each axis.
-    pub(super) fn places(&self) -> (Operand, Vec<(Operand, Operand)>) {
+    pub(super) fn places(&self) -> (ScalarOperand, Vec<(ScalarOperand, ScalarOperand)>) {
         (self.base, self.axes.iter().map(|axis| (axis.first, axis.stride)).collect())
     }
 }
 
-fn constant(number: u64) -> Operand {
-    Operand::Constant(PLACE, number)
+fn constant(number: u64) -> ScalarOperand {
+    ScalarOperand::Constant(PLACE, number)
 }
 
 /// The signed type of the same width.
@@ -54,13 +54,13 @@ fn signed(of: Type) -> Type {
 impl Lower {
     /// Computes the places of items in a result with several axes; returns the condition of items with an
     /// element.
-    pub(super) fn domain(&mut self, form: &LaunchVariant) -> Option<Operand> {
+    pub(super) fn domain(&mut self, form: &LaunchVariant) -> Option<ScalarOperand> {
         let sources = ScalarSource::of_domain(form.axes);
         for source in &sources {
             self.scalar(*source, PLACE);
         }
         let outer = std::mem::take(&mut self.code);
-        let index = Operand::Register(self.question(Builtin::Index));
+        let index = ScalarOperand::Register(self.question(Builtin::Index));
         let index = self.sized(index);
         let (mut tile, mut within) = (index, self.short(0));
         if form.is_tiled {
@@ -107,23 +107,23 @@ impl Lower {
     }
 
     /// The item's index along an axis, as kernels see it.
-    fn has_place(&mut self, axis: usize, at: Operand) {
+    fn has_place(&mut self, axis: usize, at: ScalarOperand) {
         // Use a separate register, because another axis may have the same number.
         let (seen, of) = (self.new_register(PLACE), self.register(at));
         let op =
             if self.type_of(at) == PLACE { Op::Copy { to: seen, of } } else { Op::Cast { to: seen, of } };
         self.code.push(op);
-        self.at[axis] = Operand::Register(seen);
+        self.at[axis] = ScalarOperand::Register(seen);
         self.own[axis] = at;
         self.away.insert(seen, (axis, 0));
     }
 
     /// The place of an item in a result with one axis.
     pub(super) fn line(&mut self) {
-        let index = Operand::Register(self.question(Builtin::Index));
+        let index = ScalarOperand::Register(self.question(Builtin::Index));
         let origin = self.scalar(ScalarSource::Origin, PLACE);
         let outer = std::mem::take(&mut self.code);
-        let (index, origin) = (self.sized(index), self.sized(Operand::Register(origin)));
+        let (index, origin) = (self.sized(index), self.sized(ScalarOperand::Register(origin)));
         let index = self.binary(Binary::Sub, index, origin);
         (self.at, self.own) = (vec![constant(0)], vec![constant(0)]);
         self.has_place(0, index);
@@ -132,55 +132,55 @@ impl Lower {
     }
 
     /// A number in the width of place computations.
-    fn sized(&mut self, of: Operand) -> Operand {
+    fn sized(&mut self, of: ScalarOperand) -> ScalarOperand {
         if self.form.is_short { self.cast(of, Type::U32) } else { of }
     }
 
-    pub(super) fn short(&mut self, number: u64) -> Operand {
+    pub(super) fn short(&mut self, number: u64) -> ScalarOperand {
         self.sized(constant(number))
     }
 
-    pub(super) fn given_scalar(&mut self, source: ScalarSource) -> Operand {
+    pub(super) fn given_scalar(&mut self, source: ScalarSource) -> ScalarOperand {
         let register = self.scalar(source, PLACE);
-        self.sized(Operand::Register(register))
+        self.sized(ScalarOperand::Register(register))
     }
 
-    pub(super) fn axis(&mut self, axis: usize, part: AxisPart) -> Operand {
+    pub(super) fn axis(&mut self, axis: usize, part: AxisPart) -> ScalarOperand {
         self.given_scalar(ScalarSource::Axis { axis, part })
     }
 
     /// The quotient of a number, with its top bit clear, and the divisor of a factor and a shift.
-    fn quotient(&mut self, of: Operand, by: [ScalarSource; 2]) -> Operand {
+    fn quotient(&mut self, of: ScalarOperand, by: [ScalarSource; 2]) -> ScalarOperand {
         let [factor, shift] = by.map(|source| self.given_scalar(source));
         let one = self.short(1);
         let double = self.binary(Binary::Shl, of, one);
         let of = self.type_of(double);
         let (to, left, right) = (self.new_register(of), self.register(double), self.register(factor));
         self.code.push(Op::MulHigh { to, left, right });
-        self.binary(Binary::Shr, Operand::Register(to), shift)
+        self.binary(Binary::Shr, ScalarOperand::Register(to), shift)
     }
 
-    fn rest(&mut self, of: Operand, quotient: Operand, by: Operand) -> Operand {
+    fn rest(&mut self, of: ScalarOperand, quotient: ScalarOperand, by: ScalarOperand) -> ScalarOperand {
         let whole = self.binary(Binary::Mul, quotient, by);
         self.binary(Binary::Sub, of, whole)
     }
 
     /// A place in a kernel: an index, or one for each axis.
-    pub(super) fn place_value(axes: &[Operand]) -> Value {
+    pub(super) fn place_value(axes: &[ScalarOperand]) -> LoweredValue {
         match axes {
-            [at] => Value::scalar(PLACE, *at),
+            [at] => LoweredValue::scalar(PLACE, *at),
             axes => {
-                let nodes = axes.iter().map(|at| Value::scalar(PLACE, *at).node).collect();
-                Value::new(Layout::Tuple(vec![Layout::Scalar(PLACE); axes.len()]), Node::Parts(nodes))
+                let nodes = axes.iter().map(|at| LoweredValue::scalar(PLACE, *at).node).collect();
+                LoweredValue::new(Layout::Tuple(vec![Layout::Scalar(PLACE); axes.len()]), Node::Parts(nodes))
             }
         }
     }
 
     /// The indices of a place.
-    pub(super) fn indices(&mut self, place: &Value) -> Result<Vec<Operand>> {
+    pub(super) fn indices(&mut self, place: &LoweredValue) -> Result<Vec<ScalarOperand>> {
         match &place.node {
             Node::Parts(parts) => {
-                let parts: Vec<Value> = (0..parts.len()).filter_map(|axis| place.part(axis)).collect();
+                let parts: Vec<LoweredValue> = (0..parts.len()).filter_map(|axis| place.part(axis)).collect();
                 parts.iter().map(|part| self.operand(part)).collect()
             }
             Node::Array(len, _) => {
@@ -193,12 +193,16 @@ impl Lower {
     }
 
     /// The place plus a distance along each axis.
-    pub(super) fn place_plus(&mut self, place: &[Operand], by: &[Operand]) -> Vec<Operand> {
+    pub(super) fn place_plus(&mut self, place: &[ScalarOperand], by: &[ScalarOperand]) -> Vec<ScalarOperand> {
         let mut places = Vec::with_capacity(place.len());
         for (at, by) in place.iter().zip(by) {
             let by = self.cast(*by, PLACE);
             let to = self.binary(Binary::Add, *at, by);
-            if let (Operand::Register(from), Operand::Register(to), Operand::Constant(_, by)) = (*at, to, by)
+            if let (
+                ScalarOperand::Register(from),
+                ScalarOperand::Register(to),
+                ScalarOperand::Constant(_, by),
+            ) = (*at, to, by)
                 && let Some(&(axis, before)) = self.away.get(&from)
                 && to != from
             {
@@ -210,17 +214,17 @@ impl Lower {
     }
 
     /// The extents as an array.
-    pub(super) fn extents(&mut self, of: &[Operand]) -> Result<Value> {
+    pub(super) fn extents(&mut self, of: &[ScalarOperand]) -> Result<LoweredValue> {
         let place = self.place(&Layout::Array(Box::new(Layout::Scalar(PLACE)), of.len()), self.depth)?;
         for (axis, extent) in (0..).zip(of) {
             let (to, extent) = (self.element(&place, constant(axis))?, self.cast(*extent, PLACE));
-            self.assign(&to, &Value::scalar(PLACE, extent))?;
+            self.assign(&to, &LoweredValue::scalar(PLACE, extent))?;
         }
         Ok(place.fresh())
     }
 
     /// The extents of a view read by places, or of the result.
-    pub(super) fn shape(&mut self, view: Option<usize>) -> Vec<Operand> {
+    pub(super) fn shape(&mut self, view: Option<usize>) -> Vec<ScalarOperand> {
         match view.and_then(|view| self.views[view].around.as_ref()) {
             Some(around) => around.axes.iter().map(|axis| axis.extent).collect(),
             None => (0..self.at.len()).map(|axis| self.axis(axis, AxisPart::Extent)).collect(),
@@ -241,7 +245,8 @@ impl Lower {
         for axis in 0..axes {
             let source = |part| ScalarSource::Stencil { parameter, part };
             let parts = [StencilPart::First(axis), StencilPart::Extent(axis), StencilPart::Mode(axis)];
-            let [first, extent, _] = parts.map(|part| Operand::Register(self.scalar(source(part), PLACE)));
+            let [first, extent, _] =
+                parts.map(|part| ScalarOperand::Register(self.scalar(source(part), PLACE)));
             let stride = self.given_scalar(source(StencilPart::Stride(axis)));
             of_axes.push(AroundAxis {
                 first: self.sized(first),
@@ -268,7 +273,7 @@ impl Lower {
     }
 
     /// The element of a view at a place.
-    pub(super) fn around_element(&mut self, view: usize, at: &[Operand]) -> Result<Value> {
+    pub(super) fn around_element(&mut self, view: usize, at: &[ScalarOperand]) -> Result<LoweredValue> {
         let layout = self.views[view].layout.clone();
         let Some(around) = self.views[view].around.as_ref() else {
             return Err(self.unexpected("this view with an index by place"));
@@ -308,11 +313,11 @@ impl Lower {
             number = self.binary(Binary::Add, number, along);
         }
         number = self.cast(number, PLACE);
-        let mut failed = Operand::Constant(Type::Bool, 0);
+        let mut failed = ScalarOperand::Constant(Type::Bool, 0);
         for (outside, _) in &fails {
             failed = self.binary(Binary::Or, failed, *outside);
         }
-        let mut is_value = Operand::Constant(Type::Bool, 0);
+        let mut is_value = ScalarOperand::Constant(Type::Bool, 0);
         for (outside, _) in &values {
             is_value = self.binary(Binary::Or, is_value, *outside);
         }
@@ -323,10 +328,10 @@ impl Lower {
             let marked = self.binary(Binary::Or, *at, constant(OUTSIDE));
             number = self.select(*outside, marked, number);
         }
-        let check = if fails.is_empty() { Check::Proven } else { Check::ByAccess };
-        let index = Some(Index { at: number, len: 0, check });
+        let check = if fails.is_empty() { BoundsCheck::Proven } else { BoundsCheck::ByAccess };
+        let index = Some(ElementIndex { at: number, len: 0, check });
         let node = Node::of_element(&layout, view as u16, 0);
-        let element = Value { index, is_shared: true, ..Value::new(layout, node) };
+        let element = LoweredValue { index, is_shared: true, ..LoweredValue::new(layout, node) };
         if values.is_empty() {
             return Ok(element);
         }
@@ -339,34 +344,38 @@ impl Lower {
     }
 
     /// The first value whose condition holds, else an element.
-    fn chosen(&mut self, values: &[(Operand, Value)], element: &Value) -> Result<Value> {
+    fn chosen(
+        &mut self,
+        values: &[(ScalarOperand, LoweredValue)],
+        element: &LoweredValue,
+    ) -> Result<LoweredValue> {
         if let Node::Leaf(_) = element.node {
             let mut result = self.operand(element)?;
             for (when, value) in values.iter().rev() {
                 let value = self.operand(value)?;
                 result = self.select(*when, value, result);
             }
-            return Ok(Value::scalar(self.type_of(result), result));
+            return Ok(LoweredValue::scalar(self.type_of(result), result));
         }
         let Some(((when, value), others)) = values.split_first() else { return self.settled(element) };
         self.branches(*when, |_| Ok(value.clone()), |lower| lower.chosen(others, element))
     }
 
     /// The constant distance of a place from the item's along an axis, if known.
-    fn distance(&self, axis: usize, at: Operand) -> Option<i64> {
-        let Operand::Register(register) = at else { return None };
+    fn distance(&self, axis: usize, at: ScalarOperand) -> Option<i64> {
+        let ScalarOperand::Register(register) = at else { return None };
         let (of, by) = *self.away.get(&register)?;
         (of == axis && (!self.form.is_short || by.unsigned_abs() < SHORT_MAX)).then_some(by)
     }
 
     /// The place at a distance from the item's, counted from the first.
-    fn near(&mut self, axis: usize, first: Operand, by: i64) -> Operand {
+    fn near(&mut self, axis: usize, first: ScalarOperand, by: i64) -> ScalarOperand {
         let (from, by) = (self.binary(Binary::Sub, self.own[axis], first), self.short(by.cast_unsigned()));
         self.binary(Binary::Add, from, by)
     }
 
     /// The element shown at a distance from the item along an axis.
-    fn edge(&mut self, view: usize, axis: usize, by: i64) -> Operand {
+    fn edge(&mut self, view: usize, axis: usize, by: i64) -> ScalarOperand {
         let of = self.type_of(self.own[axis]);
         let known = self.views[view].around.iter().flat_map(|around| &around.edges);
         let known = known.filter(|edge| (edge.axis, edge.by) == (axis, by)).map(|edge| edge.shown).next();
@@ -374,11 +383,17 @@ impl Lower {
         if let Some(around) = self.views[view].around.as_mut().filter(|_| known.is_none()) {
             around.edges.push(Edge { axis, by, shown });
         }
-        Operand::Register(shown)
+        ScalarOperand::Register(shown)
     }
 
     /// The element that a mode shows at a position along an axis.
-    fn moved(&mut self, mode: Mode, position: Operand, extent: Operand, outside: Operand) -> Operand {
+    fn moved(
+        &mut self,
+        mode: Mode,
+        position: ScalarOperand,
+        extent: ScalarOperand,
+        outside: ScalarOperand,
+    ) -> ScalarOperand {
         let short = self.sized(position);
         let of = self.type_of(short);
         let (shown, of) = (self.new_variable(of), self.register(short));
@@ -388,7 +403,7 @@ impl Lower {
         let then = std::mem::replace(&mut self.code, outer);
         let when = self.register(outside);
         self.code.push(Op::If { when, then, otherwise: Vec::new() });
-        Operand::Register(shown)
+        ScalarOperand::Register(shown)
     }
 
     /// The code before everything else: elements shown at constant distances from the item's place.
@@ -398,7 +413,7 @@ impl Lower {
             let Some(around) = &mut self.views[view].around else { continue };
             let edges = std::mem::take(&mut around.edges);
             let axes: Vec<_> = around.axes.iter().map(|axis| (axis.first, axis.extent, axis.mode)).collect();
-            let (mut positions, mut near) = (Vec::new(), Operand::Constant(Type::Bool, 0));
+            let (mut positions, mut near) = (Vec::new(), ScalarOperand::Constant(Type::Bool, 0));
             for edge in &edges {
                 let position = self.near(edge.axis, axes[edge.axis].0, edge.by);
                 let of = self.register(position);
@@ -420,7 +435,7 @@ impl Lower {
                 self.show(mode, position, extent, edge.shown);
             }
             let then = std::mem::replace(&mut self.code, before);
-            if let Operand::Register(when) = near {
+            if let ScalarOperand::Register(when) = near {
                 self.code.push(Op::If { when, then, otherwise: Vec::new() });
             }
         }
@@ -428,9 +443,9 @@ impl Lower {
     }
 
     /// The element of an axis that a mode shows at a position that may be out of bounds.
-    fn show(&mut self, mode: Mode, position: Operand, extent: Operand, to: Reg) {
+    fn show(&mut self, mode: Mode, position: ScalarOperand, extent: ScalarOperand, to: Reg) {
         let of = signed(self.type_of(position));
-        let number = |number| Operand::Constant(of, number);
+        let number = |number| ScalarOperand::Constant(of, number);
         let (at, count) = (self.cast(position, of), self.cast(extent, of));
         let last = self.binary(Binary::Sub, count, number(1));
         let shown = if mode == Mode::Clamp {

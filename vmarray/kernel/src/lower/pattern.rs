@@ -1,14 +1,14 @@
 //! Lowering of the patterns of `let` and `match`.
 
 use super::expr::constant;
-use super::value::{Operand, Value};
+use super::value::{LoweredValue, ScalarOperand};
 use super::{Lower, Result, fold};
 use crate::tree::Pattern;
 use backend_api::kernel::{Binary, Type};
 
 impl Lower {
     /// Binds the variables of a pattern to the parts of a value that matches the pattern.
-    pub fn bind(&mut self, pattern: &'static Pattern, value: &Value) -> Result<()> {
+    pub fn bind(&mut self, pattern: &'static Pattern, value: &LoweredValue) -> Result<()> {
         match pattern {
             Pattern::Bind(number, is_mutable, inner) => {
                 let stored = if value.is_reference {
@@ -56,7 +56,7 @@ impl Lower {
     }
 
     /// Lowers the test of a value against a pattern. Returns a bool operand, true if the value matches.
-    pub fn fits(&mut self, pattern: &'static Pattern, value: &Value) -> Result<Operand> {
+    pub fn fits(&mut self, pattern: &'static Pattern, value: &LoweredValue) -> Result<ScalarOperand> {
         match pattern {
             Pattern::Wild => Ok(TRUE),
             Pattern::Bind(.., inner) => inner.map_or(Ok(TRUE), |inner| self.fits(inner, value)),
@@ -100,7 +100,7 @@ impl Lower {
                 Ok(all)
             }
             Pattern::Or(parts) => {
-                let mut any = Operand::Constant(Type::Bool, 0);
+                let mut any = ScalarOperand::Constant(Type::Bool, 0);
                 for part in *parts {
                     let fits = self.fits(part, value)?;
                     any = self.binary(Binary::Or, any, fits);
@@ -111,7 +111,7 @@ impl Lower {
     }
 
     /// A number in a pattern.
-    fn bound(&mut self, pattern: &'static Pattern, of: Type) -> Result<Operand> {
+    fn bound(&mut self, pattern: &'static Pattern, of: Type) -> Result<ScalarOperand> {
         let value = match pattern {
             Pattern::Literal(text) => {
                 constant(of, fold::literal(of, text).ok_or_else(|| self.unexpected("this pattern"))?)
@@ -130,4 +130,4 @@ impl Lower {
 }
 
 /// The condition `true`.
-const TRUE: Operand = Operand::Constant(Type::Bool, 1);
+const TRUE: ScalarOperand = ScalarOperand::Constant(Type::Bool, 1);

@@ -1,26 +1,26 @@
 //! Lowering of accesses to [`Rows`](crate::Rows): rows of different lengths.
 
 use super::launch_variant::OUTSIDE;
-use super::value::{Check, Index, Node, Operand, Value};
+use super::value::{BoundsCheck, ElementIndex, LoweredValue, Node, ScalarOperand};
 use super::{Lower, Result, ScalarSource};
 use backend_api::kernel::{Binary, Type};
 
-const fn number(of: u64) -> Operand {
-    Operand::Constant(Type::U64, of)
+const fn number(of: u64) -> ScalarOperand {
+    ScalarOperand::Constant(Type::U64, of)
 }
 
 impl Lower {
     /// Lowers the computation of the number of rows of a view.
-    pub fn row_count(&mut self, view: usize) -> Operand {
+    pub fn row_count(&mut self, view: usize) -> ScalarOperand {
         let starts = self.views[view].starts.unwrap_or(view);
         let parameter = self.views[starts].parameter;
-        let count = Operand::Register(self.scalar(ScalarSource::Length { parameter }, Type::U64));
+        let count = ScalarOperand::Register(self.scalar(ScalarSource::Length { parameter }, Type::U64));
         let count = self.binary(Binary::Max, count, number(1));
         self.binary(Binary::Sub, count, number(1))
     }
 
     /// Start and length of a row: 0 and 0 for a missing row.
-    fn row(&mut self, view: usize, row: Operand) -> Result<(Operand, Operand)> {
+    fn row(&mut self, view: usize, row: ScalarOperand) -> Result<(ScalarOperand, ScalarOperand)> {
         let Some(starts) = self.views[view].starts else {
             return Err(self.unexpected("rows of this argument"));
         };
@@ -37,21 +37,26 @@ impl Lower {
     }
 
     /// Lowers the computation of the length of a row.
-    pub fn row_len(&mut self, view: usize, row: Operand) -> Result<Value> {
+    pub fn row_len(&mut self, view: usize, row: ScalarOperand) -> Result<LoweredValue> {
         let (_, len) = self.row(view, row)?;
-        Ok(Value::scalar(Type::U64, len))
+        Ok(LoweredValue::scalar(Type::U64, len))
     }
 
     /// Lowers a read of an element of a row.
-    pub fn row_element(&mut self, view: usize, row: Operand, index: Operand) -> Result<Value> {
+    pub fn row_element(
+        &mut self,
+        view: usize,
+        row: ScalarOperand,
+        index: ScalarOperand,
+    ) -> Result<LoweredValue> {
         let (start, len) = self.row(view, row)?;
         let at = self.binary(Binary::Add, start, index);
         let is_there = self.binary(Binary::Lt, index, len);
         let outside = self.binary(Binary::Or, index, number(OUTSIDE));
         let at = self.select(is_there, at, outside);
         let layout = self.views[view].layout.clone();
-        let index = Some(Index { at, len: 0, check: Check::ByAccess });
+        let index = Some(ElementIndex { at, len: 0, check: BoundsCheck::ByAccess });
         let node = Node::of_element(&layout, view as u16, 0);
-        Ok(Value { index, is_shared: true, ..Value::new(layout, node) })
+        Ok(LoweredValue { index, is_shared: true, ..LoweredValue::new(layout, node) })
     }
 }

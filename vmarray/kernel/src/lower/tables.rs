@@ -1,6 +1,6 @@
 //! Tables of a lowered kernel: array parameters, and constant arrays.
 
-use super::Lowered;
+use super::LoweredKernel;
 use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
@@ -139,7 +139,7 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
     values
 }
 
-impl Lowered {
+impl LoweredKernel {
     /// Returns the bytes of all tables of a launch. `values` returns the bits of all scalars of the parameter
     /// with the given index.
     ///

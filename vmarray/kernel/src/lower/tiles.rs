@@ -4,11 +4,11 @@
 //! contiguous in the result. A second kernel then moves them to their places.
 
 use super::launch_variant::{OUTSIDE, PLACE};
-use super::value::{Check, Index, Leaf, Node, Operand, Value};
-use super::{LaunchVariant, Lower, Lowered, Result, ScalarSource, StencilPart, View, lowered};
+use super::value::{BoundsCheck, ElementIndex, Leaf, LoweredValue, Node, ScalarOperand};
+use super::{LaunchVariant, Lower, LoweredKernel, Result, ScalarSource, StencilPart, View, lowered};
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::tree::{Expr, Tree};
+use crate::tree::{Tree, TreeExpr};
 use backend_api::kernel::{Access, Binary, Builtin, Op, Type};
 
 /// Name of the kernel that moves elements to their places.
@@ -18,7 +18,7 @@ static PLACING: Tree = Tree {
     line: line!(),
     locals: 0,
     parameters: &[],
-    body: Expr::Bool(false),
+    body: TreeExpr::Bool(false),
 };
 
 /// Lowers a kernel that copies elements from tile order to their places in a result. View 0 is the result,
@@ -31,12 +31,12 @@ pub fn lower_placing(
     layout: &Layout,
     tile: &[u32],
     form: &LaunchVariant,
-) -> std::result::Result<Lowered, Error> {
+) -> std::result::Result<LoweredKernel, Error> {
     lowered(form, &|lower| lower.placing(layout, tile))
 }
 
 impl Lower {
-    fn placing(mut self, layout: &Layout, tile: &[u32]) -> Result<Lowered> {
+    fn placing(mut self, layout: &Layout, tile: &[u32]) -> Result<LoweredKernel> {
         let form = self.form.clone();
         let inside = self.domain(&form);
         for (parameter, access) in [Access::Write { tile: 1 }, Access::Read].into_iter().enumerate() {
@@ -62,7 +62,7 @@ impl Lower {
         let number = self.cast(number, PLACE);
         let (to, from) = (self.view_element(0, None), self.view_element(1, Some(number)));
         self.assign(&to, &from)?;
-        if let Some(Operand::Register(when)) = inside {
+        if let Some(ScalarOperand::Register(when)) = inside {
             let then = std::mem::take(&mut self.code);
             self.code.push(Op::If { when, then, otherwise: Vec::new() });
         }
@@ -71,8 +71,14 @@ impl Lower {
 
     /// The item's own elements. Read ones are at their places in the result; written ones are in tile order,
     /// and read back from there if kept.
-    pub(super) fn of_tiles(&mut self, parameter: usize, layout: &Layout, is_result: bool) -> Result<Value> {
-        let value = |view| Value { is_reference: true, ..Value::new(Layout::UNIT, Node::View(view)) };
+    pub(super) fn of_tiles(
+        &mut self,
+        parameter: usize,
+        layout: &Layout,
+        is_result: bool,
+    ) -> Result<LoweredValue> {
+        let value =
+            |view| LoweredValue { is_reference: true, ..LoweredValue::new(Layout::UNIT, Node::View(view)) };
         let written = self.views.len();
         if is_result {
             let (layout, access) = (layout.clone(), Access::Write { tile: 1 });
@@ -92,7 +98,7 @@ impl Lower {
     }
 
     /// The element that a view has at the item's own place.
-    pub(super) fn own_element(&mut self, view: usize) -> Result<Value> {
+    pub(super) fn own_element(&mut self, view: usize) -> Result<LoweredValue> {
         let of = self.views[view].around.as_ref().map(super::Neighborhood::places);
         let Some((mut number, axes)) = of else {
             return Err(self.unexpected(
@@ -108,13 +114,13 @@ impl Lower {
         let at = self.cast(number, PLACE);
         let layout = self.views[view].layout.clone();
         let node = Node::of_element(&layout, view as u16, 0);
-        let index = Some(Index { at, len: 0, check: Check::Proven });
-        Ok(Value { index, is_shared: true, ..Value::new(layout, node) })
+        let index = Some(ElementIndex { at, len: 0, check: BoundsCheck::Proven });
+        Ok(LoweredValue { index, is_shared: true, ..LoweredValue::new(layout, node) })
     }
 
     /// The condition of a load from a view, if any: items without an element read zeroes out of bounds
     /// instead of failing.
-    pub(super) fn skipped(&mut self, leaf: &Leaf, at: Operand) -> Option<Operand> {
+    pub(super) fn skipped(&mut self, leaf: &Leaf, at: ScalarOperand) -> Option<ScalarOperand> {
         let (Leaf::Field(_, view, _), Some(is_inside)) = (leaf, self.is_inside) else { return None };
         let View { parameter, is_own, access, around, .. } = &self.views[usize::from(*view)];
         match (is_own, around) {
@@ -124,9 +130,9 @@ impl Lower {
             (false, around) => {
                 let (parameter, has_places) = (*parameter, around.is_some());
                 let end = if has_places {
-                    Operand::Constant(Type::U64, OUTSIDE)
+                    ScalarOperand::Constant(Type::U64, OUTSIDE)
                 } else {
-                    Operand::Register(self.scalar(ScalarSource::Length { parameter }, Type::U64))
+                    ScalarOperand::Register(self.scalar(ScalarSource::Length { parameter }, Type::U64))
                 };
                 let is_there = self.binary(Binary::Lt, at, end);
                 Some(self.binary(Binary::Or, is_inside, is_there))
@@ -135,29 +141,29 @@ impl Lower {
     }
 
     /// Upper bound of a register, or a constant.
-    pub(super) fn most(&self, of: Operand) -> Option<u64> {
+    pub(super) fn most(&self, of: ScalarOperand) -> Option<u64> {
         match of {
-            Operand::Constant(_, number) => Some(number),
-            Operand::Register(register) => self.most.get(&register).copied(),
+            ScalarOperand::Constant(_, number) => Some(number),
+            ScalarOperand::Register(register) => self.most.get(&register).copied(),
         }
     }
 
     /// Built-in values of a tile: a number for each axis, or whether the item has an element.
-    pub(super) fn of_tile(&mut self, what: &str) -> Value {
+    pub(super) fn of_tile(&mut self, what: &str) -> LoweredValue {
         if what == "is_inside" {
-            let always = Operand::Constant(Type::Bool, 1);
-            return Value::scalar(Type::Bool, self.is_inside.unwrap_or(always));
+            let always = ScalarOperand::Constant(Type::Bool, 1);
+            return LoweredValue::scalar(Type::Bool, self.is_inside.unwrap_or(always));
         }
         let tile = self.tile.clone();
-        let extent = |axis: usize| Operand::Constant(PLACE, tile[axis].into());
-        let mut places = vec![Operand::Constant(PLACE, 0); tile.len()];
-        let mut rest = Operand::Register(self.question(Builtin::InGroup));
+        let extent = |axis: usize| ScalarOperand::Constant(PLACE, tile[axis].into());
+        let mut places = vec![ScalarOperand::Constant(PLACE, 0); tile.len()];
+        let mut rest = ScalarOperand::Register(self.question(Builtin::InGroup));
         for axis in (0..tile.len()).rev() {
             places[axis] = match what {
                 "in_group" => {
                     let at = if axis == 0 { rest } else { self.binary(Binary::Rem, rest, extent(axis)) };
                     rest = self.binary(Binary::Div, rest, extent(axis));
-                    if let Operand::Register(register) = at {
+                    if let ScalarOperand::Register(register) = at {
                         self.most.insert(register, u64::from(tile[axis]) - 1);
                     }
                     at
@@ -169,7 +175,7 @@ impl Lower {
                     let padded = self.binary(
                         Binary::Add,
                         of_result,
-                        Operand::Constant(PLACE, u64::from(tile[axis]) - 1),
+                        ScalarOperand::Constant(PLACE, u64::from(tile[axis]) - 1),
                     );
                     self.binary(Binary::Div, padded, extent(axis))
                 }

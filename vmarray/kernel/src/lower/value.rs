@@ -11,7 +11,7 @@ const WRITTEN_OUT_MAX: usize = 64;
 
 /// A computed scalar: a constant or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub enum ScalarOperand {
     /// A constant of a type.
     Constant(Type, u64),
     /// The current value of a register.
@@ -22,7 +22,7 @@ pub enum Operand {
 #[derive(Clone, Debug)]
 pub enum Leaf {
     /// A computed scalar.
-    Value(Operand),
+    Value(ScalarOperand),
     /// In a register that later code may change.
     Variable(Reg),
     /// In a local array, at the index of the value.
@@ -54,41 +54,41 @@ pub enum Node {
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// Address of the first element in the private heap.
-    pub base: Operand,
+    pub base: ScalarOperand,
     /// The number of allocated elements.
-    pub len: Operand,
+    pub len: ScalarOperand,
     /// The element type.
     pub layout: Layout,
 }
 
 /// The bounds check that an index needs.
 #[derive(Clone, Copy, Debug)]
-pub enum Check {
+pub enum BoundsCheck {
     /// None: the index is within bounds.
     Proven,
     /// The access itself checks the index.
     ByAccess,
     /// The index is within bounds if this bool is true.
-    By(Operand),
+    By(ScalarOperand),
 }
 
 /// The index of an element.
 #[derive(Clone, Copy, Debug)]
-pub struct Index {
-    pub at: Operand,
+pub struct ElementIndex {
+    pub at: ScalarOperand,
     /// The number of elements of the indexed array.
     pub len: usize,
-    pub check: Check,
+    pub check: BoundsCheck,
 }
 
 /// A value, or a place that holds a value.
 #[derive(Clone, Debug)]
-pub struct Value {
+pub struct LoweredValue {
     pub layout: Layout,
     pub node: Node,
     /// The index of the element that contains the value, if the value is stored in an array, a table, a view
     /// or the private heap.
-    pub index: Option<Index>,
+    pub index: Option<ElementIndex>,
     /// True if this is a reference to a place, not a copy of its value.
     pub is_reference: bool,
     /// True if other code may change the arrays of the value.
@@ -97,9 +97,9 @@ pub struct Value {
     pub is_fresh: bool,
 }
 
-impl Value {
+impl LoweredValue {
     /// Creates a value that is one computed scalar.
-    pub fn scalar(of: Type, operand: Operand) -> Self {
+    pub fn scalar(of: Type, operand: ScalarOperand) -> Self {
         Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
     }
 
@@ -126,7 +126,7 @@ impl Value {
     }
 }
 
-impl Value {
+impl LoweredValue {
     /// Returns true if the value contains arrays.
     pub fn has_arrays(&self) -> bool {
         self.node.has_arrays()
@@ -188,24 +188,24 @@ impl Node {
 
 impl Lower {
     /// The type of an operand.
-    pub fn type_of(&self, operand: Operand) -> Type {
+    pub fn type_of(&self, operand: ScalarOperand) -> Type {
         match operand {
-            Operand::Constant(of, _) => of,
-            Operand::Register(register) => self.registers[register.at()],
+            ScalarOperand::Constant(of, _) => of,
+            ScalarOperand::Register(register) => self.registers[register.at()],
         }
     }
 
     /// Returns the register of an operand; loads a constant.
-    pub fn register(&mut self, operand: Operand) -> Reg {
+    pub fn register(&mut self, operand: ScalarOperand) -> Reg {
         match operand {
-            Operand::Register(register) => register,
-            Operand::Constant(of, bits) => self.literal(of, bits),
+            ScalarOperand::Register(register) => register,
+            ScalarOperand::Constant(of, bits) => self.literal(of, bits),
         }
     }
 
     /// Returns the scalar of a value that is a number or a bool; loads it if necessary. Other values are
     /// errors.
-    pub fn operand(&mut self, value: &Value) -> Result<Operand> {
+    pub fn operand(&mut self, value: &LoweredValue) -> Result<ScalarOperand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(
                 ErrorKind::Unsupported,
@@ -216,7 +216,7 @@ impl Lower {
         };
         let (of, leaf) = match leaf {
             Leaf::Value(operand) => return Ok(*operand),
-            Leaf::Variable(register) => return Ok(Operand::Register(*register)),
+            Leaf::Variable(register) => return Ok(ScalarOperand::Register(*register)),
             Leaf::Element(of, _) | Leaf::Table(of, _) | Leaf::Field(of, ..) | Leaf::PrivateHeap(of, _) => {
                 (*of, leaf.clone())
             }
@@ -224,17 +224,17 @@ impl Lower {
         let Some(index) = value.index else {
             return Err(self.error(ErrorKind::Unsupported, "an element without an index".into()));
         };
-        if let (Leaf::Table(_, table), Operand::Constant(_, at)) = (&leaf, index.at)
+        if let (Leaf::Table(_, table), ScalarOperand::Constant(_, at)) = (&leaf, index.at)
             && let Some(bits) = self.tables.constant(*table, at)
         {
-            return Ok(Operand::Constant(of, bits));
+            return Ok(ScalarOperand::Constant(of, bits));
         }
         let is_inside = self.is_checked || self.is_inside(index);
         if let Leaf::PrivateHeap(_, offset) = leaf {
-            let at = self.binary(Binary::Add, index.at, Operand::Constant(Type::U64, offset.into()));
+            let at = self.binary(Binary::Add, index.at, ScalarOperand::Constant(Type::U64, offset.into()));
             let (to, at) = (self.new_register(of), self.register(at));
             self.code.push(Op::PrivateLoad { to, at });
-            return Ok(Operand::Register(to));
+            return Ok(ScalarOperand::Register(to));
         }
         let at = self.index_register(index);
         let to = self.new_register(of);
@@ -268,24 +268,24 @@ impl Lower {
             self.code.push(Op::Literal { to, bits: 0 });
             self.code.push(Op::If { when, then, otherwise: Vec::new() });
         }
-        Ok(Operand::Register(to))
+        Ok(ScalarOperand::Register(to))
     }
 
     /// True if an index is known to be within bounds.
-    fn is_inside(&self, index: Index) -> bool {
+    fn is_inside(&self, index: ElementIndex) -> bool {
         match (index.check, index.at) {
-            (Check::Proven, _) => true,
-            (Check::ByAccess, Operand::Constant(_, at)) => at < index.len as u64,
+            (BoundsCheck::Proven, _) => true,
+            (BoundsCheck::ByAccess, ScalarOperand::Constant(_, at)) => at < index.len as u64,
             _ => false,
         }
     }
 
     /// An index in a register; far out of bounds if its check fails.
-    fn index_register(&mut self, index: Index) -> Reg {
+    fn index_register(&mut self, index: ElementIndex) -> Reg {
         let at = match index.check {
-            Check::Proven | Check::ByAccess => index.at,
-            Check::By(holds) => {
-                let outside = Operand::Constant(Type::U64, u64::MAX);
+            BoundsCheck::Proven | BoundsCheck::ByAccess => index.at,
+            BoundsCheck::By(holds) => {
+                let outside = ScalarOperand::Constant(Type::U64, u64::MAX);
                 self.select(holds, index.at, outside)
             }
         };
@@ -293,13 +293,13 @@ impl Lower {
     }
 
     /// Lowers a read of an element of an array.
-    pub fn element(&mut self, of: &Value, at: Operand) -> Result<Value> {
+    pub fn element(&mut self, of: &LoweredValue, at: ScalarOperand) -> Result<LoweredValue> {
         let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
             return Err(self.error(ErrorKind::Unsupported, "this is not an array: use one".into()));
         };
         let (len, layout) = (*len, (**layout).clone());
         let node = (**element).clone();
-        let value = |index, node| Value {
+        let value = |index, node| LoweredValue {
             layout: layout.clone(),
             node,
             index,
@@ -308,7 +308,7 @@ impl Lower {
             is_fresh: false,
         };
         if let Some(Leaf::Field(..) | Leaf::PrivateHeap(..)) = element.first() {
-            if let Operand::Constant(_, number) = at
+            if let ScalarOperand::Constant(_, number) = at
                 && number < len as u64
             {
                 return Ok(value(of.index, node.shifted(number as u32 * layout.bytes() as u32)));
@@ -317,47 +317,47 @@ impl Lower {
             return self.element(&copy, at);
         }
         let Some(outer) = of.index else {
-            return Ok(value(Some(Index { at, len, check: Check::ByAccess }), node));
+            return Ok(value(Some(ElementIndex { at, len, check: BoundsCheck::ByAccess }), node));
         };
-        let factor = Operand::Constant(Type::U64, len as u64);
+        let factor = ScalarOperand::Constant(Type::U64, len as u64);
         let row = self.binary(Binary::Mul, outer.at, factor);
         let flat = self.binary(Binary::Add, row, at);
         let outer_holds = match outer.check {
-            Check::Proven => Operand::Constant(Type::Bool, 1),
-            Check::By(holds) => holds,
-            Check::ByAccess => {
-                let len = Operand::Constant(Type::U64, outer.len as u64);
+            BoundsCheck::Proven => ScalarOperand::Constant(Type::Bool, 1),
+            BoundsCheck::By(holds) => holds,
+            BoundsCheck::ByAccess => {
+                let len = ScalarOperand::Constant(Type::U64, outer.len as u64);
                 self.binary(Binary::Lt, outer.at, len)
             }
         };
         let outer_holds = match self.most(outer.at) {
-            Some(most) if most < outer.len as u64 => Operand::Constant(Type::Bool, 1),
+            Some(most) if most < outer.len as u64 => ScalarOperand::Constant(Type::Bool, 1),
             _ => outer_holds,
         };
         let inner_holds = match self.most(at) {
-            Some(most) if most < len as u64 => Operand::Constant(Type::Bool, 1),
+            Some(most) if most < len as u64 => ScalarOperand::Constant(Type::Bool, 1),
             _ => self.binary(Binary::Lt, at, factor),
         };
         let holds = self.binary(Binary::And, outer_holds, inner_holds);
         let check = match holds {
-            Operand::Constant(_, 1) => Check::Proven,
-            holds => Check::By(holds),
+            ScalarOperand::Constant(_, 1) => BoundsCheck::Proven,
+            holds => BoundsCheck::By(holds),
         };
-        Ok(value(Some(Index { at: flat, len: outer.len * len, check }), node))
+        Ok(value(Some(ElementIndex { at: flat, len: outer.len * len, check }), node))
     }
 
     /// Lowers a read of an element of an array of arrays.
-    pub fn element_of(&mut self, of: &Value, at: &[Operand]) -> Result<Value> {
+    pub fn element_of(&mut self, of: &LoweredValue, at: &[ScalarOperand]) -> Result<LoweredValue> {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
     /// Loads the scalars of a value, and returns the value with computed scalars. Does not load arrays that
     /// code can access without an index.
-    pub fn settled(&mut self, value: &Value) -> Result<Value> {
+    pub fn settled(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         match &value.node {
             Node::Leaf(_) => {
                 let operand = self.operand(value)?;
-                Ok(Value::scalar(self.type_of(operand), operand))
+                Ok(LoweredValue::scalar(self.type_of(operand), operand))
             }
             Node::Parts(parts) => {
                 let (mut nodes, mut is_shared) = (Vec::with_capacity(parts.len()), value.is_shared);
@@ -372,7 +372,11 @@ impl Lower {
                 }
                 self.is_checked = is_checked;
                 let is_fresh = value.is_fresh;
-                Ok(Value { is_shared, is_fresh, ..Value::new(value.layout.clone(), Node::Parts(nodes)) })
+                Ok(LoweredValue {
+                    is_shared,
+                    is_fresh,
+                    ..LoweredValue::new(value.layout.clone(), Node::Parts(nodes))
+                })
             }
             Node::Array(_, element) => {
                 let is_field = matches!(element.first(), Some(Leaf::Field(..) | Leaf::PrivateHeap(..)));
@@ -383,18 +387,18 @@ impl Lower {
     }
 
     /// Returns a value that later assignments do not change; copies the value if necessary.
-    pub fn kept(&mut self, value: &Value) -> Result<Value> {
+    pub fn kept(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         self.kept_settled(value)
     }
 
-    fn kept_settled(&mut self, value: Value) -> Result<Value> {
+    fn kept_settled(&mut self, value: LoweredValue) -> Result<LoweredValue> {
         match &value.node {
-            Node::Leaf(Leaf::Value(Operand::Register(register))) if self.is_variable[register.at()] => {
+            Node::Leaf(Leaf::Value(ScalarOperand::Register(register))) if self.is_variable[register.at()] => {
                 let of = self.registers[register.at()];
                 let to = self.new_register(of);
                 self.code.push(Op::Copy { to, of: *register });
-                Ok(Value::scalar(of, Operand::Register(to)))
+                Ok(LoweredValue::scalar(of, ScalarOperand::Register(to)))
             }
             Node::Parts(parts) => {
                 let mut nodes = Vec::with_capacity(parts.len());
@@ -403,7 +407,7 @@ impl Lower {
                     nodes.push(self.kept_settled(part)?.node);
                 }
                 let is_fresh = value.is_fresh || value.is_shared;
-                Ok(Value { is_fresh, ..Value::new(value.layout.clone(), Node::Parts(nodes)) })
+                Ok(LoweredValue { is_fresh, ..LoweredValue::new(value.layout.clone(), Node::Parts(nodes)) })
             }
             Node::Array(..) if value.is_shared => self.copied(&value),
             _ => Ok(value),
@@ -412,9 +416,9 @@ impl Lower {
 
     /// Allocates variables and arrays for a value. The arrays are in use until the end of the block at
     /// nesting depth `depth`.
-    pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<Value> {
+    pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<LoweredValue> {
         let node = self.place_node(layout, None, depth)?;
-        Ok(Value { is_shared: true, ..Value::new(layout.clone(), node) })
+        Ok(LoweredValue { is_shared: true, ..LoweredValue::new(layout.clone(), node) })
     }
 
     fn place_node(&mut self, layout: &Layout, len: Option<usize>, depth: usize) -> Result<Node> {
@@ -455,7 +459,7 @@ impl Lower {
     }
 
     /// Allocates memory that the items of a group share, for the group's whole lifetime.
-    pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<Value> {
+    pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<LoweredValue> {
         let first = self.arrays.len();
         let (mut len, mut of) = (1, layout);
         for _ in 0..axes {
@@ -470,11 +474,11 @@ impl Lower {
         if let Some(Leaf::Element(_, array)) = place.node.first() {
             self.group_lens.insert(*array, len);
         }
-        Ok(Value { is_reference: true, ..place })
+        Ok(LoweredValue { is_reference: true, ..place })
     }
 
     /// Returns the number of elements of a value: over all axes if it is the memory of a group, else `len`.
-    pub fn len_of(&self, of: &Value, len: usize) -> usize {
+    pub fn len_of(&self, of: &LoweredValue, len: usize) -> usize {
         match of.node.first() {
             Some(Leaf::Element(_, array)) if of.index.is_none() => {
                 self.group_lens.get(array).copied().unwrap_or(len)
@@ -484,32 +488,36 @@ impl Lower {
     }
 
     /// Allocates memory of the private heap for elements of a type.
-    pub fn allocated(&mut self, layout: Layout, len: Operand) -> Result<Value> {
+    pub fn allocated(&mut self, layout: Layout, len: ScalarOperand) -> Result<LoweredValue> {
         let len = self.kept_operand(len)?;
-        let most = Operand::Constant(Type::U64, u64::from(u32::MAX));
+        let most = ScalarOperand::Constant(Type::U64, u64::from(u32::MAX));
         // A larger number exceeds the memory for any element size.
         let counted = self.binary(Binary::Min, len, most);
-        let bytes = self.binary(Binary::Mul, counted, Operand::Constant(Type::U64, layout.bytes() as u64));
+        let bytes =
+            self.binary(Binary::Mul, counted, ScalarOperand::Constant(Type::U64, layout.bytes() as u64));
         let (to, bytes) = (self.new_register(Type::U64), self.register(bytes));
         self.removable[to.at()] = false;
         self.mark();
         self.code.push(Op::PrivateAlloc { to, bytes });
-        let (base, none) = (Operand::Register(to), Operand::Constant(Type::U64, u64::MAX));
+        let (base, none) = (ScalarOperand::Register(to), ScalarOperand::Constant(Type::U64, u64::MAX));
         let is_none = self.binary(Binary::Eq, base, none);
-        let len = self.select(is_none, Operand::Constant(Type::U64, 0), len);
+        let len = self.select(is_none, ScalarOperand::Constant(Type::U64, 0), len);
         let allocated = Allocated { base, len, layout };
-        Ok(Value { is_reference: true, ..Value::new(Layout::UNIT, Node::Allocated(Box::new(allocated))) })
+        Ok(LoweredValue {
+            is_reference: true,
+            ..LoweredValue::new(Layout::UNIT, Node::Allocated(Box::new(allocated)))
+        })
     }
 
     /// Lowers an access to an element in the private heap. The lowered code reports an index out of bounds,
     /// and computes an address outside of the private heap for it.
-    pub fn allocated_element(&mut self, of: &Allocated, at: Operand) -> Result<Value> {
+    pub fn allocated_element(&mut self, of: &Allocated, at: ScalarOperand) -> Result<LoweredValue> {
         let at = self.kept_operand(at)?;
         let inside = self.binary(Binary::Lt, at, of.len);
-        let stride = Operand::Constant(Type::U64, of.layout.bytes() as u64);
+        let stride = ScalarOperand::Constant(Type::U64, of.layout.bytes() as u64);
         let before = self.binary(Binary::Mul, at, stride);
         let place = self.binary(Binary::Add, of.base, before);
-        let outside = Operand::Constant(Type::U64, 1 << 62);
+        let outside = ScalarOperand::Constant(Type::U64, 1 << 62);
         let place = self.select(inside, place, outside);
         let (when, detail) = (self.register(inside), self.register(at));
         let outer = std::mem::take(&mut self.code);
@@ -518,12 +526,12 @@ impl Lower {
         let otherwise = std::mem::replace(&mut self.code, outer);
         self.code.push(Op::If { when, then: Vec::new(), otherwise });
         let node = Node::in_memory(&of.layout, 0, &Leaf::PrivateHeap);
-        let index = Some(Index { at: place, len: 0, check: Check::Proven });
-        Ok(Value { index, is_shared: true, ..Value::new(of.layout.clone(), node) })
+        let index = Some(ElementIndex { at: place, len: 0, check: BoundsCheck::Proven });
+        Ok(LoweredValue { index, is_shared: true, ..LoweredValue::new(of.layout.clone(), node) })
     }
 
     /// Copies a value to a new place.
-    pub fn copied(&mut self, value: &Value) -> Result<Value> {
+    pub fn copied(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let place = self.place(&value.layout, self.depth)?;
         self.assign(&place, value)?;
         Ok(place.fresh())
@@ -531,13 +539,13 @@ impl Lower {
 
     /// Allocates the place of a variable with this initial value. The variable takes over the value's arrays
     /// if no other value uses them.
-    pub fn variable(&mut self, value: &Value) -> Result<Value> {
+    pub fn variable(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;
-        Ok(Value { is_shared: true, ..Value::new(value.layout, node) })
+        Ok(LoweredValue { is_shared: true, ..LoweredValue::new(value.layout, node) })
     }
 
-    fn variable_node(&mut self, value: &Value) -> Result<Node> {
+    fn variable_node(&mut self, value: &LoweredValue) -> Result<Node> {
         match &value.node {
             Node::Parts(parts) => {
                 let parts = (0..parts.len()).filter_map(|number| value.part(number));
@@ -554,7 +562,7 @@ impl Lower {
     }
 
     /// Writes a value to a place. The value and the place must not share storage.
-    pub fn assign(&mut self, place: &Value, value: &Value) -> Result<()> {
+    pub fn assign(&mut self, place: &LoweredValue, value: &LoweredValue) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {
                 let leaf = leaf.clone();
@@ -579,7 +587,7 @@ impl Lower {
                     lower.assign(&to, &from)
                 };
                 if is_short || is_field {
-                    (0..len as u64).try_for_each(|at| assign(self, Operand::Constant(Type::U64, at)))
+                    (0..len as u64).try_for_each(|at| assign(self, ScalarOperand::Constant(Type::U64, at)))
                 } else {
                     self.repeated(len, assign)
                 }
@@ -588,11 +596,11 @@ impl Lower {
         }
     }
 
-    fn assign_leaf(&mut self, place: &Value, leaf: &Leaf, operand: Operand) -> Result<()> {
+    fn assign_leaf(&mut self, place: &LoweredValue, leaf: &Leaf, operand: ScalarOperand) -> Result<()> {
         if let Leaf::Variable(to) = leaf {
             self.code.push(match operand {
-                Operand::Constant(_, bits) => Op::Literal { to: *to, bits },
-                Operand::Register(of) => Op::Copy { to: *to, of },
+                ScalarOperand::Constant(_, bits) => Op::Literal { to: *to, bits },
+                ScalarOperand::Register(of) => Op::Copy { to: *to, of },
             });
             return Ok(());
         }
@@ -601,7 +609,7 @@ impl Lower {
         };
         let value = self.register(operand);
         if let Leaf::PrivateHeap(_, offset) = leaf {
-            let at = self.binary(Binary::Add, index.at, Operand::Constant(Type::U64, (*offset).into()));
+            let at = self.binary(Binary::Add, index.at, ScalarOperand::Constant(Type::U64, (*offset).into()));
             let at = self.register(at);
             self.code.push(Op::PrivateStore { at, value });
             return Ok(());
@@ -631,19 +639,19 @@ impl Lower {
     pub fn repeated(
         &mut self,
         len: usize,
-        body: impl FnOnce(&mut Self, Operand) -> Result<()>,
+        body: impl FnOnce(&mut Self, ScalarOperand) -> Result<()>,
     ) -> Result<()> {
         let counter = self.new_variable(Type::U64);
-        let (zero, one) = (Operand::Constant(Type::U64, 0), Operand::Constant(Type::U64, 1));
-        let last = Operand::Constant(Type::U64, len as u64 - 1);
+        let (zero, one) = (ScalarOperand::Constant(Type::U64, 0), ScalarOperand::Constant(Type::U64, 1));
+        let last = ScalarOperand::Constant(Type::U64, len as u64 - 1);
         self.code.push(Op::Literal { to: counter, bits: 0 });
         debug_assert_ne!(zero, last, "arrays of one element are written without a loop");
         let outer = std::mem::take(&mut self.code);
-        let result = body(self, Operand::Register(counter));
-        let is_last = self.binary(Binary::Eq, Operand::Register(counter), last);
+        let result = body(self, ScalarOperand::Register(counter));
+        let is_last = self.binary(Binary::Eq, ScalarOperand::Register(counter), last);
         let when = self.register(is_last);
         self.code.push(Op::If { when, then: vec![Op::Break { out: 0 }], otherwise: Vec::new() });
-        let next = self.binary(Binary::Add, Operand::Register(counter), one);
+        let next = self.binary(Binary::Add, ScalarOperand::Register(counter), one);
         let of = self.register(next);
         self.code.push(Op::Copy { to: counter, of });
         let body = std::mem::replace(&mut self.code, outer);

@@ -1,13 +1,13 @@
 //! Tests of kernels that call other kernel functions.
 
 use crate::harness::both;
-use vmarray_kernel::{Function, Integer, Number, kernel};
+use vmarray_kernel::{Function, KernelInteger, KernelNumber, kernel};
 
 mod elsewhere {
-    use vmarray_kernel::{Number, kernel};
+    use vmarray_kernel::{KernelNumber, kernel};
 
     #[kernel(crate = vmarray_kernel)]
-    pub fn lerp<T: Number>(a: T, b: T, t: T) -> T {
+    pub fn lerp<T: KernelNumber>(a: T, b: T, t: T) -> T {
         a + (b - a) * t
     }
 
@@ -41,7 +41,7 @@ fn divided(a: i32, b: i32) -> (i32, i32) {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn square<T: Number>(x: T) -> T {
+fn square<T: KernelNumber>(x: T) -> T {
     x * x
 }
 
@@ -60,7 +60,7 @@ fn repeated<F: Function<(u32,), u32>, const N: usize>(x: u32) -> u32 {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn zipped<T: Number, F: Function<(T, T), T>>(a: [T; 3], b: [T; 3]) -> [T; 3] {
+fn zipped<T: KernelNumber, F: Function<(T, T), T>>(a: [T; 3], b: [T; 3]) -> [T; 3] {
     let mut out = a;
     for i in 0..3 {
         out[i] = F::call((a[i], b[i]));
@@ -69,12 +69,12 @@ fn zipped<T: Number, F: Function<(T, T), T>>(a: [T; 3], b: [T; 3]) -> [T; 3] {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn larger<T: Number>(a: T, b: T) -> T {
+fn larger<T: KernelNumber>(a: T, b: T) -> T {
     a.max(b)
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn step<T: Integer>(of: &mut T, by: &T) -> T {
+fn step<T: KernelInteger>(of: &mut T, by: &T) -> T {
     let before = *of;
     *of = *of * T::ONE + *by;
     before

@@ -1,7 +1,7 @@
 //! Random inputs, and comparison of both forms of a kernel.
 
 use backend_api::wrap::SplitMix64;
-use vmarray_kernel::{Kernel, Memory, interpret, run_on_host};
+use vmarray_kernel::{ElementMemory, Kernel, interpret, run_on_host};
 
 /// Number of items in a comparison.
 pub const ITEMS: usize = 2000;
@@ -31,7 +31,7 @@ impl Random {
 }
 
 /// Types with random values.
-pub trait Arbitrary: Memory {
+pub trait Arbitrary: ElementMemory {
     fn arbitrary(random: &mut Random) -> Self;
 
     /// The same value, with one bit pattern for NaNs.
@@ -76,7 +76,7 @@ floats!(f32 f64);
 
 impl<T: Arbitrary, const N: usize> Arbitrary for [T; N]
 where
-    Self: Memory,
+    Self: ElementMemory,
 {
     fn arbitrary(random: &mut Random) -> Self {
         std::array::from_fn(|_| T::arbitrary(random))

@@ -2,16 +2,16 @@
 
 use crate::harness::{both, map};
 use bytemuck::Pod;
-use vmarray_kernel::{Float, Integer, Number, Own, Signed, kernel};
+use vmarray_kernel::{Float, KernelInteger, KernelNumber, KernelSigned, Own, kernel};
 
 #[kernel(crate = vmarray_kernel)]
-fn arithmetic<T: Number + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
+fn arithmetic<T: KernelNumber + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     out.set([a + b, a - b, a * b, a / b, a.min(b), a.max(b), a.clamp(T::ZERO, T::ONE), T::MAX]);
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn comparisons<T: Number + Pod>(x: &Own<[T; 2]>, out: &mut Own<u32>) {
+fn comparisons<T: KernelNumber + Pod>(x: &Own<[T; 2]>, out: &mut Own<u32>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     let mut bits = (a < b) as u32;
     bits = bits << 1 | (a <= b) as u32;
@@ -25,13 +25,13 @@ fn comparisons<T: Number + Pod>(x: &Own<[T; 2]>, out: &mut Own<u32>) {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn bits<T: Integer + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
+fn bits<T: KernelInteger + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     out.set([a & b, a | b, a ^ b, !a, a << b, a >> b, a % b, a.reverse_bits()]);
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn counts<T: Integer + Pod>(x: &Own<[T; 2]>, out: &mut Own<[u32; 8]>) {
+fn counts<T: KernelInteger + Pod>(x: &Own<[T; 2]>, out: &mut Own<[u32; 8]>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     out.set([
         a.count_ones(),
@@ -46,7 +46,7 @@ fn counts<T: Integer + Pod>(x: &Own<[T; 2]>, out: &mut Own<[u32; 8]>) {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn composed<T: Integer + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
+fn composed<T: KernelInteger + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     out.set([
         a.saturating_add(b),
@@ -61,13 +61,13 @@ fn composed<T: Integer + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn signs<T: Signed + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
+fn signs<T: KernelSigned + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     out.set([-a, a.abs(), a.signum(), b.signum(), -b.abs(), -(-a), T::MIN, T::ONE]);
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn products<T: Integer + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
+fn products<T: KernelInteger + Pod>(x: &Own<[T; 2]>, out: &mut Own<[T; 8]>) {
     let (a, b) = (x.get()[0], x.get()[1]);
     out.set([
         a.mul_high(b),

@@ -196,7 +196,7 @@ fn modes_show_the_same_with_32_and_64_bits() {
                     _ => 0,
                 };
                 let params: Vec<u64> = lowered.scalars.iter().map(scalar).collect();
-                let kernel = backend_api::kernel::Kernel::new(lowered.body.clone()).unwrap();
+                let kernel = backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).unwrap();
                 let (mut given, mut out) = (values.clone(), vec![0; len]);
                 let slices = [&mut given, &mut out].map(|of| (bytemuck::cast_slice_mut(of), 4));
                 let launch = Interpreter {

@@ -2,7 +2,7 @@
 
 #![allow(unused)]
 
-use vmarray_kernel::{Anywhere, At, KernelType, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, KernelType, KernelNumber, Own, kernel};
 
 #[kernel(crate = vmarray_kernel)]
 fn expressions(at: At<1>, of: &Anywhere<f32>, x: f32, out: &mut Own<f32>) {
@@ -50,7 +50,7 @@ fn with_lifetime<'a>(x: &Own<f32>) {} //~ leave lifetimes out
 fn with_slice(x: &[f32]) {} //~ kernels need the length: write `&[T; N]`
 
 #[kernel(crate = vmarray_kernel)]
-fn with_trait(x: impl Number) {} //~ name the type: `fn f<T: Trait>(x: T)`
+fn with_trait(x: impl KernelNumber) {} //~ name the type: `fn f<T: Trait>(x: T)`
 
 #[kernel(crate = vmarray_kernel)]
 fn with_object(x: &dyn Send) {} //~ take a type parameter

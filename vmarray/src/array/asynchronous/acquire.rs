@@ -1,7 +1,7 @@
 //! Non-blocking acquisition of a page or its bytes by a task: the common steps of all futures.
 //!
 //! Each poll first looks for the page in the cache. If the page is absent, the task enqueues a
-//! [request](Request). The answer contains the requested data, because the page may be evicted before the
+//! [request](PageRequest). The answer contains the requested data, because the page may be evicted before the
 //! next poll.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use crate::base::error::Result;
-use crate::engine::channel::{Ask, Bytes, Request, RequestAnswer, TaskWait};
+use crate::engine::channel::{Ask, Bytes, PageRequest, RequestAnswer, TaskWait};
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, UNSAVED};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
@@ -23,7 +23,7 @@ enum Wait {
     Nothing,
     /// The answer to its request; other events that may end the wait also wake the task.
     Answer(
-        Arc<Request>,
+        Arc<PageRequest>,
         #[expect(dead_code, reason = "the drop of this value unregisters the waiter")] Option<Asleep>,
     ),
     /// The release of a page or a guard.
@@ -56,7 +56,7 @@ pub(crate) struct Acquire<'a> {
     want: Want,
     wait: Wait,
     /// The frame reserved for the task's guard or read.
-    reserved: Option<(u32, Arc<Request>)>,
+    reserved: Option<(u32, Arc<PageRequest>)>,
     /// True if another thread held the page when the request was served.
     was_busy: bool,
     /// True if the page was loaded for this task.
@@ -175,7 +175,7 @@ impl<'a> Acquire<'a> {
                     if let Some(ask) = ask() {
                         // The page is absent, because the program evicted it.
                         self.unreserve();
-                        let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
+                        let request = Arc::new(PageRequest::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
                         self.wait = Wait::Answer(request, None);
                     } else if let Refusal::Busy(state) = refusal {

@@ -15,7 +15,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::channel::Ask;
 use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED};
-use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
+use crate::engine::page::{HazardAccess, Holder, Refusal, count_hit, unpark};
 use crate::engine::pager::try_share;
 use crate::setup::any::AnyDevice;
 
@@ -141,7 +141,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             if !channel.recency() {
                 channel.touched(page);
             }
-            channel.quiesce(entry, before, if exclusive { Access::All } else { Access::Writes });
+            channel.quiesce(entry, before, if exclusive { HazardAccess::All } else { HazardAccess::Writes });
             if before.any(AHEAD) {
                 pager.advance(page);
             }

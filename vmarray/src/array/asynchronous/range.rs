@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use backend_api::{Device, Progress, Ticket};
+use backend_api::{Device, QueueProgress, Ticket};
 
 use super::Asked;
 use super::acquire::{Acquire, AcquireRefusal, Got, Want};
@@ -321,7 +321,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
         }
         while let Some(&(number, ticket)) = this.tickets.last() {
             let channel = &pager.channels()[number];
-            if matches!(channel.device().poll(ticket), Ok(Progress::Pending)) {
+            if matches!(channel.device().poll(ticket), Ok(QueueProgress::Pending)) {
                 this.asked.wake(&**channel.device(), ticket, context.waker());
                 return Poll::Pending;
             }

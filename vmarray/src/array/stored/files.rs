@@ -164,7 +164,7 @@ impl Files {
                 return Err(mismatch(path, "place in the array", files(description), files(&expected)));
             }
             let bytes = |bytes: usize| format!("{bytes} bytes");
-            let asked = description.page_elements.saturating_mul(element::Layout::<T>::BYTES);
+            let asked = description.page_elements.saturating_mul(element::ElementLayout::<T>::BYTES);
             if store.page_bytes() != asked {
                 return Err(mismatch(path, "length of a page", bytes(store.page_bytes()), bytes(asked)));
             }
@@ -259,7 +259,7 @@ impl Files {
             .into());
         }
         let page_bytes = store(&self.devices[0]).page_bytes();
-        let (page_len, pages) = self.pages_of(part, len, element::Layout::<T>::BYTES)?;
+        let (page_len, pages) = self.pages_of(part, len, element::ElementLayout::<T>::BYTES)?;
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
         // For each channel: its file, and its share of this file.

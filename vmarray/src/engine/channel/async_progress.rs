@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use backend_api::{Progress, Ticket};
+use backend_api::{QueueProgress, Ticket};
 
-use super::async_requests::{Request, RequestAnswer};
+use super::async_requests::{PageRequest, RequestAnswer};
 use super::combine::{Load, LoadFor};
 use super::frames::Frame;
 use super::transfers::{Submission, Wakes};
 use super::{Channel, NO_PAGE};
 use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED, USED, WAITED};
-use crate::engine::page::{Access, Asleep, DeferredWakes, Holder, PageTable, park_task, wake};
+use crate::engine::page::{Asleep, DeferredWakes, HazardAccess, Holder, PageTable, park_task, wake};
 
 /// Submissions for tasks in flight in a channel: one is copied, the next waits in the device, and a third is
 /// being assembled.
@@ -44,7 +44,7 @@ const LOOK_AHEAD: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Serving {
     /// Requests in order of arrival.
-    queue: VecDeque<Arc<Request>>,
+    queue: VecDeque<Arc<PageRequest>>,
     /// Sleeping waits for the release of pages, which end the wait for a frame.
     asleep: Vec<Asleep>,
     /// The last transfer of another thread that will wake the driver.
@@ -65,7 +65,7 @@ enum Stuck {
 
 impl Channel {
     /// Queues a request of a task, which is woken with the answer.
-    pub(crate) fn ask(&self, table: &PageTable, request: &Arc<Request>) {
+    pub(crate) fn ask(&self, table: &PageTable, request: &Arc<PageRequest>) {
         if self.tasks.requests.ask(Arc::clone(request)) {
             self.drive(table, ASKED);
         }
@@ -168,7 +168,7 @@ impl Channel {
     }
 
     /// Returns the approximate number of absent pages among the requests.
-    fn look(&self, table: &PageTable, requests: &[Arc<Request>]) -> usize {
+    fn look(&self, table: &PageTable, requests: &[Arc<PageRequest>]) -> usize {
         requests.iter().take(LOOK_AHEAD).for_each(|request| table.prefetch(request.page));
         let mut absent = 0;
         let mut last = NO_PAGE;
@@ -189,9 +189,9 @@ impl Channel {
     fn submit_requests(
         &self,
         table: &PageTable,
-        requests: Vec<Arc<Request>>,
+        requests: Vec<Arc<PageRequest>>,
         mut frames: Vec<Frame>,
-    ) -> Vec<Arc<Request>> {
+    ) -> Vec<Arc<PageRequest>> {
         // Reverse the list, because frames are popped from the end.
         frames.reverse();
         let mut wakes = Wakes::default();
@@ -236,7 +236,7 @@ impl Channel {
         }
         loads.sort_unstable_by_key(|load| load.page);
         let is_ours =
-            |request: &Arc<Request>| loads.binary_search_by_key(&request.page, |load| load.page).is_ok();
+            |request: &Arc<PageRequest>| loads.binary_search_by_key(&request.page, |load| load.page).is_ok();
         let (ours, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(is_ours);
         self.join_fetches(table, others, &mut wakes);
         if !loads.is_empty() {
@@ -258,7 +258,7 @@ impl Channel {
     }
 
     /// Attaches requests to pages already in transfer.
-    fn join_fetches(&self, table: &PageTable, requests: Vec<Arc<Request>>, wakes: &mut Wakes) {
+    fn join_fetches(&self, table: &PageTable, requests: Vec<Arc<PageRequest>>, wakes: &mut Wakes) {
         if requests.is_empty() {
             return;
         }
@@ -293,8 +293,8 @@ impl Channel {
     /// Serves a request for a page in a frame.
     ///
     /// # Safety
-    /// As [`Request::serve`].
-    unsafe fn serve(&self, request: &Arc<Request>, frame: *mut u8) -> Option<Waker> {
+    /// As [`PageRequest::serve`].
+    unsafe fn serve(&self, request: &Arc<PageRequest>, frame: *mut u8) -> Option<Waker> {
         if !request.is_for_guard() {
             // SAFETY: guaranteed by the caller.
             return unsafe { request.serve(frame) };
@@ -305,14 +305,18 @@ impl Channel {
     }
 
     /// Serves a request for a cached page, if no other holder prevents it.
-    fn serve_resident(&self, table: &PageTable, request: &Arc<Request>) -> Option<Waker> {
+    fn serve_resident(&self, table: &PageTable, request: &Arc<PageRequest>) -> Option<Waker> {
         let entry = table.entry(request.page);
         let held = match request.is_write() {
             true => entry.try_exclusive(Holder::Pin),
             false => entry.try_share(Holder::Pin, false),
         };
         let Ok(before) = held else { return request.answer(RequestAnswer::Busy) };
-        self.quiesce(entry, before, if request.is_write() { Access::All } else { Access::Writes });
+        self.quiesce(
+            entry,
+            before,
+            if request.is_write() { HazardAccess::All } else { HazardAccess::Writes },
+        );
         if request.is_write() {
             return self.serve_held(table, request, USED);
         }
@@ -328,7 +332,7 @@ impl Channel {
     }
 
     /// Serves a request for a page in a frame that the caller holds exclusively and quiet, and releases it.
-    fn serve_held(&self, table: &PageTable, request: &Arc<Request>, add: u64) -> Option<Waker> {
+    fn serve_held(&self, table: &PageTable, request: &Arc<PageRequest>, add: u64) -> Option<Waker> {
         let entry = table.entry(request.page);
         if request.is_write() && request.is_waiting() {
             // Mark the page first, because the notified task may look for dirty pages next.
@@ -376,7 +380,9 @@ impl Channel {
         serving.failures_before.get_or_insert(failures);
         let oldest = self.lock().work.oldest_transfer();
         if let Some((ticket, is_write_back)) = oldest {
-            if serving.awaited != Some(ticket) && matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
+            if serving.awaited != Some(ticket)
+                && matches!(self.device.poll(ticket), Ok(QueueProgress::Pending))
+            {
                 serving.awaited = Some(ticket);
                 self.wake_driver_after(ticket);
                 return Stuck::Frames;

@@ -70,7 +70,7 @@ enum RequestStage {
 
 /// Request of a task for a page.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct PageRequest {
     pub(super) page: u64,
     pub(super) ask: Ask,
     /// The id of the [thread](this_thread) that polled the task first.
@@ -93,7 +93,7 @@ pub(super) enum TakenRequest {
     Over,
 }
 
-impl Request {
+impl PageRequest {
     pub(crate) fn new(page: u64, ask: Ask, waker: Waker) -> Self {
         Self {
             page,

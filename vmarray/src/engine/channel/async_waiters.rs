@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use backend_api::Progress;
+use backend_api::QueueProgress;
 
 use super::async_progress::{Serving, UNDER_WAY_MAX};
-use super::frame_reservation::{KeptForReads, Reserved};
-use super::{Channel, Request};
+use super::frame_reservation::{KeptForReads, ReservedFrames};
+use super::{Channel, PageRequest};
 use crate::base::error::Result;
 use crate::engine::combiner::Combiner;
 use crate::engine::guards;
@@ -29,7 +29,7 @@ pub(crate) enum TaskWait {
 /// Requests of tasks to a channel, and the obstacles of serving them.
 #[derive(Debug)]
 pub(super) struct TaskRequests {
-    pub(super) requests: Combiner<Arc<Request>, Serving>,
+    pub(super) requests: Combiner<Arc<PageRequest>, Serving>,
     pub(super) driver: OnceLock<Waker>,
     pub(super) kept_for_reads: Arc<KeptForReads>,
     /// True if the first request has no frame.
@@ -39,7 +39,7 @@ pub(super) struct TaskRequests {
 }
 
 impl TaskRequests {
-    pub(super) fn new(reserved: &Reserved) -> Self {
+    pub(super) fn new(reserved: &ReservedFrames) -> Self {
         Self {
             requests: Combiner::new(UNDER_WAY_MAX, Serving::default()),
             driver: OnceLock::new(),
@@ -60,7 +60,7 @@ impl Channel {
             wake(waker.clone());
             return TaskWait::Woken;
         };
-        if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
+        if matches!(self.device.poll(ticket), Ok(QueueProgress::Pending)) {
             self.drive_when_done(ticket);
             // The thread that ends the transfer wakes threads that wait for the page.
             let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));

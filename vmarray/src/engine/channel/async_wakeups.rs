@@ -20,7 +20,7 @@ thread_local! {
 
 /// References channel and page table while their array lives.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub(crate) struct WakeupDriver {
     state: Mutex<DriverState>,
     left: Condvar,
 }
@@ -33,7 +33,7 @@ struct DriverState {
     inside: usize,
 }
 
-impl Driver {
+impl WakeupDriver {
     pub(crate) fn new(channel: &Arc<Channel>, table: &Arc<PageTable>) -> Arc<Self> {
         let driven = Some((Arc::clone(channel), Arc::clone(table)));
         let driver =
@@ -55,7 +55,7 @@ impl Driver {
     }
 }
 
-impl Wake for Driver {
+impl Wake for WakeupDriver {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -80,7 +80,7 @@ impl Wake for Driver {
 }
 
 /// A thread's stay in a driver.
-struct DriverVisit<'a>(&'a Driver);
+struct DriverVisit<'a>(&'a WakeupDriver);
 
 impl Drop for DriverVisit<'_> {
     fn drop(&mut self) {

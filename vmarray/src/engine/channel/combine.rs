@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use backend_api::{Ticket, Transfer};
 use parking_lot::MutexGuard;
 
-use super::async_requests::Request;
+use super::async_requests::PageRequest;
 use super::coalesce::{CopyWay, coalesce};
 use super::frames::Frame;
 use super::transfers::{FetchUnderWay, Submission, Wakes};
@@ -82,12 +82,12 @@ struct Batch {
     loads: Vec<Load>,
     reads: Vec<Arc<Read>>,
     /// Requests of tasks for pages of the loads.
-    requests: Vec<Arc<Request>>,
+    requests: Vec<Arc<PageRequest>>,
 }
 
 /// Result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loaded {
+pub(crate) enum LoadResult {
     Yes,
     /// The load failed in a batch, and another load of the batch may be the cause. Retry it alone.
     NotWithOthers,
@@ -295,7 +295,7 @@ impl Channel {
         &self,
         table: &PageTable,
         loads: Vec<Load>,
-        requests: Vec<Arc<Request>>,
+        requests: Vec<Arc<PageRequest>>,
     ) -> backend_api::Result<Ticket> {
         self.submit_batch(table, Batch { loads, reads: Vec::new(), requests }, |_| ()).0
     }
@@ -305,7 +305,7 @@ impl Channel {
     ///
     /// # Errors
     /// The error of a load after a submission without other loads.
-    pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<Loaded> {
+    pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<LoadResult> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
         // A shared load and a failed load end the claim, which changes the version. Otherwise the page only
@@ -328,15 +328,15 @@ impl Channel {
             }
         }
         if self.loads.unreported_errors.load(Ordering::Acquire) == 0 {
-            return Ok(Loaded::Yes);
+            return Ok(LoadResult::Yes);
         }
         let mut shard = self.lock();
         let Some(at) = shard.work.failed_loads.iter().position(|failed| failed.id == load.id) else {
-            return Ok(Loaded::Yes);
+            return Ok(LoadResult::Yes);
         };
         let failed = shard.work.failed_loads.swap_remove(at);
         self.loads.unreported_errors.fetch_sub(1, Ordering::Relaxed);
-        if failed.was_alone { Err(failed.error.into()) } else { Ok(Loaded::NotWithOthers) }
+        if failed.was_alone { Err(failed.error.into()) } else { Ok(LoadResult::NotWithOthers) }
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
             drop(shard);
             channel.combine(table, batch);
             assert_eq!(channel.lock().work.queued.len(), left);
-            assert_eq!(channel.await_load(table, &load, claimed).unwrap(), Loaded::Yes);
+            assert_eq!(channel.await_load(table, &load, claimed).unwrap(), LoadResult::Yes);
             assert_eq!(table.entry(page).state(Ordering::Acquire).shared(), left > 0);
         }
         array.pager().unshare(1, Holder::Pin);

@@ -14,9 +14,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use super::async_requests::{RequestAnswer, TakenRequest};
-use super::{Channel, FrameTable, NO_PAGE, Request};
+use super::{Channel, FrameTable, NO_PAGE, PageRequest};
 use crate::engine::page::state::RESIDENT;
-use crate::engine::page::{self, Access, PageTable};
+use crate::engine::page::{self, HazardAccess, PageTable};
 
 /// Minimum number of recorded long reads before finished ones are removed.
 const READS_MIN: usize = 64;
@@ -56,15 +56,15 @@ impl KeptForReads {
 
 /// The reserved frames.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct ReservedFrames {
     /// Frames reserved for guards, with the number of guards.
     guards: HashMap<u32, u32>,
     /// Long reads that know their frames; some have finished since.
-    reads: Vec<(u32, Arc<Request>)>,
+    reads: Vec<(u32, Arc<PageRequest>)>,
     for_reads: Arc<KeptForReads>,
 }
 
-impl Reserved {
+impl ReservedFrames {
     pub(super) fn new(frames_max: u32) -> Self {
         let for_reads =
             Arc::new(KeptForReads { frames: OnceLock::new(), frames_max, count: AtomicU32::new(0) });
@@ -85,7 +85,7 @@ impl Reserved {
     }
 
     /// Reserves a frame for a task, and answers; returns the waker if the task still waits.
-    pub(super) fn add(&mut self, frame: u32, request: &Arc<Request>) -> Option<Waker> {
+    pub(super) fn add(&mut self, frame: u32, request: &Arc<PageRequest>) -> Option<Waker> {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
@@ -119,7 +119,7 @@ impl Reserved {
 
 impl Channel {
     /// Ends the reservation of a frame, and notifies threads that wait for frames.
-    pub(crate) fn unreserve(&self, frame: u32, request: &Request) {
+    pub(crate) fn unreserve(&self, frame: u32, request: &PageRequest) {
         if request.is_for_guard() {
             self.lock().frames.reserved.remove_guard(frame);
         } else if request.let_go() {
@@ -146,7 +146,7 @@ impl Channel {
             let entry = table.entry(request.page);
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
-                    self.quiesce(entry, before, Access::Writes);
+                    self.quiesce(entry, before, HazardAccess::Writes);
                     // SAFETY: the page is shared and quiet: it stays resident, without writers.
                     let taken = unsafe { request.take_kept(Some(entry.address())) };
                     if entry.unshare(page::Holder::Pin) {
@@ -225,11 +225,11 @@ mod tests {
         }
     }
 
-    fn request(ask: Ask) -> Arc<Request> {
-        Arc::new(Request::new(0, ask, Waker::noop().clone()))
+    fn request(ask: Ask) -> Arc<PageRequest> {
+        Arc::new(PageRequest::new(0, ask, Waker::noop().clone()))
     }
 
-    fn poll(request: &Request) -> Poll<RequestAnswer> {
+    fn poll(request: &PageRequest) -> Poll<RequestAnswer> {
         request.poll(&Context::from_waker(Waker::noop()))
     }
 
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn long_reads_that_are_over_are_forgotten() {
-        let mut reserved = Reserved::new(1);
+        let mut reserved = ReservedFrames::new(1);
         for _ in 0..10 * READS_MIN {
             let request = request(Ask::Read { offset: 0, len: LONG });
             reserved.add(0, &request).unwrap();

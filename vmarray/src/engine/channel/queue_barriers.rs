@@ -18,7 +18,7 @@ use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
 use super::direct::{DirectGate, ReadsBarred};
 use super::order_lock::{OrderGuard, OrderLock};
-use super::queues::{QUEUES, Queues};
+use super::queues::{DirectionQueues, QUEUES};
 use crate::base::recording::{self, SubmittedWork};
 use crate::base::stats::Counters;
 
@@ -119,8 +119,8 @@ fn order_all(queue: &Queue<dyn Device>, tickets: &Newest, known: &mut Known) -> 
 /// The queues of a channel, and the order of their effects on its home slots.
 #[derive(Debug)]
 pub(crate) struct HomeQueues {
-    pub(super) fetches: Queues,
-    writes: Queues,
+    pub(super) fetches: DirectionQueues,
+    writes: DirectionQueues,
     /// Held during the submission of a write to home slots, or of a kernel on them.
     barriers: OrderLock<QueueBarriers>,
     /// Held during the submission of copies out of home slots, fills, and kernels. Taken after `barriers`.
@@ -136,8 +136,8 @@ impl HomeQueues {
         Ok(Self {
             // Writes must follow the first queue, so that they run after kernels of other channels in that
             // queue.
-            fetches: Queues::new(device, false)?,
-            writes: Queues::new(device, true)?,
+            fetches: DirectionQueues::new(device, false)?,
+            writes: DirectionQueues::new(device, true)?,
             barriers: OrderLock::default(),
             load_order: OrderLock::default(),
             direct: device.direct_reads().map(|_| DirectGate::of(device)),

@@ -15,7 +15,7 @@ pub(super) const QUEUES: usize = 4;
 
 /// The queues of one direction.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(super) struct DirectionQueues {
     first: Queue<dyn Device>,
     /// True if a new queue runs after all work submitted to the first one, or ordered before it.
     follow_first: bool,
@@ -25,7 +25,7 @@ pub(super) struct Queues {
     done: [AtomicU64; QUEUES],
 }
 
-impl Queues {
+impl DirectionQueues {
     pub(super) fn new(device: &Arc<dyn Device>, follow_first: bool) -> Result<Self> {
         Ok(Self {
             first: Queue::new(device)?,

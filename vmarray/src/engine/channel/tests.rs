@@ -15,7 +15,7 @@ use vmarray_conformance::wrap::{Counting, Faulty};
 
 use super::transfers::Wakes;
 use super::waiting::spin_while;
-use super::{Ask, Blocking, Channel, NO_PAGE, Request, RequestAnswer, Victim, WriteBackFor};
+use super::{Ask, Blocking, Channel, NO_PAGE, PageRequest, RequestAnswer, Victim, WriteBackFor};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::page_guard::Visit;
@@ -456,11 +456,11 @@ fn a_cache_that_gets_no_more_memory_has_fewer_guards() {
 }
 
 /// Leaves requests of tasks for the first element of pages, and serves all of them at once.
-fn ask_together<D: Device>(array: &Array<D>, pages: &[u64]) -> Vec<Arc<Request>> {
+fn ask_together<D: Device>(array: &Array<D>, pages: &[u64]) -> Vec<Arc<PageRequest>> {
     let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
     let ask = |page: &u64| {
         let ask = Ask::Read { offset: 0, len: 4 };
-        let request = Arc::new(Request::new(*page, ask, Waker::noop().clone()));
+        let request = Arc::new(PageRequest::new(*page, ask, Waker::noop().clone()));
         assert!(channel.tasks.requests.ask(Arc::clone(&request)));
         request
     };
@@ -470,7 +470,7 @@ fn ask_together<D: Device>(array: &Array<D>, pages: &[u64]) -> Vec<Arc<Request>>
 }
 
 /// The read value; `None` after a failure.
-fn answer(request: &Request) -> Option<u32> {
+fn answer(request: &PageRequest) -> Option<u32> {
     loop {
         match request.poll(&Context::from_waker(Waker::noop())) {
             Poll::Pending => std::thread::yield_now(),

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use backend_api::{Progress, Ticket};
+use backend_api::{QueueProgress, Ticket};
 use parking_lot::MutexGuard;
 
-use super::async_requests::{Request, RequestAnswer};
+use super::async_requests::{PageRequest, RequestAnswer};
 use super::combine::{Load, LoadFor, Read};
 use super::frames::Frame;
 use super::waiting::spin_while;
@@ -54,7 +54,7 @@ pub(super) struct FetchUnderWay {
     pub(super) loads: Vec<Load>,
     pub(super) reads: Vec<Arc<Read>>,
     /// Requests of tasks for its pages.
-    pub(super) requests: Vec<Arc<Request>>,
+    pub(super) requests: Vec<Arc<PageRequest>>,
     /// True if it has completed, and a thread serves the requests.
     pub(super) is_ending: bool,
 }
@@ -105,7 +105,7 @@ impl Wakes {
         }
     }
 
-    pub(super) fn add_waker(&mut self, request: &Request, waker: Option<Waker>) {
+    pub(super) fn add_waker(&mut self, request: &PageRequest, waker: Option<Waker>) {
         self.tasks.extend(waker.map(|waker| (request.thread, waker)));
     }
 }
@@ -117,9 +117,9 @@ struct Served {
     is_ours: bool,
     /// Written pages in ascending order, with the answers to their requests.
     written: Vec<u64>,
-    answers: Vec<(Arc<Request>, RequestAnswer)>,
+    answers: Vec<(Arc<PageRequest>, RequestAnswer)>,
     /// Requests for frames, and the number of reserved frames.
-    reserve: Vec<Arc<Request>>,
+    reserve: Vec<Arc<PageRequest>>,
     kept: usize,
 }
 
@@ -215,7 +215,7 @@ impl Channel {
                 continue;
             }
             match self.device.poll(ticket) {
-                Ok(Progress::Pending) => pending.push(ticket.queue),
+                Ok(QueueProgress::Pending) => pending.push(ticket.queue),
                 outcome => {
                     self.queues.note_done(ticket);
                     done.push((ticket, outcome.map(drop).map_err(|error| self.name_page(error))));
@@ -254,12 +254,12 @@ impl Channel {
         &self,
         table: &PageTable,
         loads: &[Load],
-        requests: Vec<Arc<Request>>,
+        requests: Vec<Arc<PageRequest>>,
         served: &mut Served,
         wakes: &mut Wakes,
     ) {
-        let find = |request: &Request| Some(frame_of(loads, request.page)?.address);
-        let touch = |request: &Request| {
+        let find = |request: &PageRequest| Some(frame_of(loads, request.page)?.address);
+        let touch = |request: &PageRequest| {
             let (offset, len) = request.bytes();
             if let Some(frame) = find(request) {
                 prefetch(frame.addr() + offset, len);
@@ -395,7 +395,7 @@ impl Channel {
         &self,
         shard: &mut Shard,
         table: &PageTable,
-        (loads, reads, requests): (Vec<Load>, Vec<Arc<Read>>, Vec<Arc<Request>>),
+        (loads, reads, requests): (Vec<Load>, Vec<Arc<Read>>, Vec<Arc<PageRequest>>),
         error: &backend_api::Error,
         wakes: &mut Wakes,
     ) {
@@ -517,7 +517,7 @@ fn frame_of(loads: &[Load], page: u64) -> Option<Frame> {
 
 impl WorkUnderWay {
     /// Takes the requests of a completed fetch, unless another thread serves them.
-    fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
+    fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<PageRequest>>)> {
         let fetch = self.fetches.iter_mut().find(|fetch| fetch.submission.ticket == ticket)?;
         if fetch.is_ending || fetch.requests.is_empty() {
             return None;

@@ -13,7 +13,7 @@ use super::{Channel, FrameTable, NO_PAGE, Shard};
 use crate::base::recording;
 use crate::engine::evict::Verdict;
 use crate::engine::page::state::{AHEAD, DIRTY};
-use crate::engine::page::{Access, PageTable, State, Sweep};
+use crate::engine::page::{HazardAccess, PageTable, State, Sweep};
 
 /// Bytes of frames freed by one round of eviction, and of one write-back, within limits: enough to amortise
 /// the barrier (some microseconds) and the cost of a call.
@@ -238,7 +238,7 @@ impl Channel {
     /// Phases 3 and 4 of an eviction: frees the frames of claimed pages, for the caller to announce; keeps
     /// one for the caller.
     pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
-        self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
+        self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), HazardAccess::All);
         for victim in clean {
             wakes.add(victim.page, table.entry(victim.page).unmap(false));
         }

@@ -8,7 +8,7 @@ use super::transfers::{Submission, Wakes, WriteBack};
 use super::victims::Victim;
 use crate::base::error::Result;
 use crate::base::recording;
-use crate::engine::page::{Access, PageTable};
+use crate::engine::page::{HazardAccess, PageTable};
 
 /// Reason of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Channel {
         if dirty.is_empty() {
             return Ok(None);
         }
-        self.quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), Access::Writes);
+        self.quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), HazardAccess::Writes);
         let bytes = self.layout.page_bytes as u64;
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());

@@ -21,7 +21,7 @@ use crate::base::progress::{HoldNote, WorkHold};
 use crate::base::scoped_threads;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
-use crate::engine::page::{Access, Holder, Refusal, State, count_hit, unpark};
+use crate::engine::page::{HazardAccess, Holder, Refusal, State, count_hit, unpark};
 
 /// Hold of a resident page whose bytes stay unchanged until its drop.
 pub(crate) struct SharedHold<'a> {
@@ -99,7 +99,7 @@ impl Pager {
         let before = entry.try_share(Holder::Pin, guards::held())?;
         self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
         let hold = SharedHold { pager: self, page, address: entry.address(), before };
-        self.channel(page).quiesce(entry, before, Access::Writes);
+        self.channel(page).quiesce(entry, before, HazardAccess::Writes);
         Ok(hold)
     }
 
@@ -148,7 +148,7 @@ impl Pager {
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
                     let address = entry.address();
                     let hold = ExclusiveHold { pager: self, page, address, before, adds: DIRTY };
-                    self.channel(page).quiesce(entry, before, Access::All);
+                    self.channel(page).quiesce(entry, before, HazardAccess::All);
                     return Ok(AsFound::Resident(hold));
                 }
                 Err(Refusal::Busy(state)) => return Err(state),

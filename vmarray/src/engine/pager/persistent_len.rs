@@ -11,14 +11,14 @@ use crate::engine::page::LockScope;
 
 /// Length record of a file: number of the attempt to store it, the length, and the least length since the
 /// last attempt that succeeded in all files.
-pub(crate) type CommitMetadata = [u64; 3];
+pub(crate) type LengthRecord = [u64; 3];
 
 /// Length stored in one or several files, atomically with their pages.
 pub(crate) struct PersistentLen {
     /// Held during an attempt.
     state: Mutex<Attempts>,
     /// Makes all files store this note together with their pages in later commits.
-    write_down: Box<dyn Fn(CommitMetadata) -> Result<()> + Send + Sync>,
+    write_down: Box<dyn Fn(LengthRecord) -> Result<()> + Send + Sync>,
     /// Makes all files store their received bytes.
     store: Box<dyn Fn() -> Result<()> + Send + Sync>,
     /// Allows files to reuse the places of pages.
@@ -39,8 +39,8 @@ struct Attempts {
 impl PersistentLen {
     /// Recovers the length from the notes of all files. A new file has the note [`new_note`](Self::new_note).
     pub(crate) fn found(
-        notes: &[CommitMetadata],
-        write_down: impl Fn(CommitMetadata) -> Result<()> + Send + Sync + 'static,
+        notes: &[LengthRecord],
+        write_down: impl Fn(LengthRecord) -> Result<()> + Send + Sync + 'static,
         store: impl Fn() -> Result<()> + Send + Sync + 'static,
         give_back: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> (Self, u64) {
@@ -57,7 +57,7 @@ impl PersistentLen {
     /// Returns the length of files with these notes, and true if all have it. Files of version 2 stored it
     /// one after another. After a loss of power it is the least length that all files have pages of and that
     /// no truncation has cut since.
-    fn common(notes: &[CommitMetadata]) -> (u64, bool) {
+    fn common(notes: &[LengthRecord]) -> (u64, bool) {
         let newest = notes.iter().copied().max().unwrap_or_default();
         if notes.iter().all(|note| *note == newest) {
             return (newest[1], true);
@@ -67,7 +67,7 @@ impl PersistentLen {
     }
 
     /// First note of a new file with this length.
-    pub(crate) fn new_note(len: u64) -> CommitMetadata {
+    pub(crate) fn new_note(len: u64) -> LengthRecord {
         [0, len, len]
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use backend_api::{DeviceSpan, Gather, HostBuffer, HostMemory, Queue, Reach, Result, View};
+use backend_api::{DeviceSpan, Gather, HostBuffer, HostMemory, LaunchView, Queue, Reach, Result};
 
 use super::Pager;
 use crate::engine::channel::HomeQueues;
@@ -47,7 +47,7 @@ impl Pager {
 
     fn find_pool(&self) -> Option<SharedHomes> {
         let channels = &self.channels;
-        if !(2..=View::BASES_MAX).contains(&channels.len()) || !self.redundancy.is_none() {
+        if !(2..=LaunchView::BASES_MAX).contains(&channels.len()) || !self.redundancy.is_none() {
             return None;
         }
         let mut lanes: Vec<usize> = Vec::new();
@@ -70,7 +70,8 @@ impl Pager {
         let device = self.channels[lane].device();
         let (queue, host) = (Queue::new(device)?, HostBuffer::new(device, 8, HostMemory::Pageable)?);
         let bases = self.slot_bases();
-        let elements = View::Striped { bases: &bases, page_len: self.page_bytes as u64, count: 0, stride: 1 };
+        let elements =
+            LaunchView::Striped { bases: &bases, page_len: self.page_bytes as u64, count: 0, stride: 1 };
         let nothing = Gather { elements, indices: host.at(0), count: 0, values: host.at(0) };
         device.wait(queue.submit(&nothing)?)
     }

@@ -13,7 +13,7 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore};
-use crate::ops::launch::{Given, READ_IN_PLACE_MAX};
+use crate::ops::launch::{KernelArguments, READ_IN_PLACE_MAX};
 use crate::ops::order::{Order as _, last_not_above};
 use crate::ops::sort::sort;
 use crate::ops::view::ViewMut as _;
@@ -100,7 +100,7 @@ enum RowValues<'a, D: Device> {
 
 impl<D: Device> DeviceRows<'_, D> {
     /// Adds the array of all values to the arguments of a kernel, which may read any of them.
-    pub fn given<'g>(&'g self, to: Given<'g>) -> Given<'g> {
+    pub fn given<'g>(&'g self, to: KernelArguments<'g>) -> KernelArguments<'g> {
         match &self.values {
             RowValues::InPlace(store, len) => to.all_of(Operand::new(*store, 0), *len),
             RowValues::Loaded(array) => to.all(array),
@@ -108,8 +108,8 @@ impl<D: Device> DeviceRows<'_, D> {
     }
 
     /// Passes the values of a column to a kernel.
-    fn column(&self, column: usize) -> Given<'_> {
-        Given::default().value(self.places).value(column)
+    fn column(&self, column: usize) -> KernelArguments<'_> {
+        KernelArguments::default().value(self.places).value(column)
     }
 }
 
@@ -220,7 +220,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
                 take(CodeStep::RankOf { key, distinct, scale })?;
             }
         }
-        Given::default().result(&order).run::<numbered>()?;
+        KernelArguments::default().result(&order).run::<numbered>()?;
         sort(&sorted, &(0..tuples.len()), Some(Operand::changed(&order, 0)), false)?;
         Ok(DeviceGroups { rows, steps, sorted, order })
     }
@@ -258,12 +258,12 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
                     rows.given(given).result(codes).run::<coded>()?;
                 }
                 CodeStep::Rank { distinct } => {
-                    Given::default().all(distinct).result(codes).run::<ranked>()?;
+                    KernelArguments::default().all(distinct).result(codes).run::<ranked>()?;
                 }
                 CodeStep::RankOf { key, distinct, scale } => {
                     let ranks = self.values(rows, keys[*key], codes.len())?;
-                    Given::default().all(distinct).result(&ranks).run::<ranked>()?;
-                    Given::default().value(*scale).own(&ranks).result(codes).run::<joined>()?;
+                    KernelArguments::default().all(distinct).result(&ranks).run::<ranked>()?;
+                    KernelArguments::default().value(*scale).own(&ranks).result(codes).run::<joined>()?;
                 }
             }
         }

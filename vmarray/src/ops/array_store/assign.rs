@@ -22,8 +22,8 @@ use crate::base::error::Result;
 use crate::base::scoped_threads::{self, works_alone};
 use crate::engine::pager::{Fetch, Pager};
 use crate::ops::executor::{
-    Change, Lane as _, Operand, OperandStore as _, Outcome, ReadOperand, RefusedRun, StagedRows, Writing,
-    in_parts, unsettled,
+    Change, Lane as _, Operand, OperandStore as _, ReadOperand, RefusedRun, StagedRows, WriteOutcome,
+    Writing, in_parts, unsettled,
 };
 
 /// The size in bytes of the pages held for one submission, at most.
@@ -142,8 +142,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         Self { target, colocated, read, change, overwritten: whole.start as u64..whole.end as u64 }
     }
 
-    fn write(&self, range: &Range<usize>) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn write(&self, range: &Range<usize>) -> WriteOutcome {
+        let mut outcome = WriteOutcome::default();
         let failed_before = self.failed_write_backs();
         if let Err(error) = self.settle(range) {
             outcome.failure = Some(error);
@@ -193,8 +193,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     }
 
     /// Does all the work of some channels, unless another channel fails.
-    fn write_channels(&self, works: &mut [ChannelWork], has_failed: &AtomicBool) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn write_channels(&self, works: &mut [ChannelWork], has_failed: &AtomicBool) -> WriteOutcome {
+        let mut outcome = WriteOutcome::default();
         while !has_failed.load(Relaxed) && works.iter().any(|work| !work.rest.is_empty()) {
             for number in 0..works.len() {
                 if outcome.failure.is_none()
@@ -247,7 +247,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     }
 
     /// Submits one more run of a channel.
-    fn step(&self, works: &mut [ChannelWork], number: usize, outcome: &mut Outcome) -> Result<()> {
+    fn step(&self, works: &mut [ChannelWork], number: usize, outcome: &mut WriteOutcome) -> Result<()> {
         let work = &mut works[number];
         let channel = work.channel;
         if work.rest.is_empty() {
@@ -428,7 +428,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     }
 
     /// Waits for the oldest run of a channel and releases its pages.
-    fn finish_one(&self, work: &mut ChannelWork, outcome: &mut Outcome) {
+    fn finish_one(&self, work: &mut ChannelWork, outcome: &mut WriteOutcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
         // Release the pages as written, even after an error, because the slots then have unspecified
@@ -444,7 +444,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         }
     }
 
-    fn finish_all(&self, works: &mut [ChannelWork], outcome: &mut Outcome) {
+    fn finish_all(&self, works: &mut [ChannelWork], outcome: &mut WriteOutcome) {
         for work in works {
             while !work.runs.is_empty() {
                 self.finish_one(work, outcome);

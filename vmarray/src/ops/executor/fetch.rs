@@ -9,7 +9,7 @@ use super::change::{Change, ResultStore};
 use super::copy::SHORT_BYTES;
 use super::in_ram::WorkQueue;
 use super::peer_copy::{PeerCopy, append_copy};
-use super::question::{Answer, Kernel, Question, TakenAnswer};
+use super::question::{Answer, Question, RunWork, TakenAnswer};
 use super::run::Run;
 use crate::base::error::Result;
 use crate::engine::guards;
@@ -83,8 +83,8 @@ impl Question for PeerCopy<'_> {
         size_of::<u64>() as u64
     }
 
-    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, _: HostSpan<'a>) -> Kernel<'a> {
-        Kernel::PeerCopy(self, run)
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, _: HostSpan<'a>) -> RunWork<'a> {
+        RunWork::PeerCopy(self, run)
     }
 
     fn take(&self, (): &mut (), answer: &Answer<'_>) -> Result<TakenAnswer> {

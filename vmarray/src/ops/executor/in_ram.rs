@@ -6,7 +6,8 @@ use backend_api::expr::Action;
 use backend_api::kernel::Report;
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, Error, ErrorKind, Gather, HostBuffer,
-    HostMemory, HostSpan, LEFT_OUT, Launch, Queue, QueueId, Request, Result, Search, Ticket, Transfer, View,
+    HostMemory, HostSpan, LEFT_OUT, Launch, LaunchView, Queue, QueueId, Request, Result, Search, Ticket,
+    Transfer,
 };
 
 use crate::base::stats::Counters;
@@ -171,8 +172,10 @@ impl<'a> RamWork<'a> {
         let places = |numbers: &Vec<usize>| numbers.iter().map(|number| self.place(*number)).collect();
         let bases: Vec<Vec<_>> = numbers.iter().map(places).collect();
         let views = launch.views.iter().zip(&bases).map(|(view, bases)| match *view {
-            View::Run(elements) => View::Run(Elements { start: bases[0], ..elements }),
-            View::Striped { page_len, count, stride, .. } => View::Striped { bases, page_len, count, stride },
+            LaunchView::Run(elements) => LaunchView::Run(Elements { start: bases[0], ..elements }),
+            LaunchView::Striped { page_len, count, stride, .. } => {
+                LaunchView::Striped { bases, page_len, count, stride }
+            }
         });
         let views: Vec<_> = views.collect();
         self.answer(Report::BYTES, launch.report, |queue, report| {

@@ -21,7 +21,7 @@ use crate::engine::pager::Pager;
 
 /// The work of a device on a run.
 #[derive(Clone, Copy)]
-pub enum Kernel<'a> {
+pub enum RunWork<'a> {
     Search(Search<'a>),
     Compute(Compute<'a>),
     /// A kernel of the program that does not change the run, and its report.
@@ -30,13 +30,13 @@ pub enum Kernel<'a> {
     PeerCopy(&'a PeerCopy<'a>, Run<'a>),
 }
 
-impl std::fmt::Debug for Kernel<'_> {
+impl std::fmt::Debug for RunWork<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kernel").finish_non_exhaustive()
     }
 }
 
-impl Kernel<'_> {
+impl RunWork<'_> {
     /// Lets the device translate the kernel in advance, if it is new there. The caller holds no pages. Errors
     /// are ignored here, because the submission returns them.
     fn prepare(&self, device: &dyn Device) {
@@ -97,7 +97,7 @@ pub trait Question: Sync {
         Compute::partials_bytes()
     }
 
-    fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> Kernel<'a>;
+    fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> RunWork<'a>;
 
     /// Adds a device's answer to the part of its channel.
     ///
@@ -137,8 +137,8 @@ impl Question for Examination<'_> {
         self.0.report_bytes(count as usize) as u64
     }
 
-    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
-        Kernel::Launch(self.0, run, answer)
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> RunWork<'a> {
+        RunWork::Launch(self.0, run, answer)
     }
 
     fn take(&self, _: &mut (), answer: &Answer<'_>) -> Result<TakenAnswer> {
@@ -273,7 +273,7 @@ impl AskedRun {
             let work = WorkQueue::new(queue, Some(lane.counters()), Some(memory.memory()));
             kernel.submit(work.with_ram(in_ram))
         })?;
-        if !in_ram && !matches!(kernel, Kernel::PeerCopy(..)) {
+        if !in_ram && !matches!(kernel, RunWork::PeerCopy(..)) {
             let bytes = run.columns.iter().map(|of| of.count * of.stride).sum();
             lane.counters().bytes_in_place.add(bytes);
             recording::sized(ticket, 1, || bytes);

@@ -11,7 +11,7 @@ use super::change::{Change, Operand, OperandStore, ResultStore};
 use super::fetch::put_from;
 use super::question::{AskedRun, Question};
 use super::run::{Lane, Run, RunAccess};
-use super::write::{Outcome, RefusedRun, STAGED_BYTES, Writing};
+use super::write::{RefusedRun, STAGED_BYTES, WriteOutcome, Writing};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
@@ -170,7 +170,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
     /// Changes one piece after the other, in ascending order. A piece whose change fails stays as it was.
     pub(crate) fn change(&self, change: &dyn Change) -> Result<()> {
         let at = self.memory(change.group_len(), change.part_stride())?;
-        let mut outcome = Outcome::default();
+        let mut outcome = WriteOutcome::default();
         for piece in self.pieces(at.most) {
             let done = change.begin_part(&piece).and_then(|()| self.change_piece(&at, &piece, change));
             match done.and_then(|()| self.put_back(&at, &piece, &mut outcome)) {
@@ -202,7 +202,12 @@ impl<'a, L: Lane> StagedRows<'a, L> {
     }
 
     /// Writes the columns of a piece that were changed where they belong.
-    fn put_back(&self, at: &StagedMemory<'_, L>, piece: &Range<usize>, outcome: &mut Outcome) -> Result<()> {
+    fn put_back(
+        &self,
+        at: &StagedMemory<'_, L>,
+        piece: &Range<usize>,
+        outcome: &mut WriteOutcome,
+    ) -> Result<()> {
         let first = piece.start - self.range.start;
         for (column, &begin) in self.columns.iter().zip(&at.begins) {
             let Some(target) = column.target else { continue };

@@ -28,7 +28,7 @@ pub(crate) fn in_parts(
     range: &Range<usize>,
     page_len: usize,
     target: &dyn OperandStore,
-    mut work: impl FnMut(&Range<usize>, &[ReadOperand<'_>]) -> Outcome,
+    mut work: impl FnMut(&Range<usize>, &[ReadOperand<'_>]) -> WriteOutcome,
 ) -> Result<()> {
     let (stride, devices) = (target.stride(), target.devices());
     let devices: Vec<_> = devices.into_iter().map(|(device, _)| Arc::clone(device)).collect();
@@ -36,7 +36,7 @@ pub(crate) fn in_parts(
         others.iter().map(|(_, other)| other.stride()).fold(stride.max(change.part_stride()), usize::max);
     let is_whole = others.is_empty() && change.part_stride() == 0;
     let pages = (STAGED_BYTES / (longest * page_len).max(1)).max(1);
-    let mut outcome = Outcome::default();
+    let mut outcome = WriteOutcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
         // Each part consists of whole pages, except at the ends of the range.
@@ -62,19 +62,21 @@ pub(crate) fn in_parts(
 }
 
 /// The outcome of a part, after the other stores are written back.
-fn part_done(done: Outcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> Outcome {
+fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> WriteOutcome {
     if done.failure.is_some() {
         // Some elements of the other operands were not written, so the written ranges are unspecified.
         let others_miss = read.iter().any(|other| other.is_changed());
-        let Outcome { mut written, mut unspecified, failure } = done;
+        let WriteOutcome { mut written, mut unspecified, failure } = done;
         if others_miss {
             unspecified.append(&mut written);
         }
-        return Outcome { written, unspecified, failure };
+        return WriteOutcome { written, unspecified, failure };
     }
     match read.iter().try_for_each(ReadOperand::write_back) {
-        Ok(()) => Outcome { written: vec![part], ..done },
-        Err(error) => Outcome { unspecified: vec![part], failure: Some(error), ..Outcome::default() },
+        Ok(()) => WriteOutcome { written: vec![part], ..done },
+        Err(error) => {
+            WriteOutcome { unspecified: vec![part], failure: Some(error), ..WriteOutcome::default() }
+        }
     }
 }
 
@@ -285,14 +287,14 @@ fn merged_columns<'a>(
 
 /// The state of the elements so far, as ranges of indices.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct WriteOutcome {
     pub written: Vec<Range<usize>>,
     pub unspecified: Vec<Range<usize>>,
     /// The first error of the operation.
     pub failure: Option<Error>,
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// Merges the outcome of a change of other elements into this outcome.
     pub fn add(&mut self, other: Self) {
         self.written.extend(other.written);

@@ -72,7 +72,7 @@ pub trait CallInExpr: Define + Sized {
     where
         Self: Function<A, R>,
         A: ScalarArguments,
-        R: Scalar + vmarray_kernel::Scalar,
+        R: Scalar + vmarray_kernel::KernelScalar,
     {
         call::<Self, T, A, R>(arguments.listed(), Some(TIME_LIMIT))
     }
@@ -143,13 +143,13 @@ tuples! {
 }
 
 /// The functions that are lowered already, each with its type and const parameters.
-static LOWERED: LazyLock<Mutex<HashMap<TypeId, kernel::Function>>> = LazyLock::new(Mutex::default);
+static LOWERED: LazyLock<Mutex<HashMap<TypeId, kernel::ScalarFunction>>> = LazyLock::new(Mutex::default);
 
-fn lowered<F, A, R>(limit: Option<Duration>) -> Result<kernel::Function, vmarray_kernel::Error>
+fn lowered<F, A, R>(limit: Option<Duration>) -> Result<kernel::ScalarFunction, vmarray_kernel::Error>
 where
     F: Function<A, R>,
     A: ScalarArguments,
-    R: vmarray_kernel::Scalar,
+    R: vmarray_kernel::KernelScalar,
 {
     let key = TypeId::of::<F>();
     if let Some(known) = LOWERED.lock().get(&key) {
@@ -168,7 +168,7 @@ pub(super) fn call<F, T, A, R>(
 where
     F: Function<A, R>,
     A: ScalarArguments,
-    R: Scalar + vmarray_kernel::Scalar,
+    R: Scalar + vmarray_kernel::KernelScalar,
 {
     let instruction = match lowered::<F, A, R>(limit) {
         Ok(function) => Instruction::Call { function, arguments },

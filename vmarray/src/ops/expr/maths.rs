@@ -67,7 +67,7 @@ macro_rules! float_methods {
 
             /// The reciprocal, `1 / self`.
             pub fn recip(self) -> Expr<T, $F> {
-                Expr::constant(<$F as vmarray_kernel::Number>::ONE) / self.into_expr()
+                Expr::constant(<$F as vmarray_kernel::KernelNumber>::ONE) / self.into_expr()
             }
 
             /// `self * a + b`, rounded once.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
-use backend_api::{Device, Progress};
+use backend_api::{Device, QueueProgress};
 
 use super::check_list;
 use super::kernels::GatherKernels;
@@ -152,7 +152,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     fn poll_oldest(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Some((channel, ticket)) = self.kernels.oldest() else { return Poll::Ready(Ok(())) };
         let of = &self.array.pager().channels()[channel];
-        if let Progress::Pending = of.device().poll(ticket).map_err(Error::from)? {
+        if let QueueProgress::Pending = of.device().poll(ticket).map_err(Error::from)? {
             self.asked.wake(&**of.device(), ticket, context.waker());
             return Poll::Pending;
         }

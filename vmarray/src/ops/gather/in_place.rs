@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backend_api::{Device, Gather, HostSpan, Ticket, View};
+use backend_api::{Device, Gather, HostSpan, LaunchView, Ticket};
 
 use super::lanes::Lanes;
 use super::{CHECKED_AT_ONCE, all_inside, check_list, workers};
@@ -90,7 +90,7 @@ pub(super) fn gather<T: Element, D: Device>(
 /// Starts kernels for the whole list. Returns false if a device refuses one.
 fn start<T: Element>(
     under_way: &mut StartedKernels<'_, '_>,
-    elements: View<'_>,
+    elements: LaunchView<'_>,
     (list, indices): (&RegisteredRange, &[usize]),
     (values, into): (&RegisteredRange, &mut [T]),
 ) -> bool {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use backend_api::{Device, DeviceSpan, Elements, Scatter, Ticket, View};
+use backend_api::{Device, DeviceSpan, Elements, LaunchView, Scatter, Ticket};
 
 use super::places::Places;
 use crate::array::VirtualArray;
@@ -84,13 +84,18 @@ impl<'a> Lanes<'a> {
 
     /// Returns a view of the elements that a channel's device can move: all elements, or only those of the
     /// channel.
-    pub fn elements(&self, channel: usize) -> View<'_> {
+    pub fn elements(&self, channel: usize) -> LaunchView<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
             let of = &self.pager.channels()[channel];
             return Elements { start: of.slot_memory(), count: of.slot_bytes() / stride, stride }.into();
         }
-        View::Striped { bases: &self.bases, page_len: self.page_len as u64, count: self.len as u64, stride }
+        LaunchView::Striped {
+            bases: &self.bases,
+            page_len: self.page_len as u64,
+            count: self.len as u64,
+            stride,
+        }
     }
 
     /// Returns the addresses of the elements from `start` on: one address for each channel. Returns `None`
@@ -108,11 +113,11 @@ impl<'a> Lanes<'a> {
 
     /// A view of the first `count` elements from these addresses on, which [`bases_from`](Self::bases_from)
     /// returns.
-    pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> View<'b> {
+    pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> LaunchView<'b> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {
             [start] => Elements { start: *start, count, stride }.into(),
-            bases => View::Striped { bases, page_len, count, stride },
+            bases => LaunchView::Striped { bases, page_len, count, stride },
         }
     }
 

@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use backend_api::{Device, Gather, HostBuffer, HostSpan, LEFT_OUT, Scatter, View};
+use backend_api::{Device, Gather, HostBuffer, HostSpan, LEFT_OUT, LaunchView, Scatter};
 
 use super::lanes::Lanes;
 use crate::array::registered::{self, RegisteredRange};
@@ -261,7 +261,7 @@ impl<T: Element> GatherStage<T> {
     }
 
     /// Returns the gather of the listed elements, which are among `elements`, by a channel's device.
-    pub(crate) fn gather<'a>(&'a self, of: &'a Channel, elements: View<'a>) -> Gather<'a> {
+    pub(crate) fn gather<'a>(&'a self, of: &'a Channel, elements: LaunchView<'a>) -> Gather<'a> {
         Gather {
             elements,
             indices: self.memory.at(0),
@@ -271,7 +271,7 @@ impl<T: Element> GatherStage<T> {
     }
 
     /// Returns the scatter to the listed elements, likewise.
-    pub(crate) fn scatter<'a>(&'a self, of: &'a Channel, elements: View<'a>) -> Scatter<'a> {
+    pub(crate) fn scatter<'a>(&'a self, of: &'a Channel, elements: LaunchView<'a>) -> Scatter<'a> {
         Scatter {
             elements,
             indices: self.memory.at(0),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use backend_api::Device;
 use vmarray_kernel::launch::{Mode, numbered};
 use vmarray_kernel::{
-    Anywhere, Append, Atomic, KernelType, Memory, Own, Parameter, Rows, Shared, Window, kind,
+    Anywhere, Append, Atomic, ElementMemory, KernelType, Own, Parameter, Rows, Shared, Window, kind,
 };
 
 use super::broadcast::{Broadcast, Inside, Modes, Shown};
@@ -22,19 +22,21 @@ pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
     Values(Vec<u64>),
     /// Elements of a store.
-    Elements(Placed<'a>),
+    Elements(PlacedElements<'a>),
     /// Target of appended elements, their maximal number, their size in bytes, and whether they are in the
     /// order of items.
     Append(Box<dyn AppendTo + 'a>, usize, usize, bool),
     /// Neighbouring elements of each item, with the halo along each axis.
-    Around(Placed<'a>, Vec<usize>, Modes),
+    Around(PlacedElements<'a>, Vec<usize>, Modes),
 }
 
 impl Bound<'_> {
     /// Marks the store as exclusively used.
     pub(crate) fn alone(self) -> Self {
         match self {
-            Self::Elements(placed) => Self::Elements(Placed { operand: placed.operand.alone(), ..placed }),
+            Self::Elements(placed) => {
+                Self::Elements(PlacedElements { operand: placed.operand.alone(), ..placed })
+            }
             other => other,
         }
     }
@@ -42,7 +44,7 @@ impl Bound<'_> {
 
 /// Elements of a store, and their positions.
 #[doc(hidden)]
-pub struct Placed<'a> {
+pub struct PlacedElements<'a> {
     /// The store, and the place of the first element.
     pub(crate) operand: Operand<'a>,
     /// Number of elements along each axis.
@@ -54,17 +56,17 @@ pub struct Placed<'a> {
 }
 
 /// Returns the elements of a view, with `of` for reads by position.
-pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Broadcast + 'a>) -> Placed<'a>
+pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Broadcast + 'a>) -> PlacedElements<'a>
 where
     V: View<'a, Store: Store<Device: Device>>,
 {
     let (store, shape) = view.parts();
     let (extents, stored) = (shape.axes(), shape.stored());
     let start = stored.as_ref().map_or(0, |stored| stored.range().start);
-    Placed { operand: Operand::new(store.as_operand(INTERNAL), start), extents, stored, of }
+    PlacedElements { operand: Operand::new(store.as_operand(INTERNAL), start), extents, stored, of }
 }
 
-impl<'a> Placed<'a> {
+impl<'a> PlacedElements<'a> {
     /// Returns `len` elements of an operand.
     pub(crate) fn of(operand: Operand<'a>, len: usize) -> Self {
         let stored = Some(StoredBox::range_of(operand.start, len));
@@ -165,7 +167,7 @@ impl<'a, T> Appended<'a, T> {
     }
 }
 
-impl<T: Memory> AppendTo for Appended<'_, T> {
+impl<T: ElementMemory> AppendTo for Appended<'_, T> {
     fn append(&mut self, bytes: &[u8]) {
         let before = self.to.len();
         self.to.resize(before + bytes.len() / size_of::<T>(), T::zeroed());
@@ -182,14 +184,14 @@ impl<T: Memory> AppendTo for Appended<'_, T> {
     }
 }
 
-impl<T: Memory> Appended<'_, T> {
+impl<T: ElementMemory> Appended<'_, T> {
     /// Bytes of an element on devices.
     fn stride(is_ordered: bool) -> usize {
         if is_ordered { numbered(T::layout()).bytes() } else { size_of::<T>() }
     }
 }
 
-impl<'a, T: Memory> Argument<'a, &'static Append<T>, kind::Append> for Appended<'a, T> {
+impl<'a, T: ElementMemory> Argument<'a, &'static Append<T>, kind::AppendKind> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
         // Limit the number, because no memory can hold more elements.
         let (is_ordered, stride) = (self.is_ordered, Self::stride(self.is_ordered));
@@ -317,19 +319,19 @@ pub(crate) fn values(value: impl KernelType) -> Bound<'static> {
     Bound::Values(values)
 }
 
-impl<'a, T: KernelType> Argument<'a, T, kind::Value> for T {
+impl<'a, T: KernelType> Argument<'a, T, kind::ValueKind> for T {
     fn bound(self, _: Internal) -> Bound<'a> {
         values(self)
     }
 }
 
-impl<'a, T: KernelType, const N: usize> Argument<'a, &'static [T; N], kind::Table> for &[T; N] {
+impl<'a, T: KernelType, const N: usize> Argument<'a, &'static [T; N], kind::TableKind> for &[T; N] {
     fn bound(self, _: Internal) -> Bound<'a> {
         values(*self)
     }
 }
 
-impl<'a, T: Memory, V> Argument<'a, &'static Own<T>, kind::Own> for V
+impl<'a, T: ElementMemory, V> Argument<'a, &'static Own<T>, kind::OwnKind> for V
 where
     V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
 {
@@ -338,7 +340,7 @@ where
     }
 }
 
-impl<'a, T: Memory, V> Argument<'a, &'static Anywhere<T>, kind::Anywhere> for V
+impl<'a, T: ElementMemory, V> Argument<'a, &'static Anywhere<T>, kind::AnywhereKind> for V
 where
     V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
 {
@@ -348,10 +350,10 @@ where
 }
 
 /// Starts of rows with the end of the last one, and all elements.
-impl<'a, T: Memory, S, V> Argument<'a, &'static Rows<T>, kind::Rows> for (S, V)
+impl<'a, T: ElementMemory, S, V> Argument<'a, &'static Rows<T>, kind::RowsKind> for (S, V)
 where
-    S: Argument<'a, &'static Anywhere<u64>, kind::Anywhere>,
-    V: Argument<'a, &'static Anywhere<T>, kind::Anywhere>,
+    S: Argument<'a, &'static Anywhere<u64>, kind::AnywhereKind>,
+    V: Argument<'a, &'static Anywhere<T>, kind::AnywhereKind>,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         self.1.bound(INTERNAL)
@@ -362,7 +364,7 @@ where
     }
 }
 
-impl<'a, T: Memory, V> Argument<'a, &'static Window<T, 1>, kind::Window> for Windowed<V, usize>
+impl<'a, T: ElementMemory, V> Argument<'a, &'static Window<T, 1>, kind::WindowKind> for Windowed<V, usize>
 where
     V: View<'a, Element = T, Shape = Linear, Store: Store<Device: Device>> + Sync + 'a,
 {
@@ -375,20 +377,20 @@ where
 /// All elements of a view as a result.
 pub(crate) fn changed<'a, V>(view: V) -> Bound<'a>
 where
-    V: View<'a, Element: Memory, Store: StoreMut> + Sync + 'a,
+    V: View<'a, Element: ElementMemory, Store: StoreMut> + Sync + 'a,
 {
     let (store, _) = view.parts();
     let placed = placed(view, Box::new(Shown(view)));
     let operand = Operand::changed(store.as_target(INTERNAL), placed.operand.start);
-    Bound::Elements(Placed { operand, ..placed })
+    Bound::Elements(PlacedElements { operand, ..placed })
 }
 
 /// Elements that any item may change.
 pub(crate) fn shared<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
-    Bound::Elements(Placed::of(Operand::changed(store.as_target(INTERNAL), start), len))
+    Bound::Elements(PlacedElements::of(Operand::changed(store.as_target(INTERNAL), start), len))
 }
 
-impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::Shared>
+impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::SharedKind>
     for &'a mut VirtualArray<T, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
@@ -397,7 +399,7 @@ impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::
     }
 }
 
-impl<'a, T: Atomic, S: StoreMut<Element = T>> Argument<'a, &'static Shared<T>, kind::Shared>
+impl<'a, T: Atomic, S: StoreMut<Element = T>> Argument<'a, &'static Shared<T>, kind::SharedKind>
     for SectionMut<'a, S>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
@@ -406,7 +408,7 @@ impl<'a, T: Atomic, S: StoreMut<Element = T>> Argument<'a, &'static Shared<T>, k
     }
 }
 
-impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
+impl<'a, T: ElementMemory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMutKind>
     for &'a mut VirtualArray<T, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
@@ -414,8 +416,8 @@ impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static mut Own<T>, kind:
     }
 }
 
-impl<'a, T: Memory, S: StoreMut<Element = T> + Sync> Argument<'a, &'static mut Own<T>, kind::OwnMut>
-    for SectionMut<'a, S>
+impl<'a, T: ElementMemory, S: StoreMut<Element = T> + Sync>
+    Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for SectionMut<'a, S>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         changed(self)

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Queue, Transfer,
-    View as DeviceView,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, LaunchView as DeviceView,
+    Queue, Transfer,
 };
 use vmarray_kernel::StencilPart;
 use vmarray_kernel::launch::{Mode, VALUES_MAX};
@@ -16,7 +16,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Operand, OperandStore, ResultStore, SHORT_BYTES, STAGED_BYTES, put_from};
-use crate::ops::view::{Bounds, INTERNAL, Shape, Store as _, StoredBox, View, count};
+use crate::ops::view::{INTERNAL, Shape, SignedBox, Store as _, StoredBox, View, count};
 
 /// Boundary modes of each axis with the scalars of their values, if devices support the modes.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
@@ -68,7 +68,7 @@ pub trait Broadcast: Sync {
     fn stride(&self) -> usize;
 
     /// Returns the part of a box of positions that can be read.
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds;
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox;
 
     /// Reads the elements of a box as bytes, row by row. The calling thread holds no locks.
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()>;
@@ -93,7 +93,7 @@ impl Broadcast for FromZero {
         size_of::<u64>()
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         positions.to_vec()
     }
 
@@ -111,7 +111,7 @@ impl Broadcast for Room {
         self.0
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         positions.to_vec()
     }
 
@@ -125,7 +125,7 @@ impl Broadcast for Room {
 }
 
 /// Part of a box inside extents.
-pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> Bounds {
+pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> SignedBox {
     let clamped = |(positions, extent): (&Range<isize>, &usize)| {
         let inside = |position: isize| position.clamp(0, *extent as isize);
         inside(positions.start)..inside(positions.end)
@@ -144,7 +144,7 @@ impl Broadcast for Inside<'_> {
         self.operand.stride()
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         inside(positions, &[self.len])
     }
 
@@ -165,7 +165,7 @@ impl<'a, V: View<'a> + Sync> Broadcast for Shown<V> {
         size_of::<V::Element>()
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         inside(positions, &self.0.parts().1.axes())
     }
 
@@ -233,7 +233,7 @@ impl BroadcastArgument<'_> {
     }
 
     /// Positions that the items of a box need.
-    fn wanted(&self, items: &[Range<isize>]) -> Bounds {
+    fn wanted(&self, items: &[Range<isize>]) -> SignedBox {
         let Some(halo) = &self.halo else {
             return self.extents.iter().map(|extent| 0..*extent as isize).collect();
         };
@@ -318,7 +318,7 @@ impl<'a> StripedArgument<'a> {
 /// Place of copied elements on a device.
 struct Copied {
     memory: DeviceBuffer<dyn Device>,
-    positions: Bounds,
+    positions: SignedBox,
 }
 
 /// Copies of arguments on a device.
@@ -472,7 +472,7 @@ pub(super) fn copy_around(
         let at_once = (STAGED_BYTES / row_bytes).max(1);
         for first in rows.clone().step_by(at_once) {
             let end = rows.end.min(first + at_once as isize);
-            let of: Bounds = std::iter::once(first..end).chain(others.iter().cloned()).collect();
+            let of: SignedBox = std::iter::once(first..end).chain(others.iter().cloned()).collect();
             let mut bytes = zeroed_vec((end - first) as usize * row_bytes)?;
             argument.of.read_bytes(&of, &mut bytes)?;
             let offset = (first - rows.start) as u64 * row_bytes as u64;

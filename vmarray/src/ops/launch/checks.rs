@@ -4,7 +4,7 @@ use vmarray_kernel::launch::{DomainAxis, LaunchVariant, SHORT_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind};
 
 use super::bound_arguments::{ArgumentPlaces, BoundArguments, BoundElements};
-use super::kernel::{Kernels, PreparedKernel};
+use super::kernel::{KernelVariants, PreparedKernel};
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::view::StoredBox;
 
@@ -49,7 +49,7 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
 
     /// Returns the variant of a kernel's launches over elements with these places, or the reason for a
     /// refusal.
-    pub fn variant(&self, kernels: &Kernels, domain: &StoredBox) -> Result<LaunchVariant, String> {
+    pub fn variant(&self, kernels: &KernelVariants, domain: &StoredBox) -> Result<LaunchVariant, String> {
         let axes = domain.axes.len();
         let at = kernels.usual.lowered.parameters.iter().find_map(|parameter| match parameter.kind {
             ParameterKind::At(axes) => Some(axes),

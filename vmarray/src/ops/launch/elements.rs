@@ -5,10 +5,10 @@ use std::ops::Range;
 use backend_api::Device;
 use vmarray_kernel::{Kernel, KernelType};
 
-use super::arguments::{Bound, Placed, values};
-use super::execution::{self, Wanted};
-use super::kernel::Kernels;
-use super::options::Options;
+use super::arguments::{Bound, PlacedElements, values};
+use super::execution::{self, LaunchPurpose};
+use super::kernel::KernelVariants;
+use super::options::LaunchOptions;
 use super::reduce::{How, Reduction};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -18,9 +18,9 @@ use crate::ops::view::{INTERNAL, Linear, Store as _, View};
 
 /// Arguments of a kernel, in the order of its parameters.
 #[derive(Debug, Default)]
-pub(crate) struct Given<'a>(Vec<Bound<'a>>);
+pub(crate) struct KernelArguments<'a>(Vec<Bound<'a>>);
 
-impl<'a> Given<'a> {
+impl<'a> KernelArguments<'a> {
     pub(crate) fn value(mut self, value: impl KernelType) -> Self {
         self.0.push(values(value));
         self
@@ -28,7 +28,7 @@ impl<'a> Given<'a> {
 
     /// Adds one element for each item.
     pub(crate) fn own(mut self, of: impl View<'a, Shape = Linear>) -> Self {
-        self.0.push(Bound::Elements(Placed::of(operand(of), of.len())));
+        self.0.push(Bound::Elements(PlacedElements::of(operand(of), of.len())));
         self
     }
 
@@ -43,7 +43,7 @@ impl<'a> Given<'a> {
         of: &'a VirtualArray<T, D>,
         range: Range<usize>,
     ) -> Self {
-        self.0.push(Bound::Elements(Placed::of(Operand::changed(of, range.start), range.len())));
+        self.0.push(Bound::Elements(PlacedElements::of(Operand::changed(of, range.start), range.len())));
         self
     }
 
@@ -54,35 +54,45 @@ impl<'a> Given<'a> {
 
     /// Adds `len` elements from the first of an operand on, which each item may read.
     pub(crate) fn all_of(mut self, of: Operand<'a>, len: usize) -> Self {
-        self.0.push(Bound::Elements(Placed::of(of, len)));
+        self.0.push(Bound::Elements(PlacedElements::of(of, len)));
         self
     }
 
     /// Runs the kernel, and counts the items that return true.
     pub(crate) fn count<K: Kernel<Returned = bool>>(self) -> Result<usize> {
         let mut reduction = Reduction::new::<bool>(How::Sum, K::group_len())?;
-        let wanted = Wanted::Reduced(&mut reduction);
-        execution::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
+        let wanted = LaunchPurpose::Reduced(&mut reduction);
+        execution::run(&KernelVariants::of::<K>()?, self.0, &LaunchOptions::OF_LIBRARY, None, wanted)?;
         Ok(reduction.sum::<bool>())
     }
 
     /// Runs the kernel, and returns the least of each returned scalar; none without items.
     pub(crate) fn least<K: Kernel>(self) -> Result<Vec<Option<u64>>> {
         let mut reduction = Reduction::new::<K::Returned>(How::Least, K::group_len())?;
-        let wanted = Wanted::Reduced(&mut reduction);
-        execution::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, wanted)?;
+        let wanted = LaunchPurpose::Reduced(&mut reduction);
+        execution::run(&KernelVariants::of::<K>()?, self.0, &LaunchOptions::OF_LIBRARY, None, wanted)?;
         Ok(reduction.least())
     }
 
     /// Runs the kernel.
     pub(crate) fn run<K: Kernel>(self) -> Result<()> {
-        execution::run(&Kernels::of::<K>()?, self.0, &Options::OF_LIBRARY, None, Wanted::Nothing)
+        execution::run(
+            &KernelVariants::of::<K>()?,
+            self.0,
+            &LaunchOptions::OF_LIBRARY,
+            None,
+            LaunchPurpose::Nothing,
+        )
     }
 }
 
 /// Runs a kernel over elements, without a reduction.
-pub(crate) fn run(kernels: &Kernels, arguments: Vec<Bound<'_>>, options: &Options) -> Result<()> {
-    execution::run(kernels, arguments, options, None, Wanted::Nothing)
+pub(crate) fn run(
+    kernels: &KernelVariants,
+    arguments: Vec<Bound<'_>>,
+    options: &LaunchOptions,
+) -> Result<()> {
+    execution::run(kernels, arguments, options, None, LaunchPurpose::Nothing)
 }
 
 /// Elements of a view as an operand.

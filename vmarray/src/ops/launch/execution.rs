@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use vmarray_kernel::launch::{LaunchVariant, Mode, SHORT_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind};
 
-use super::arguments::{Bound, Placed};
+use super::arguments::{Bound, PlacedElements};
 use super::bound_arguments::{ArgumentPlaces, BoundArgument, BoundArguments, BoundElements};
 use super::broadcast::{
     Broadcast, BroadcastArgument, DeviceCopies, FromZero, Modes, Room, StripedArgument, device_modes,
@@ -17,9 +17,9 @@ use super::broadcast::{
 use super::checks::{has_positions, is_short};
 use super::groups::LinearGroups;
 use super::index_domain::{IndexDomain, IndexDomainStore};
-use super::kernel::{Kernels, PreparedKernel};
+use super::kernel::{KernelVariants, PreparedKernel};
 use super::launching::{AppendArgument, CopiedResults, LaunchColumn, Launching, SharedResult, ViewPlace};
-use super::options::Options;
+use super::options::LaunchOptions;
 use super::plan::{LaunchPlan, PlannedItems};
 use super::reduce::Reduction;
 use super::reordered::Reordered;
@@ -27,14 +27,14 @@ use super::tiles::{TiledGroups, TiledResult};
 use crate::base::error::{Error, Result};
 use crate::base::stats::Counters;
 use crate::ops::executor::Operand;
-use crate::ops::view::{Bounds, StoredBox};
+use crate::ops::view::{SignedBox, StoredBox};
 
 /// Initial memory for appended elements, plus one for each 16 items. It is small, because few kernels need
 /// much.
 const APPENDED_AT_FIRST: usize = 1 << 16;
 
 /// Purpose of a launch besides the kernel's results.
-pub(super) enum Wanted<'r> {
+pub(super) enum LaunchPurpose<'r> {
     Nothing,
     /// Reduction of the return values.
     Reduced(&'r mut Reduction),
@@ -45,15 +45,18 @@ pub(super) enum Wanted<'r> {
 /// Runs a kernel for each element of its results. Arguments are in the order of its parameters, without
 /// positions.
 pub(super) fn run(
-    kernels: &Kernels,
+    kernels: &KernelVariants,
     arguments: Vec<Bound<'_>>,
-    options: &Options,
+    options: &LaunchOptions,
     over: Option<&IndexDomain>,
-    wanted: Wanted<'_>,
+    wanted: LaunchPurpose<'_>,
 ) -> Result<()> {
     let counters = Counters::default();
     let arguments = StoreArguments::new(&kernels.usual.lowered.parameters, arguments)?;
-    if !arguments.bound.has_result() && arguments.appended.is_empty() && matches!(wanted, Wanted::Nothing) {
+    if !arguments.bound.has_result()
+        && arguments.appended.is_empty()
+        && matches!(wanted, LaunchPurpose::Nothing)
+    {
         return Err(kernels.usual.refused(
             "it has no result: use a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`, or reduce the values that \
              items return",
@@ -107,7 +110,7 @@ pub(super) fn run(
 
 /// Places of an argument's elements in a store.
 struct StorePlaces<'a> {
-    placed: Placed<'a>,
+    placed: PlacedElements<'a>,
     /// Halo around items; without it, any element may be read.
     halo: Option<Vec<usize>>,
     modes: Modes,
@@ -132,7 +135,7 @@ impl ArgumentPlaces for StorePlaces<'_> {
 impl<'a> StoreElements<'a> {
     /// Returns the elements for reads in place, if the items of the first column can reach all of them.
     fn in_place(&self, columns: &[LaunchColumn<'_>]) -> Option<StripedArgument<'a>> {
-        let StorePlaces { placed: Placed { operand, stored, .. }, halo, modes } = &self.places;
+        let StorePlaces { placed: PlacedElements { operand, stored, .. }, halo, modes } = &self.places;
         let stored = stored.as_ref()?;
         // If the launch also writes to these elements, items must read a copy instead of the elements in
         // place.
@@ -182,7 +185,12 @@ impl<'a> StoreArguments<'a> {
     }
 
     /// Returns the places of the items' elements: of the first result, or numbers.
-    fn domain(&self, kernels: &Kernels, over: Option<&IndexDomain>, has_numbers: bool) -> Result<StoredBox> {
+    fn domain(
+        &self,
+        kernels: &KernelVariants,
+        over: Option<&IndexDomain>,
+        has_numbers: bool,
+    ) -> Result<StoredBox> {
         let refused = |reason: &str| Err(kernels.usual.refused(reason));
         let has_places =
             |of: &StoreElements<'_>| of.is_own() || matches!(of.info.kind, ParameterKind::Window(..));
@@ -208,7 +216,12 @@ impl<'a> StoreArguments<'a> {
     }
 
     /// Checks the shapes of arguments, and returns the variant of the kernel.
-    fn variant(&self, kernels: &Kernels, domain: &StoredBox, wanted: &Wanted<'_>) -> Result<LaunchVariant> {
+    fn variant(
+        &self,
+        kernels: &KernelVariants,
+        domain: &StoredBox,
+        wanted: &LaunchPurpose<'_>,
+    ) -> Result<LaunchVariant> {
         let refused = |reason: &str| Err(kernels.usual.refused(reason));
         self.bound.expect_one_shape(&kernels.usual)?;
         let form = self.bound.variant(kernels, domain);
@@ -221,7 +234,7 @@ impl<'a> StoreArguments<'a> {
                  use `Appended::to`",
             );
         }
-        form.returns = matches!(wanted, Wanted::Reduced(_));
+        form.returns = matches!(wanted, LaunchPurpose::Reduced(_));
         if form.returns && !kernels.tile.is_empty() {
             return refused(
                 "returned values cannot be reduced if groups are tiles of a result: write them to an \
@@ -240,8 +253,8 @@ impl<'a> StoreArguments<'a> {
 
 /// A launch whose arguments get their places on devices.
 struct LaunchDraft<'a> {
-    kernels: &'a Kernels,
-    options: &'a Options,
+    kernels: &'a KernelVariants,
+    options: &'a LaunchOptions,
     /// Scalars of values, by parameter.
     values: Vec<Vec<u64>>,
     /// The places of the items' elements.
@@ -304,7 +317,7 @@ impl<'a> LaunchDraft<'a> {
 
     fn place_shared(&mut self, BoundElements { number, places, .. }: StoreElements<'a>) {
         let range = places.range();
-        let Placed { operand, extents, of, .. } = places.placed;
+        let PlacedElements { operand, extents, of, .. } = places.placed;
         if let Some(target) = operand.target {
             self.results.shared.push(SharedResult { elements: self.copied.len(), target, range });
         }
@@ -312,7 +325,7 @@ impl<'a> LaunchDraft<'a> {
     }
 
     fn place_in_column(&mut self, BoundElements { number, info, places }: StoreElements<'a>) -> Result<()> {
-        let Placed { operand, stored, of, .. } = places.placed;
+        let PlacedElements { operand, stored, of, .. } = places.placed;
         let is_alike = stored.is_some_and(|stored| stored.axes.len() == 1 || stored == self.domain);
         if !is_alike && operand.target.is_some() {
             return Err(self.refused(&format!(
@@ -329,7 +342,7 @@ impl<'a> LaunchDraft<'a> {
     /// Places an argument whose elements items access by their positions in a tile.
     fn place_by_tile(&mut self, mut argument: StoreElements<'a>) -> Result<()> {
         let (number, name, axes) = (argument.number, argument.info.name, self.domain.axes.len());
-        let Placed { operand, stored, .. } = &argument.places.placed;
+        let PlacedElements { operand, stored, .. } = &argument.places.placed;
         if let (Some(target), ParameterKind::OwnMut(layout)) = (operand.target, &argument.info.kind) {
             let Some(stored) = stored.clone().filter(|stored| stored.axes.len() == axes) else {
                 let reason = format!("`{name}` has fewer axes than its array: give the whole array");
@@ -390,7 +403,7 @@ impl<'a> LaunchDraft<'a> {
                 }
                 None => {
                     let (number, StorePlaces { placed, halo, .. }) = (argument.number, argument.places);
-                    let Placed { of, extents, .. } = placed;
+                    let PlacedElements { of, extents, .. } = placed;
                     self.copied.push(BroadcastArgument { number, of, halo, extents });
                 }
             }
@@ -398,7 +411,7 @@ impl<'a> LaunchDraft<'a> {
     }
 
     /// Returns true if 32 bits suffice for all positions. `end` is the end of the items' numbers.
-    fn is_short(&self, items: &Bounds, end: usize) -> bool {
+    fn is_short(&self, items: &SignedBox, end: usize) -> bool {
         let (most, tiles) = (SHORT_MAX as usize, self.tiles.as_ref());
         let mut stored = std::iter::once(&self.domain).chain(self.tiled.iter().map(|of| &of.stored));
         has_positions(&self.kernels.usual.lowered.parameters)
@@ -447,7 +460,7 @@ impl<'a> LaunchDraft<'a> {
     }
 
     /// Returns empty copies of arguments on the devices of the items.
-    fn copies(&self, items: &Bounds) -> Result<Vec<DeviceCopies<'a>>> {
+    fn copies(&self, items: &SignedBox) -> Result<Vec<DeviceCopies<'a>>> {
         let Operand { store, .. } = self.columns[0].operand;
         let devices = if self.copied.is_empty() { Vec::new() } else { store.devices() };
         let several = devices.len() > 1;
@@ -461,7 +474,12 @@ impl<'a> LaunchDraft<'a> {
     }
 
     /// Runs the kernel over all items, whose numbers end at `end`.
-    fn run(mut self, wanted: Wanted<'_>, numbers: Option<&IndexDomainStore<'_>>, end: usize) -> Result<()> {
+    fn run(
+        mut self,
+        wanted: LaunchPurpose<'_>,
+        numbers: Option<&IndexDomainStore<'_>>,
+        end: usize,
+    ) -> Result<()> {
         let items = self.domain.around(&self.domain.range());
         self.form.is_short = self.is_short(&items, end);
         let plan = self.plan()?;
@@ -469,12 +487,12 @@ impl<'a> LaunchDraft<'a> {
         let views = views.filter_map(|view| self.view_place(&plan.kernel, view)).collect();
         let copies = self.copies(&items)?;
         let (reduction, facts) = match wanted {
-            Wanted::Nothing => (None, None),
-            Wanted::Reduced(reduction) => {
+            LaunchPurpose::Nothing => (None, None),
+            LaunchPurpose::Reduced(reduction) => {
                 reduction.start = self.domain.range().start;
                 (Some(&*reduction), None)
             }
-            Wanted::Facts(facts) => (None, Some(facts)),
+            LaunchPurpose::Facts(facts) => (None, Some(facts)),
         };
         let mut launching = Launching {
             plan,

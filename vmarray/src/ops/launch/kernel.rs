@@ -7,17 +7,17 @@ use std::sync::{Arc, LazyLock};
 use backend_api::kernel::{self, Access, Code, HostForm, Op, Report};
 use parking_lot::Mutex;
 use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
-use vmarray_kernel::{Kernel, Lowered};
+use vmarray_kernel::{Kernel, LoweredKernel};
 
-use super::options::Options;
+use super::options::LaunchOptions;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::expr::refused;
 
 /// A lowered kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedKernel {
-    pub lowered: Lowered,
-    pub kernel: kernel::Kernel,
+    pub lowered: LoweredKernel,
+    pub kernel: kernel::VerifiedKernel,
 }
 
 /// Cache of lowered kernels, by type with const parameters, and variant of launches.
@@ -25,7 +25,7 @@ static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
 type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
 /// A kernel that is lowered for each variant of launches.
-pub(crate) struct Kernels {
+pub(crate) struct KernelVariants {
     /// The variant of most launches, which is prepared in advance.
     pub usual: Arc<PreparedKernel>,
     /// Number of items in a group, if groups are along one axis.
@@ -40,7 +40,7 @@ pub(crate) struct Kernels {
     pub host: Option<HostForm>,
 }
 
-impl Kernels {
+impl KernelVariants {
     pub fn of<K: Kernel>() -> Result<Self> {
         let (usual, group) = (prepared::<K>(LaunchVariant::default())?, K::group());
         let tile =
@@ -84,7 +84,7 @@ pub(super) fn prepared<K: Kernel>(form: LaunchVariant) -> Result<Arc<PreparedKer
 
 /// The same without type parameters, so a program contains one instance.
 fn prepared_by(
-    lower: fn(&LaunchVariant) -> std::result::Result<Lowered, vmarray_kernel::Error>,
+    lower: fn(&LaunchVariant) -> std::result::Result<LoweredKernel, vmarray_kernel::Error>,
     host_form: fn(&LaunchVariant) -> Option<HostForm>,
     key: (TypeId, LaunchVariant),
 ) -> Result<Arc<PreparedKernel>> {
@@ -93,7 +93,7 @@ fn prepared_by(
     }
     // Lower without the lock, so two threads may lower the same kernel.
     let lowered = lower(&key.1).map_err(|error| refused(&error))?;
-    let mut kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
+    let mut kernel = kernel::VerifiedKernel::new(lowered.body.clone())?.named(lowered.name);
     if let Some(form) = host_form(&key.1) {
         kernel = kernel.with_host(form);
     }
@@ -124,7 +124,7 @@ impl PreparedKernel {
     }
 
     /// Converts a device's report to the launch's result; `item` is the index of the item that failed.
-    pub fn outcome(&self, report: Report, item: usize, options: &Options) -> Result<()> {
+    pub fn outcome(&self, report: Report, item: usize, options: &LaunchOptions) -> Result<()> {
         if report.failures == 0 {
             return Ok(());
         }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use backend_api::Device;
 use backend_api::kernel::KernelFacts;
-use vmarray_kernel::{Kernel, Number, Scalar};
+use vmarray_kernel::{Kernel, KernelNumber, KernelScalar};
 
 use super::arguments::Arguments;
-use super::execution::{self, Wanted};
+use super::execution::{self, LaunchPurpose};
 use super::index_domain::IndexDomain;
-use super::kernel::Kernels;
-use super::options::Options;
+use super::kernel::KernelVariants;
+use super::options::LaunchOptions;
 use super::reduce::{How, Reduction, ReturnedSum};
 use super::session::{RunAsync, Session, SessionArguments};
 #[cfg(doc)]
@@ -70,7 +70,7 @@ use crate::ops::view::INTERNAL;
 /// ```
 #[must_use = "a launch does nothing until it is run"]
 pub struct KernelLaunch<K> {
-    options: Options,
+    options: LaunchOptions,
     over: Option<IndexDomain>,
     marker: PhantomData<fn() -> K>,
 }
@@ -83,10 +83,10 @@ impl<K> std::fmt::Debug for KernelLaunch<K> {
 
 impl<K: Kernel> KernelLaunch<K> {
     pub(super) const fn new() -> Self {
-        Self { options: Options::USUAL, over: None, marker: PhantomData }
+        Self { options: LaunchOptions::USUAL, over: None, marker: PhantomData }
     }
 
-    pub(super) const fn options(&self) -> &Options {
+    pub(super) const fn options(&self) -> &LaunchOptions {
         &self.options
     }
 
@@ -227,7 +227,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn run<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        self.planned(arguments, Wanted::Nothing)
+        self.planned(arguments, LaunchPurpose::Nothing)
     }
 
     /// Runs the kernel as a future: see [`RunKernel::run_async`](super::RunKernel::run_async).
@@ -289,7 +289,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn min<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<Option<K::Returned>>
     where
-        K::Returned: Number,
+        K::Returned: KernelNumber,
     {
         self.arg_min(arguments).map(|found| found.map(|(_, value)| value))
     }
@@ -300,7 +300,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// The errors of [`RunKernel::run`](super::RunKernel::run).
     pub fn max<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<Option<K::Returned>>
     where
-        K::Returned: Number,
+        K::Returned: KernelNumber,
     {
         self.arg_max(arguments).map(|found| found.map(|(_, value)| value))
     }
@@ -314,7 +314,7 @@ impl<K: Kernel> KernelLaunch<K> {
         arguments: impl Arguments<'a, K::Parameters>,
     ) -> Result<Option<(usize, K::Returned)>>
     where
-        K::Returned: Number,
+        K::Returned: KernelNumber,
     {
         self.extreme(How::Least, arguments)
     }
@@ -328,7 +328,7 @@ impl<K: Kernel> KernelLaunch<K> {
         arguments: impl Arguments<'a, K::Parameters>,
     ) -> Result<Option<(usize, K::Returned)>>
     where
-        K::Returned: Number,
+        K::Returned: KernelNumber,
     {
         self.extreme(How::Greatest, arguments)
     }
@@ -357,7 +357,7 @@ impl<K: Kernel> KernelLaunch<K> {
     /// device does not report properties.
     pub fn facts<'a>(self, arguments: impl Arguments<'a, K::Parameters>) -> Result<KernelFacts> {
         let mut facts = None;
-        self.planned(arguments, Wanted::Facts(&mut facts))?;
+        self.planned(arguments, LaunchPurpose::Facts(&mut facts))?;
         Ok(facts.unwrap_or_default())
     }
 
@@ -367,14 +367,14 @@ impl<K: Kernel> KernelLaunch<K> {
         arguments: impl Arguments<'a, K::Parameters>,
     ) -> Result<Option<(usize, K::Returned)>>
     where
-        K::Returned: Scalar,
+        K::Returned: KernelScalar,
     {
         self.reduced(how, arguments).map(Reduction::extreme)
     }
 
     fn reduced<'a>(self, how: How, arguments: impl Arguments<'a, K::Parameters>) -> Result<Reduction> {
         let mut reduction = Reduction::new::<K::Returned>(how, K::group_len())?;
-        self.planned(arguments, Wanted::Reduced(&mut reduction))?;
+        self.planned(arguments, LaunchPurpose::Reduced(&mut reduction))?;
         Ok(reduction)
     }
 
@@ -383,9 +383,19 @@ impl<K: Kernel> KernelLaunch<K> {
         self.over.is_some()
     }
 
-    fn planned<'a>(self, arguments: impl Arguments<'a, K::Parameters>, wanted: Wanted<'_>) -> Result<()> {
+    fn planned<'a>(
+        self,
+        arguments: impl Arguments<'a, K::Parameters>,
+        wanted: LaunchPurpose<'_>,
+    ) -> Result<()> {
         let Self { options, over, .. } = self;
-        execution::run(&Kernels::of::<K>()?, arguments.bound(INTERNAL), &options, over.as_ref(), wanted)
+        execution::run(
+            &KernelVariants::of::<K>()?,
+            arguments.bound(INTERNAL),
+            &options,
+            over.as_ref(),
+            wanted,
+        )
     }
 }
 
@@ -402,9 +412,9 @@ impl<K: Kernel> KernelLaunch<K> {
         if self.is_over_numbers() {
             let reason = "in a session, a kernel runs for the elements of its `Own`: leave `over` and `on` \
                           out";
-            return Err(Kernels::of::<K>()?.usual.refused(reason));
+            return Err(KernelVariants::of::<K>()?.usual.refused(reason));
         }
-        let kernels = Kernels::of::<K>()?;
+        let kernels = KernelVariants::of::<K>()?;
         let launched = session.launch(&kernels, arguments.bind(INTERNAL), self.options());
         launched.map_err(|error| kernels.usual.placed(error))
     }

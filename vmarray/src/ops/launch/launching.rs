@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{KernelFacts, Report};
-use backend_api::{Device, Elements, HostSpan, Launch, Request, Ticket, View};
+use backend_api::{Device, Elements, HostSpan, Launch, LaunchView, Request, Ticket};
 use parking_lot::{Mutex, RwLock};
 use vmarray_kernel::ScalarSource;
 
@@ -143,16 +143,20 @@ impl Launching<'_> {
         for place in &self.views {
             views.push(match place {
                 ViewPlace::Striped(number) => self.striped[*number].view(),
-                ViewPlace::Column(column) => View::Run(run.columns[*column]),
-                ViewPlace::Returned(scalar) => View::Run(returned[*scalar]),
+                ViewPlace::Column(column) => LaunchView::Run(run.columns[*column]),
+                ViewPlace::Returned(scalar) => LaunchView::Run(returned[*scalar]),
                 ViewPlace::Tiles(number) => {
                     let Elements { start, stride, .. } = copied(*number).0;
-                    View::Run(Elements { start: start.plus(run.geometry.first * stride), count, stride })
+                    LaunchView::Run(Elements {
+                        start: start.plus(run.geometry.first * stride),
+                        count,
+                        stride,
+                    })
                 }
                 ViewPlace::Broadcast(number) => {
                     let (elements, positions) = copied(*number);
                     self.set_positions(self.spread[*number].number, positions, &mut params);
-                    View::Run(elements)
+                    LaunchView::Run(elements)
                 }
             });
         }

@@ -6,9 +6,9 @@ use backend_api::kernel::Code;
 use vmarray_kernel::Kernel;
 
 use super::arguments::Arguments;
-use super::execution::{self, Wanted};
-use super::kernel::Kernels;
-use super::options::Options;
+use super::execution::{self, LaunchPurpose};
+use super::kernel::KernelVariants;
+use super::options::LaunchOptions;
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
@@ -37,7 +37,7 @@ use crate::ops::view::INTERNAL;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct NativeKernel<K> {
-    kernels: Kernels,
+    kernels: KernelVariants,
     kernel: PhantomData<fn() -> K>,
 }
 
@@ -49,7 +49,7 @@ impl<K> std::fmt::Debug for NativeKernel<K> {
 
 impl<K: Kernel> NativeKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
-        let mut kernels = Kernels::of::<K>()?;
+        let mut kernels = KernelVariants::of::<K>()?;
         if !kernels.tile.is_empty() {
             // Native code would receive the elements in the order of tiles. A further kernel would have to
             // reorder them.
@@ -68,6 +68,12 @@ impl<K: Kernel> NativeKernel<K> {
     /// The errors of [`RunKernel::run`](super::RunKernel::run); an error of the code's translation or
     /// submission is a [`Device`](crate::ErrorKind::Device) error.
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
-        execution::run(&self.kernels, arguments.bound(INTERNAL), &Options::USUAL, None, Wanted::Nothing)
+        execution::run(
+            &self.kernels,
+            arguments.bound(INTERNAL),
+            &LaunchOptions::USUAL,
+            None,
+            LaunchPurpose::Nothing,
+        )
     }
 }

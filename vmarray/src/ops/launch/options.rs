@@ -8,13 +8,13 @@ use crate::ops::expr::TIME_LIMIT;
 
 /// Options of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct LaunchOptions {
     pub budget: Option<u64>,
     pub time_limit: Option<Duration>,
     pub private_heap_bytes: u64,
 }
 
-impl Options {
+impl LaunchOptions {
     /// The default options, for example of [`RunKernel::run`](super::RunKernel::run).
     pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
     /// The options for the library's own kernels: no time limit, because their loops always end. These

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{HostSpan, Launch, View};
+use backend_api::{HostSpan, Launch, LaunchView};
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant};
 use vmarray_kernel::{ScalarSource, StencilPart};
 
 use super::groups::LinearGroups;
 use super::kernel::PreparedKernel;
-use super::options::Options;
+use super::options::LaunchOptions;
 use crate::ops::view::StoredBox;
 
 /// A kernel in the variant of a launch, with its scalars.
@@ -21,7 +21,7 @@ pub(super) struct LaunchPlan<'o> {
     table: Vec<u8>,
     /// The groups, if the kernel has groups along one axis.
     pub groups: Option<LinearGroups>,
-    pub options: &'o Options,
+    pub options: &'o LaunchOptions,
 }
 
 /// The items of a launch, and its arguments that are values.
@@ -41,7 +41,7 @@ impl<'o> LaunchPlan<'o> {
     /// the number of elements of a parameter.
     pub fn new(
         kernel: Arc<PreparedKernel>,
-        options: &'o Options,
+        options: &'o LaunchOptions,
         items: &PlannedItems<'_>,
         stencil: impl Fn(usize, StencilPart) -> u64,
         len: impl Fn(usize) -> usize,
@@ -77,7 +77,7 @@ impl<'o> LaunchPlan<'o> {
     /// Returns the launch of a run of `count` items.
     pub fn launch<'l>(
         &'l self,
-        views: &'l [View<'l>],
+        views: &'l [LaunchView<'l>],
         params: &'l [u64],
         (geometry, count): (Geometry, u64),
         report: HostSpan<'l>,

@@ -10,7 +10,7 @@ use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, ErrorKind, HostSpan, QueueId, Request, Ticket,
 };
 use parking_lot::Mutex;
-use vmarray_kernel::{Returned, Scalar};
+use vmarray_kernel::{KernelScalar, Returned};
 
 use crate::base::error::Result;
 use crate::ops::executor::{Run, WorkQueue};
@@ -75,7 +75,7 @@ sums! {
 
 macro_rules! tuples {
     ($($($T:ident $number:tt)*;)*) => { $(
-        impl<$($T: ReturnedSum + Scalar),*> ReturnedSum for ($($T,)*) {
+        impl<$($T: ReturnedSum + KernelScalar),*> ReturnedSum for ($($T,)*) {
             type Sum = ($($T::Sum,)*);
 
             fn sum(parts: &[Vec<Partial>], internal: Internal) -> Self::Sum {
@@ -363,7 +363,7 @@ impl Reduction {
     }
 
     /// Least or greatest return value, and the first item that returned it.
-    pub fn extreme<R: Scalar>(self) -> Option<(usize, R)> {
+    pub fn extreme<R: KernelScalar>(self) -> Option<(usize, R)> {
         let (how, start) = (self.how, self.start);
         let parts = self.parts();
         let counted = parts[0].iter().filter(|part| part.count > 0).map(|part| part.words);

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
 use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Ticket, Transfer};
-use vmarray_kernel::Memory;
+use vmarray_kernel::ElementMemory;
 #[cfg(doc)]
 use vmarray_kernel::{Anywhere, Own, Shared, Window};
 
 use super::broadcast::fetch_view;
 use super::kernel::PreparedKernel;
-use super::options::Options;
+use super::options::LaunchOptions;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Pager;
@@ -134,7 +134,7 @@ struct SessionLane {
 /// A launch over a range of items.
 struct Launched {
     kernel: Arc<PreparedKernel>,
-    options: Options,
+    options: LaunchOptions,
     geometry: Geometry,
     ticket: Ticket,
     report: usize,
@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Errors of devices; [`KernelRefused`](ErrorKind::KernelRefused) if the session holds no array yet.
-    pub fn copy<'v, T: Memory, V: views::View<'v, Element = T>>(
+    pub fn copy<'v, T: ElementMemory, V: views::View<'v, Element = T>>(
         &mut self,
         view: V,
     ) -> Result<SessionCopy<T, <V::Shape as Shape>::Copied>> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::{self, Report};
-use backend_api::{Device, HostSpan, Launch, Request, Ticket, View};
+use backend_api::{Device, HostSpan, Launch, LaunchView, Request, Ticket};
 use parking_lot::Mutex;
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, lower_placing};
 use vmarray_kernel::{Layout, ScalarSource, StencilPart};
@@ -18,9 +18,9 @@ use super::kernel::PreparedKernel;
 use super::launching::Launching;
 use super::tiles::{TiledGroups, TiledResult};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::ops::executor::{Change, Examination, OperandStore as _, Outcome, Run, WorkQueue};
+use crate::ops::executor::{Change, Examination, OperandStore as _, Run, WorkQueue, WriteOutcome};
 use crate::ops::expr::refused;
-use crate::ops::view::{Bounds, StoredBox};
+use crate::ops::view::{SignedBox, StoredBox};
 
 impl Launching<'_> {
     /// Runs all items, one band of tiles after the other, and moves the written elements to the results.
@@ -33,7 +33,7 @@ impl Launching<'_> {
     ) -> Result<()> {
         let kernels = results.iter().map(|result| placing(result, tiles, is_short));
         let kernels = kernels.collect::<Result<Vec<_>>>()?;
-        let (count, mut outcome) = (tiles.band_tiles(results), Outcome::default());
+        let (count, mut outcome) = (tiles.band_tiles(results), WriteOutcome::default());
         for first in (0..tiles.tiles(0)).step_by(count) {
             let count = count.min(tiles.tiles(0) - first);
             let band = tiles.band(first, count, &results[0].stored);
@@ -76,7 +76,7 @@ impl Launching<'_> {
         let Some(band) = &self.band else { return Ok(()) };
         let place = |positions: &Range<usize>| positions.start as isize..positions.end as isize;
         let beside = band.axes[1..].iter().map(|axis| place(&(0..axis.extent)));
-        let bounds: Bounds = std::iter::once(place(&band.rows)).chain(beside).collect();
+        let bounds: SignedBox = std::iter::once(place(&band.rows)).chain(beside).collect();
         copy_around(&mut self.devices.write(), &self.spread, &bounds)?;
         let examined = numbers.examine(&[], items, &Examination(self));
         self.in_time().and(examined)?;
@@ -144,7 +144,7 @@ fn placing(
     }
     // Lower without the lock, so two threads may lower the same kernel.
     let lowered = lower_placing(&key.0, &key.1, &form).map_err(|error| refused(&error))?;
-    let kernel = kernel::Kernel::new(lowered.body.clone())?.named(lowered.name);
+    let kernel = kernel::VerifiedKernel::new(lowered.body.clone())?.named(lowered.name);
     let prepared = Arc::new(PreparedKernel { lowered, kernel });
     Ok((Arc::clone(PLACING.lock().entry(key).or_insert(prepared)), form))
 }
@@ -192,7 +192,7 @@ impl Placing<'_, '_> {
                     the result"
             )
         };
-        let views = [View::Run(run.columns[0]), View::Run(room)];
+        let views = [LaunchView::Run(run.columns[0]), LaunchView::Run(room)];
         let params: Vec<u64> = self.kernel.lowered.scalars.iter().map(|source| self.scalar(source)).collect();
         let launch = Launch::new(&self.kernel.kernel, run.count() as u64, run.geometry, report);
         work(&Launch { views: &views, params: &params, ..launch })

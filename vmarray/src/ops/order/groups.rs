@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use backend_api::Device;
 use bytemuck::{cast_slice, cast_slice_mut};
-use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, ElementMemory, Function, KernelNumber, Own, kernel};
 
 use super::in_ram::{self, EqualRuns};
 use super::key_codes::KeyCodes;
@@ -21,7 +21,7 @@ use crate::base::scoped_threads::CORES;
 use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::{OperandStore as _, ResultStore};
 use crate::ops::expr::index;
-use crate::ops::launch::Given;
+use crate::ops::launch::KernelArguments;
 use crate::ops::query::QueryMut as _;
 use crate::ops::scan::{Scan as _, added, converted, greater, lesser};
 use crate::ops::sort::{
@@ -35,7 +35,7 @@ const PIECE: u64 = 256;
 
 /// Marks starts of runs: 1 for an element that differs from its predecessor in any bit, else 0.
 #[kernel(crate = vmarray_kernel)]
-fn begins<B: Number + Memory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
+fn begins<B: KernelNumber + ElementMemory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
     let i = at.index();
     let mut number = 1_u64;
     if i > 0 && sorted[i] == sorted[i - 1] {
@@ -57,7 +57,12 @@ fn pieces(at: At<1>, piece: u64, starts: &Anywhere<u64>, out: &mut Own<u64>) {
 
 /// Reduces one piece of a group, in ascending order.
 #[kernel(crate = vmarray_kernel)]
-fn reduced<T: Number + Memory, R: Number + Memory, F: Function<(T,), R>, O: Function<(R, R), R>>(
+fn reduced<
+    T: KernelNumber + ElementMemory,
+    R: KernelNumber + ElementMemory,
+    F: Function<(T,), R>,
+    O: Function<(R, R), R>,
+>(
     at: At<1>,
     piece: u64,
     starts: &Anywhere<u64>,
@@ -130,7 +135,7 @@ fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<Virt
         return Ok(starts);
     }
     let numbers = sorted.array_like::<u64>(sorted.len(), INTERNAL)?;
-    Given::default().all(sorted).result(&numbers).run::<begins<T::KeyBits>>()?;
+    KernelArguments::default().all(sorted).result(&numbers).run::<begins<T::KeyBits>>()?;
     let runs = numbers.prefix_sum(..)? as usize;
     let wanted = sorted.array_like::<u64>(runs + 1, INTERNAL)?;
     wanted.transform(.., Field::<u64, u64>::whole().set(index() + 1))?;
@@ -396,7 +401,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
     pub fn counts(&self) -> Result<VirtualArray<u64, D>> {
         let out = self.keys.array_like::<u64>(self.len(), INTERNAL)?;
         if !self.is_empty() {
-            Given::default().all(&self.starts).result(&out).run::<differences>()?;
+            KernelArguments::default().all(&self.starts).result(&out).run::<differences>()?;
         }
         Ok(out)
     }
@@ -481,10 +486,10 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         starts: &VirtualArray<u64, D>,
     ) -> Result<(VirtualArray<R, D>, VirtualArray<u64, D>)> {
         let firsts = starts.array_like::<u64>(starts.len(), INTERNAL)?;
-        Given::default().value(PIECE).all(starts).result(&firsts).run::<pieces>()?;
+        KernelArguments::default().value(PIECE).all(starts).result(&firsts).run::<pieces>()?;
         let count = firsts.exclusive_prefix_sum(..)? as usize;
         let out = starts.array_like::<R>(count, INTERNAL)?;
-        let given = Given::default().value(PIECE).all(starts).all(&firsts).all(values);
+        let given = KernelArguments::default().value(PIECE).all(starts).all(&firsts).all(values);
         given.result(&out).run::<reduced<T, R, F, O>>()?;
         Ok((out, firsts))
     }

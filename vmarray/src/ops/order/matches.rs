@@ -8,7 +8,7 @@ use super::searches::{Side, last_not_above, search};
 use super::section::section;
 use crate::array::VirtualArray;
 use crate::base::error::Result;
-use crate::ops::launch::Given;
+use crate::ops::launch::KernelArguments;
 use crate::ops::scan::Scan as _;
 use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 
@@ -139,18 +139,18 @@ where
         MatchKind::Anti => (0, 1),
     };
     let begins = numbers(of.len())?;
-    let given = Given::default().value(most).value(without).result(&firsts).own(&ends);
+    let given = KernelArguments::default().value(most).value(without).result(&firsts).own(&ends);
     given.result(&begins).run::<pairs>()?;
     let count = begins.exclusive_prefix_sum(..)? as usize;
     let left = numbers(count)?;
     let right = numbers(if matches!(kind, MatchKind::Inner | MatchKind::Left) { count } else { 0 })?;
     if count > 0 {
-        Given::default().all(&begins).result(&left).run::<lefts>()?;
+        KernelArguments::default().all(&begins).result(&left).run::<lefts>()?;
     }
     if order.is_empty() {
         right.fill(.., KeyMatches::NONE)?;
     } else if !right.is_empty() {
-        let given = Given::default().all(&begins).all(&firsts).all(&order).own(&left);
+        let given = KernelArguments::default().all(&begins).all(&firsts).all(&order).own(&left);
         given.result(&right).run::<rights>()?;
     }
     Ok(KeyMatches { left, right })

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use backend_api::wrap::SplitMix64;
-use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, Own, kernel};
 
 use super::searches::{in_order, ordered};
 use crate::base::element::Element;
@@ -18,7 +18,7 @@ const DIGIT_BITS: u32 = 12;
 
 /// Returns true if the next element is less than the present one.
 #[kernel(crate = vmarray_kernel)]
-fn descends<B: Number + Memory>(
+fn descends<B: KernelNumber + ElementMemory>(
     at: At<1>,
     flip: u64,
     flip_negative: u64,

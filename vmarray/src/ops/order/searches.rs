@@ -4,11 +4,11 @@
 //! The searches compare elements by the unsigned sort keys of `sort`. Floats are therefore in the order of
 //! [`f64::total_cmp`].
 
-use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, Own, kernel};
 
 use crate::array::VirtualArray;
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::launch::Given;
+use crate::ops::launch::KernelArguments;
 use crate::ops::sort::{KeyOrder, SortKey};
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
@@ -32,7 +32,7 @@ pub enum Side {
 
 /// The sort key of a number with these bits: an unsigned number with the same order.
 #[kernel(crate = vmarray_kernel)]
-pub(super) fn in_order<B: Number>(bits: B, flip: u64, flip_negative: u64) -> u64 {
+pub(super) fn in_order<B: KernelNumber>(bits: B, flip: u64, flip_negative: u64) -> u64 {
     let wide = bits as u64;
     if (wide >> (B::BITS - 1)) & 1 == 1 { wide ^ flip ^ flip_negative } else { wide ^ flip }
 }
@@ -56,7 +56,7 @@ pub(crate) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usi
 
 /// The number of sorted elements before an element.
 #[kernel(crate = vmarray_kernel)]
-fn places<B: Number + Memory>(
+fn places<B: KernelNumber + ElementMemory>(
     flip: u64,
     flip_negative: u64,
     after_equal: bool,
@@ -82,7 +82,7 @@ fn places<B: Number + Memory>(
 /// The element at each place of two merged lists. A bisection along a diagonal finds the number of
 /// elements from the first list (Odeh, Green, Mwassi, Shmueli, Birk, "Merge Path", 2012).
 #[kernel(crate = vmarray_kernel)]
-fn merged<B: Number + Memory>(
+fn merged<B: KernelNumber + ElementMemory>(
     at: At<1>,
     flip: u64,
     flip_negative: u64,
@@ -116,9 +116,9 @@ fn merged<B: Number + Memory>(
 }
 
 /// Arguments that begin with the parameters of the sort keys.
-pub(super) fn ordered<'a, T: SortKey>() -> Given<'a> {
+pub(super) fn ordered<'a, T: SortKey>() -> KernelArguments<'a> {
     let order = KeyOrder::of::<T>(false);
-    Given::default().value(order.flip).value(order.flip_negative)
+    KernelArguments::default().value(order.flip).value(order.flip_negative)
 }
 
 pub(super) fn search<T: SortKey, S: Store<Element = T>, N: Store<Element = T>>(

@@ -1,13 +1,15 @@
 //! Gathers by the devices, with indices in another array.
 
 use bytemuck::{Pod, Zeroable};
-use vmarray_kernel::{Anywhere, KernelType, Layout, LayoutField, Memory, Number, Own, Scalar as _, kernel};
+use vmarray_kernel::{
+    Anywhere, ElementMemory, KernelNumber, KernelScalar as _, KernelType, Layout, LayoutField, Own, kernel,
+};
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::launch::Given;
+use crate::ops::launch::KernelArguments;
 use crate::ops::sealed::Sealed;
 use crate::ops::sort::is_unsupported;
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
@@ -32,7 +34,7 @@ const LISTED_AT_ONCE: usize = 1 << 20;
 /// assert_eq!(last(&order, &of)?, 0.5);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait TakeIndex: Element + Number + Memory + Sealed {}
+pub trait TakeIndex: Element + KernelNumber + ElementMemory + Sealed {}
 impl TakeIndex for u32 {}
 impl TakeIndex for u64 {}
 
@@ -95,7 +97,11 @@ impl<T: Element> KernelType for Plain<T> {
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn taken<T: Memory, I: Number + Memory>(of: &Anywhere<T>, indices: &Own<I>, out: &mut Own<T>) {
+fn taken<T: ElementMemory, I: KernelNumber + ElementMemory>(
+    of: &Anywhere<T>,
+    indices: &Own<I>,
+    out: &mut Own<T>,
+) {
     out.set(of[indices.get() as usize]);
 }
 
@@ -109,7 +115,7 @@ pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
         return Ok(out);
     }
     if size_of::<S::Element>() <= BYTES_MAX {
-        let given = Given::default().all(of).own(indices).result(&out);
+        let given = KernelArguments::default().all(of).own(indices).result(&out);
         match given.run::<taken<Plain<S::Element>, J::Element>>() {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {}
             done => return done.map(|()| out).map_err(|error| listed(error, of.len())),

@@ -1,6 +1,6 @@
 //! Translation of conditions and assignments to programs for devices.
 
-use backend_api::expr::{Action, Program, Store, Value};
+use backend_api::expr::{Action, FieldStore, Program, Value};
 use backend_api::kernel::Op;
 use backend_api::{Compute, Device, HostSpan, Request, Ticket};
 
@@ -34,7 +34,7 @@ impl Condition {
 #[derive(Debug)]
 pub struct Plan {
     program: Program,
-    stores: Vec<Store>,
+    stores: Vec<FieldStore>,
     filter: Option<Value>,
 }
 
@@ -48,7 +48,7 @@ impl Plan {
         let filter = condition.map(|condition| lowering.expr(&condition));
         let stores = assignments
             .iter()
-            .map(|one| Store { value: lowering.assignment(one), source: one.source, offset: one.offset })
+            .map(|one| FieldStore { value: lowering.assignment(one), source: one.source, offset: one.offset })
             .collect();
         Ok(Self { program: lowering.program()?, stores, filter })
     }

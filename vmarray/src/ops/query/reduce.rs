@@ -7,7 +7,7 @@ use backend_api::expr::{Action, Number, Partial, Program, Value};
 use backend_api::{Compute, HostSpan};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
+use crate::ops::executor::{Answer, Question, Run, RunWork, TakenAnswer};
 use crate::ops::expr::{IntoFiltered, Lowering, Scalar, Summed};
 
 /// The operand of a reduction: a value, restricted to the elements that meet a condition.
@@ -24,9 +24,9 @@ impl Reduced {
         Ok(Self { program: lowering.program()?, value, filter })
     }
 
-    fn kernel<'a>(&'a self, run: Run<'a>, action: Action<'a>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, run: Run<'a>, action: Action<'a>) -> RunWork<'a> {
         let Run { columns: sources, geometry } = run;
-        Kernel::Compute(Compute { program: &self.program, sources, geometry, action })
+        RunWork::Compute(Compute { program: &self.program, sources, geometry, action })
     }
 }
 
@@ -46,7 +46,7 @@ impl<F: Summed> Question for Total<F> {
     type Part = F::Sum;
     type Whole = F::Sum;
 
-    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let Reduced { value, filter, .. } = self.of;
         self.of.kernel(run, Action::Sum { value, filter, answer })
     }
@@ -97,7 +97,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
     /// The least and the greatest value, each with the index of its first element.
     type Whole = (Option<(usize, F)>, Option<(usize, F)>);
 
-    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let (Reduced { value, filter, .. }, least, greatest) = (&self.of, self.least, self.greatest);
         let action = Action::Extremes { value: *value, filter: *filter, least, greatest, answer };
         self.of.kernel(run, action)
@@ -148,7 +148,7 @@ impl Question for Histogram {
         u64::from(self.bins) * 8
     }
 
-    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let (Reduced { value, filter, .. }, bins) = (&self.of, self.bins);
         self.of.kernel(run, Action::Histogram { value: *value, filter: *filter, bins, answer })
     }

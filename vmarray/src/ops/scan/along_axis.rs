@@ -9,17 +9,18 @@
 use std::ops::Range;
 
 use vmarray_kernel::launch::DomainAxis;
-use vmarray_kernel::{Anywhere, At, Function, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, ElementMemory, Function, KernelNumber, Own, kernel};
 
-use super::listed::Listed;
+use super::listed::ListedElements;
 use super::number::PrefixSummed;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
 use crate::ops::launch::{
-    Bound, Broadcast, IndexDomainStore, Kernels, Options, Placed, StripedArgument, inside, run, values,
+    Bound, Broadcast, IndexDomainStore, KernelVariants, LaunchOptions, PlacedElements, StripedArgument,
+    inside, run, values,
 };
-use crate::ops::view::{Bounds, StoredBox};
+use crate::ops::view::{SignedBox, StoredBox};
 
 /// Number of elements in a block.
 const BLOCK: usize = 1024;
@@ -28,35 +29,40 @@ const LINES_MIN: usize = 1 << 16;
 
 /// Converts a number to another type.
 #[kernel(crate = vmarray_kernel)]
-pub fn converted<T: Number, S: Number>(x: T) -> S {
+pub fn converted<T: KernelNumber, S: KernelNumber>(x: T) -> S {
     x as S
 }
 
 /// Returns 1 if the predicate `F` is true for a number, otherwise 0.
 #[kernel(crate = vmarray_kernel)]
-pub fn counted<T: Number, F: Function<(T,), bool>>(x: T) -> u64 {
+pub fn counted<T: KernelNumber, F: Function<(T,), bool>>(x: T) -> u64 {
     if F::call((x,)) { 1 } else { 0 }
 }
 
 #[kernel(crate = vmarray_kernel)]
-pub fn added<S: Number>(a: S, b: S) -> S {
+pub fn added<S: KernelNumber>(a: S, b: S) -> S {
     a + b
 }
 
 #[kernel(crate = vmarray_kernel)]
-pub fn lesser<S: Number>(a: S, b: S) -> S {
+pub fn lesser<S: KernelNumber>(a: S, b: S) -> S {
     a.min(b)
 }
 
 #[kernel(crate = vmarray_kernel)]
-pub fn greater<S: Number>(a: S, b: S) -> S {
+pub fn greater<S: KernelNumber>(a: S, b: S) -> S {
     a.max(b)
 }
 
 /// Reduces a part of a line: `count` elements of one of several parts. Lines are along the middle one of
 /// three axes.
 #[kernel(crate = vmarray_kernel)]
-fn reduced<T: Number + Memory, S: Number + Memory, F: Function<(T,), S>, O: Function<(S, S), S>>(
+fn reduced<
+    T: KernelNumber + ElementMemory,
+    S: KernelNumber + ElementMemory,
+    F: Function<(T,), S>,
+    O: Function<(S, S), S>,
+>(
     at: At<1>,
     inner: usize,
     parts: usize,
@@ -108,7 +114,7 @@ fn reduced<T: Number + Memory, S: Number + Memory, F: Function<(T,), S>, O: Func
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn copied<S: Memory>(x: &Own<S>, out: &mut Own<S>) {
+fn copied<S: ElementMemory>(x: &Own<S>, out: &mut Own<S>) {
     out.set(x.get());
 }
 
@@ -149,7 +155,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         }
         let inner = self.extents[self.axis + 1..].iter().product();
         if let Some(stored) = self.in_three_axes() {
-            let lines = || Placed {
+            let lines = || PlacedElements {
                 operand: Operand::new(self.store, stored.range().start),
                 extents: stored.axes.iter().map(|axis| axis.extent).collect(),
                 stored: Some(stored.clone()),
@@ -178,14 +184,20 @@ impl<T: PrefixSummed> Lines<'_, T> {
 
     /// Reduces each block of each line. The results are ordered by block first: all lines of the first block,
     /// then of the next.
-    fn partial<S, F, O>(&self, lines: Placed<'_>, inner: usize, parts: usize, count: usize) -> Result<Vec<S>>
+    fn partial<S, F, O>(
+        &self,
+        lines: PlacedElements<'_>,
+        inner: usize,
+        parts: usize,
+        count: usize,
+    ) -> Result<Vec<S>>
     where
         S: PrefixSummed,
         F: Function<(T,), S>,
         O: Function<(S, S), S>,
     {
         let results = IndexDomainStore::with_results(self.store, count * parts, size_of::<S>())?;
-        let out = Placed::of(Operand::changed(&results, 0), count * parts);
+        let out = PlacedElements::of(Operand::changed(&results, 0), count * parts);
         launch::<T, S, F, O>([inner, parts, BLOCK], lines, Bound::Elements(out))?;
         let mut partial = zeroed_vec(count * parts)?;
         results.read_bytes(0..partial.len(), bytemuck::cast_slice_mut(&mut partial))?;
@@ -229,11 +241,11 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let values = (self.read)(&of)?;
             let lens: Vec<usize> = of.iter().map(Range::len).collect();
             let [before, len, behind] = around(&lens, axis);
-            let listed = Listed(bytemuck::cast_slice(&values), size_of::<T>());
+            let listed = ListedElements(bytemuck::cast_slice(&values), size_of::<T>());
             let extents = vec![before, len, behind];
             let of_values = Listing { bytes: listed.0, stride: listed.1, extents: extents.clone() };
             let operand = Operand::new(&listed, 0);
-            let lines = Placed { operand, extents, stored: None, of: Box::new(of_values) };
+            let lines = PlacedElements { operand, extents, stored: None, of: Box::new(of_values) };
             let parts = len.div_ceil(BLOCK);
             let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
             // Positions of the piece's results in the list of all results.
@@ -249,7 +261,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
 
     /// Checks the results, which have the shape without the axis, or with length 1 along it; returns them as
     /// a range if they are contiguous.
-    fn checked_into<'b>(&self, mut into: Placed<'b>) -> Result<Placed<'b>> {
+    fn checked_into<'b>(&self, mut into: PlacedElements<'b>) -> Result<PlacedElements<'b>> {
         let (mut kept, expected) = (self.extents.clone(), without(&self.extents, self.axis));
         kept[self.axis] = 1;
         let is_kept = into.extents == kept;
@@ -332,7 +344,7 @@ fn put_together<S: PrefixSummed, O: Function<(S, S), S>>(
     }
 }
 
-fn launch<T, S, F, O>(of: [usize; 3], lines: Placed<'_>, out: Bound<'_>) -> Result<()>
+fn launch<T, S, F, O>(of: [usize; 3], lines: PlacedElements<'_>, out: Bound<'_>) -> Result<()>
 where
     T: PrefixSummed,
     S: PrefixSummed,
@@ -341,18 +353,18 @@ where
 {
     let [inner, parts, each] = of.map(values);
     let arguments = vec![inner, parts, each, Bound::Elements(lines), out];
-    run(&Kernels::of::<reduced<T, S, F, O>>()?, arguments, &Options::USUAL)
+    run(&KernelVariants::of::<reduced<T, S, F, O>>()?, arguments, &LaunchOptions::USUAL)
 }
 
 /// Writes all results, which are in memory row by row.
-fn write<S: PrefixSummed>(all: &[S], into: Placed<'_>) -> Result<()> {
+fn write<S: PrefixSummed>(all: &[S], into: PlacedElements<'_>) -> Result<()> {
     let (bytes, stride) = (bytemuck::cast_slice(all), size_of::<S>());
-    let (listed, extents) = (Listed(bytes, stride), into.extents.clone());
+    let (listed, extents) = (ListedElements(bytes, stride), into.extents.clone());
     let of = Box::new(Listing { bytes, stride, extents: extents.clone() });
     let stored = (extents.len() == 1).then(|| StoredBox::range_of(0, all.len()));
-    let from = Placed { operand: Operand::new(&listed, 0), extents, stored, of };
+    let from = PlacedElements { operand: Operand::new(&listed, 0), extents, stored, of };
     let arguments = vec![Bound::Elements(from), Bound::Elements(into)];
-    run(&Kernels::of::<copied<S>>()?, arguments, &Options::OF_LIBRARY)
+    run(&KernelVariants::of::<copied<S>>()?, arguments, &LaunchOptions::OF_LIBRARY)
 }
 
 /// Elements in host memory, row by row.
@@ -367,7 +379,7 @@ impl Broadcast for Listing<'_> {
         self.stride
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         inside(positions, &self.extents)
     }
 
@@ -392,7 +404,7 @@ impl Broadcast for Nowhere {
         self.0
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         positions.to_vec()
     }
 

@@ -2,7 +2,7 @@
 
 use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;
-use vmarray_kernel::{Number, Scalar};
+use vmarray_kernel::{KernelNumber, KernelScalar};
 
 use super::number::PrefixSummed;
 
@@ -25,7 +25,7 @@ pub(super) struct BlockSums<T> {
 
 /// Replaces each value by the sum of itself and the values before it, back to the start of its row.
 #[inline(always)]
-fn scan_lanes<T: Number>(values: &mut [T; LANES], distance: impl Fn(usize) -> usize) {
+fn scan_lanes<T: KernelNumber>(values: &mut [T; LANES], distance: impl Fn(usize) -> usize) {
     for below in [1, 2, 4, 8, 16] {
         let old = *values;
         for lane in below..LANES {
@@ -35,7 +35,7 @@ fn scan_lanes<T: Number>(values: &mut [T; LANES], distance: impl Fn(usize) -> us
     }
 }
 
-impl<T: Number> BlockSums<T> {
+impl<T: KernelNumber> BlockSums<T> {
     pub fn new() -> Self {
         Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
     }
@@ -155,7 +155,7 @@ impl BlockPlaces {
 pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, mut block) = (BlockPlaces::of(items), BlockSums::<T>::new());
     places.each_block::<T>(items, 0, |number, before, elements| {
-        let total = [number, Scalar::to_value(block.scan(elements, 0, before, places.row))];
+        let total = [number, KernelScalar::to_value(block.scan(elements, 0, before, places.row))];
         let at = items.view(1).change(0, 0, |count: u64| count + 1).unwrap_or(u64::MAX);
         assert!(
             items.view(2).write(at, 16, bytemuck::bytes_of(&total)),

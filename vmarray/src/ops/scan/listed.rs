@@ -10,9 +10,9 @@ use crate::base::stats::Counters;
 use crate::ops::executor::{Examination, Operand, OperandStore};
 
 /// Elements in host memory, with their length in bytes.
-pub(super) struct Listed<'a>(pub &'a [u8], pub usize);
+pub(super) struct ListedElements<'a>(pub &'a [u8], pub usize);
 
-impl OperandStore for Listed<'_> {
+impl OperandStore for ListedElements<'_> {
     fn stride(&self) -> usize {
         self.1
     }

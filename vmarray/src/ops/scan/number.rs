@@ -1,7 +1,7 @@
 //! Number types of prefix sums.
 
 use backend_api::expr;
-use vmarray_kernel::{Function, Memory, Number, kernel};
+use vmarray_kernel::{ElementMemory, Function, KernelNumber, kernel};
 
 use crate::base::element::Element;
 
@@ -21,7 +21,7 @@ use crate::base::element::Element;
 /// assert_eq!(lengths.to_vec(..)?, [0, 5, 5]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait PrefixSummed: Number<Native = Self> + expr::Number + Memory + Element {
+pub trait PrefixSummed: KernelNumber<Native = Self> + expr::Number + ElementMemory + Element {
     /// True if sums have the same bits in any order of additions.
     #[doc(hidden)]
     const IS_EXACT: bool;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use backend_api::kernel::Kernel;
+use backend_api::kernel::VerifiedKernel;
 use backend_api::{CodeLanguage, Device};
 use parking_lot::Mutex;
 
 use super::number::PrefixSummed;
 use super::plan::PrefixScan;
-use super::tree::{Carried, Node};
+use super::tree::{Carried, ScanNode};
 use crate::base::error::Result;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 use crate::ops::sort::{TileState, TileStates, is_unsupported, of_each, refusal, scan_kernel, scan_tile};
@@ -89,7 +89,7 @@ fn scan_shares<T: PrefixSummed>(
 /// Elements of a channel, in tiles.
 struct ShareScan<'a> {
     states: TileStates<'a>,
-    kernel: &'static Kernel,
+    kernel: &'static VerifiedKernel,
     channel: u64,
     /// Number of its first tile in the channel.
     first_tile: u64,
@@ -101,7 +101,7 @@ impl<'a> ShareScan<'a> {
         scan: &PrefixScan<'_>,
         share: &'a ChannelShare<'a>,
         striping: Striping,
-        (kernel, tile): (&'static Kernel, u64),
+        (kernel, tile): (&'static VerifiedKernel, u64),
     ) -> Result<Self> {
         let ChannelShare { channel, first, keys, .. } = share;
         let first_tile = first / tile;
@@ -153,7 +153,7 @@ fn carry<T: PrefixSummed>(
         let [known, sum, left, _] = *state;
         let [before, left_before] = T::words(&carried.sum());
         *state = [1, before, left_before, 0];
-        carried.pass(Node { sum: T::of_words([sum, left]), begins: known == 3 });
+        carried.pass(ScanNode { sum: T::of_words([sum, left]), begins: known == 3 });
     }
 }
 

@@ -4,19 +4,22 @@ use std::ops::Range;
 
 use backend_api::kernel::HostForm;
 use vmarray_kernel::{
-    Anywhere, Append, At, Function, Group, Kernel, KernelType, Memory, Number, Own, Scalar, kernel,
+    Anywhere, Append, At, ElementMemory, Function, Group, Kernel, KernelNumber, KernelScalar, KernelType,
+    Own, kernel,
 };
 
 use super::block::{BLOCK, BlockSums, block_sums_on_host, since_start, written_on_host};
-use super::listed::Listed;
+use super::listed::ListedElements;
 use super::number::PrefixSummed;
 use super::on_cards::scan_on_cards;
 use super::plan::PrefixScan;
-use super::tree::{Carried, Node};
+use super::tree::{Carried, ScanNode};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::Operand;
-use crate::ops::launch::{Appended, Bound, Inside, Kernels, Options, Placed, run, values};
+use crate::ops::launch::{
+    Appended, Bound, Inside, KernelVariants, LaunchOptions, PlacedElements, run, values,
+};
 
 /// Least number of elements for a launch on a GPU.
 const ON_CARDS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
@@ -60,7 +63,7 @@ fn first_in_row<const HAS_ROWS: usize>(first: usize, row: usize) -> usize {
 
 /// Sum of the values of a lane and of all lanes before it, back to the start of its row.
 #[kernel(crate = vmarray_kernel)]
-fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
+fn scanned<T: KernelNumber>(x: T, lane: usize, distance: usize) -> T {
     let mut sum = x;
     for step in 0..5 {
         let below = 1_usize << step;
@@ -74,7 +77,7 @@ fn scanned<T: Number>(x: T, lane: usize, distance: usize) -> T {
 
 /// Returns the sum of each block, or of its part in the row of its last element: block number and bits.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
-fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>(
+fn block_sums<T: KernelNumber + ElementMemory, B: Function<(T,), u64>, const HAS_ROWS: usize>(
     at: At<1>,
     rows: ScannedRows,
     of_lanes: &Group<T, 32>,
@@ -98,7 +101,7 @@ fn block_sums<T: Number + Memory, B: Function<(T,), u64>, const HAS_ROWS: usize>
 
 /// Writes the prefix sums of each block, plus the carry into it.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
-fn written<T: Number + Memory, const HAS_ROWS: usize>(
+fn written<T: KernelNumber + ElementMemory, const HAS_ROWS: usize>(
     at: At<1>,
     rows: ScannedRows,
     is_exclusive: bool,
@@ -161,15 +164,15 @@ impl PrefixScan<'_> {
     }
 
     /// Returns the tree node of a block of `len` elements that ends at distance `end` from the first.
-    fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> Node<T> {
-        Node { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
+    fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> ScanNode<T> {
+        ScanNode { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
     }
 
     /// Computes the sums of blocks.
     fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
         let count = of.len().div_ceil(BLOCK);
         let (mut totals, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
-        let x = Placed::of(Operand::new(self.store, of.start), of.len());
+        let x = PlacedElements::of(Operand::new(self.store, of.start), of.len());
         let appended =
             Bound::Append(Box::new(Appended::to(&mut totals, count)), count, size_of::<[u64; 2]>(), false);
         let rows = values(ScannedRows { before, len: self.row });
@@ -179,21 +182,21 @@ impl PrefixScan<'_> {
             _ => launch::<block_sums<T, T::ToBits, 1>>(block_sums_on_host::<T>, arguments)?,
         }
         for [number, bits] in totals {
-            sums[number as usize] = <T as Scalar>::from_value(bits);
+            sums[number as usize] = <T as KernelScalar>::from_value(bits);
         }
         Ok(sums)
     }
 
     /// Writes the prefix sums of blocks with these carries.
     fn write<T: PrefixSummed>(&self, of: &Range<usize>, before: usize, carried: &[T]) -> Result<()> {
-        let listed = Listed(bytemuck::cast_slice(carried), size_of::<T>());
-        let all = Placed {
+        let listed = ListedElements(bytemuck::cast_slice(carried), size_of::<T>());
+        let all = PlacedElements {
             operand: Operand::new(&listed, 0),
             extents: vec![carried.len()],
             stored: None,
             of: Box::new(Inside { operand: Operand::new(&listed, 0), len: carried.len() }),
         };
-        let x = Placed::of(Operand::changed(self.store, of.start), of.len());
+        let x = PlacedElements::of(Operand::changed(self.store, of.start), of.len());
         let (rows, is_exclusive) = (ScannedRows { before, len: self.row }, values(self.is_exclusive));
         let arguments = vec![values(rows), is_exclusive, Bound::Elements(all), Bound::Elements(x)];
         match self.row {
@@ -245,7 +248,7 @@ pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], 
 
 /// Launches a kernel whose groups have a native form on the host.
 fn launch<K: Kernel>(form: HostForm, arguments: Vec<Bound<'_>>) -> Result<()> {
-    let mut kernels = Kernels::of::<K>()?;
+    let mut kernels = KernelVariants::of::<K>()?;
     kernels.host = Some(form);
-    run(&kernels, arguments, &Options::OF_LIBRARY)
+    run(&kernels, arguments, &LaunchOptions::OF_LIBRARY)
 }

@@ -45,8 +45,8 @@ impl CardModel {
     /// pieces.
     #[cfg(feature = "opencl")]
     pub(crate) fn all_in_opencl() -> Vec<Self> {
-        use crate::opencl::{OpenClDevice, Options, devices};
-        let all = [Options::new(), Options::new().with_largest_allocation_bytes(64 << 10)];
+        use crate::opencl::{OpenClDevice, OpenClOptions, devices};
+        let all = [OpenClOptions::new(), OpenClOptions::new().with_largest_allocation_bytes(64 << 10)];
         let open = |options| {
             let open = move |found| OpenClDevice::open(found, options).unwrap();
             devices()
@@ -153,10 +153,10 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
 }
 
 /// Returns the start of a view, and its length in bytes.
-fn place<'a>(view: &kernel::View<'a>) -> (DeviceSpan<'a>, u64) {
+fn place<'a>(view: &kernel::LaunchView<'a>) -> (DeviceSpan<'a>, u64) {
     match *view {
-        kernel::View::Run(elements) => (elements.start, elements.count * elements.stride),
-        kernel::View::Striped { .. } => panic!("sorts use contiguous views only"),
+        kernel::LaunchView::Run(elements) => (elements.start, elements.count * elements.stride),
+        kernel::LaunchView::Striped { .. } => panic!("sorts use contiguous views only"),
     }
 }
 
@@ -181,7 +181,7 @@ unsafe impl Device for CardModel {
         if entry == "scan_of" {
             return Err(backend_api::Error::new(DeviceErrorKind::Unsupported, "launch"));
         }
-        let strides: Vec<u64> = launch.views.iter().map(kernel::View::stride).collect();
+        let strides: Vec<u64> = launch.views.iter().map(kernel::LaunchView::stride).collect();
         let mut views = Vec::new();
         for view in launch.views {
             let (start, bytes) = place(view);

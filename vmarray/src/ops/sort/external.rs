@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backend_api::{Device, DeviceSpan, HostMemory, Queue, Ticket, Transfer};
 
-use self::layout::{AreaLayout, Move, PIECES_ON_CARD, PieceJob, cut};
+use self::layout::{AreaLayout, PIECES_ON_CARD, PieceJob, PlannedCopy, cut};
 use super::keys::KeyOrder;
 use super::on_device::Sorter;
 use super::on_devices::of_each;
@@ -167,7 +167,7 @@ impl Ram {
     }
 
     /// Copies elements to free places. No device accesses the elements or the places.
-    fn copy(&self, moves: &[Move]) {
+    fn copy(&self, moves: &[PlannedCopy]) {
         let most = PART_BYTES / self.stride;
         let mut parts = Vec::new();
         for (from, mut to) in moves.iter().cloned() {

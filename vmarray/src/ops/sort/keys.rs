@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use vmarray_kernel::{Memory, Number};
+use vmarray_kernel::{ElementMemory, KernelNumber};
 
 use crate::base::element::Element;
 use crate::ops::expr::{FieldType, Scalar};
@@ -113,7 +113,9 @@ impl KeyOrder {
 /// assert!(least(&array)?.is_nan());
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait SortKey: Element + FieldType<Value = Self> + Scalar + Memory + Number + Sealed {
+pub trait SortKey:
+    Element + FieldType<Value = Self> + Scalar + ElementMemory + KernelNumber + Sealed
+{
     #[doc(hidden)]
     type KeyBits: KeyBits;
     #[doc(hidden)]

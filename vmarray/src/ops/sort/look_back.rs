@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Kernel, Report};
+use backend_api::kernel::{Report, VerifiedKernel};
 use backend_api::{
-    CodeLanguage, Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, Queue, Request, Ticket,
-    Transfer, View,
+    CodeLanguage, Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, LaunchView, Queue,
+    Request, Ticket, Transfer,
 };
 
 use super::on_device::refusal;
@@ -118,8 +118,8 @@ impl<'a> TileStates<'a> {
     /// of the device.
     pub fn launch(
         &self,
-        kernel: &Kernel,
-        list: Option<View<'_>>,
+        kernel: &VerifiedKernel,
+        list: Option<LaunchView<'_>>,
         params: &[u64],
         are_passed: bool,
         begin_write: &mut dyn FnMut(),
@@ -127,7 +127,7 @@ impl<'a> TileStates<'a> {
         let Some(host) = &self.host else { return Err(refusal().into()) };
         let (of, start) = (self.share.keys, self.memory.at(0));
         let states = Elements { start, count: self.bytes / 8, stride: 8 };
-        let views: Vec<View<'_>> =
+        let views: Vec<LaunchView<'_>> =
             [Some(of.into()), list, Some(states.into())].into_iter().flatten().collect();
         let new = Launch::new(kernel, self.tiles() * LOOK_BACK_BLOCK, Geometry::plain(0), host.at(0));
         let launch = Launch { views: &views, params, ..new };

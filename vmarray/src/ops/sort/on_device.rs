@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Kernel, Report};
+use backend_api::kernel::{Report, VerifiedKernel};
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, Queue, Request, Route, Ticket,
-    Transfer, View,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, LaunchView, Queue, Request, Route,
+    Ticket, Transfer,
 };
 
 use super::keys::KeyOrder;
@@ -49,7 +49,7 @@ pub(super) struct Sorter<'a> {
     pub share: &'a ChannelShare<'a>,
     pub order: KeyOrder,
     steps: &'a Steps,
-    count: &'a Kernel,
+    count: &'a VerifiedKernel,
     moves: &'a MoveKernel,
     /// Digit counts, and states of tiles.
     memory: DeviceBuffer<dyn Device>,
@@ -188,15 +188,17 @@ impl<'a> Sorter<'a> {
     /// the device.
     pub fn launch(
         &self,
-        kernel: &Kernel,
+        kernel: &VerifiedKernel,
         items: u64,
-        views: &[View<'_>],
+        views: &[LaunchView<'_>],
         params: &[u64],
     ) -> backend_api::Result<()> {
         let report_at = Self::words(self.share.keys.stride) * 8;
         let new = Launch::new(kernel, items, Geometry::plain(0), self.host.at(report_at));
         let launch = Launch { views, params, ..new };
-        self.done(views.iter().map(View::count).max().unwrap_or(0), &mut |queue| queue.submit(&launch))?;
+        self.done(views.iter().map(LaunchView::count).max().unwrap_or(0), &mut |queue| {
+            queue.submit(&launch)
+        })?;
         let mut report = [0_u64; Report::BYTES as usize / 8];
         self.host.read(report_at as usize, bytemuck::cast_slice_mut(&mut report));
         if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use backend_api::{Commit, Device, DeviceBuffer, Elements, View};
+use backend_api::{Commit, Device, DeviceBuffer, Elements, LaunchView};
 use parking_lot::Mutex;
 
 use super::in_place;
@@ -280,7 +280,7 @@ impl<'s> SortedShares<'s, '_> {
                 // Each thread of a block may copy several elements.
                 let items = dealt.count.div_ceil(MERGING_BLOCK).min(1 << 14) * MERGING_BLOCK;
                 if items > 0 {
-                    sorter.sorter.launch(kernel, items, &views.map(View::from), &dealt.params())?;
+                    sorter.sorter.launch(kernel, items, &views.map(LaunchView::from), &dealt.params())?;
                 }
             }
         }
@@ -345,7 +345,7 @@ impl<'s> SortedShares<'s, '_> {
             let splits = DeviceBuffer::<dyn Device>::new(lane.device(), tiles * 16, Commit::Lazy)?;
             let splits = Elements { start: splits.at(0), count: 2 * tiles, stride: 8 };
             let keys_read =
-                read.map(|(place, count)| View::from(Elements { start: place.keys, count, ..*keys }));
+                read.map(|(place, count)| LaunchView::from(Elements { start: place.keys, count, ..*keys }));
             let mut views = vec![keys_read[0], keys_read[1], splits.into()];
             let mut params = dealt.params().to_vec();
             params.extend([lengths[0], lengths[1], flip, flip_negative]);
@@ -353,7 +353,7 @@ impl<'s> SortedShares<'s, '_> {
             views.push(Elements { start: to.keys, count, ..*keys }.into());
             if let Some(of) = values {
                 let values = read.into_iter().chain([(to, count)]).filter_map(|(place, count)| {
-                    Some(View::from(Elements { start: place.values?, count, ..*of }))
+                    Some(LaunchView::from(Elements { start: place.values?, count, ..*of }))
                 });
                 views.extend(values);
                 params.push(of.stride);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use backend_api::{CodeLanguage, Device};
 
 use backend_api::ErrorKind as DeviceErrorKind;
-use backend_api::kernel::{Access, Body, Code, Kernel, Memory, Op, Reg, Type, ViewDecl};
+use backend_api::kernel::{Access, Body, Code, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
 
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
@@ -26,7 +26,7 @@ pub(super) const MERGING_BLOCK: u64 = 256;
 /// keys, the shift of the digit, and the two words of the key order.
 #[derive(Debug)]
 pub(super) struct MoveKernel {
-    pub kernel: Kernel,
+    pub kernel: VerifiedKernel,
     /// Number of threads in a block.
     pub block: u32,
     /// Number of keys that a block sorts.
@@ -35,13 +35,13 @@ pub(super) struct MoveKernel {
 
 /// Returns the kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: the keys, and the counts.
 /// Parameters: the number of keys, and the two words of the key order.
-pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static Kernel> {
+pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static VerifiedKernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
         let texts = [Some(keys_text(key)), Some(c_text(key, None))];
         kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok()
     };
-    static ALL: OfLengths<Kernel> = OfLengths::new();
+    static ALL: OfLengths<VerifiedKernel> = OfLengths::new();
     ALL.get(key_bytes, None, |key, _| made(key))
 }
 
@@ -67,11 +67,11 @@ pub(super) struct MergeKernels {
     /// views are the keys of both runs, and two numbers for each tile. Its parameters are the six words of a
     /// [`StripedRange`](super::merge::StripedRange), the lengths of the runs, and the two words of the key
     /// order.
-    pub find: Kernel,
+    pub find: VerifiedKernel,
     /// Kernel that writes the tiles, one for each block. Its views are the keys of both runs, the two numbers
     /// for each tile, and the target; with values, also the values of both runs and their target. Its
     /// parameters are the same as for [`find`](Self::find); with values, also the bytes of a value.
-    pub merge: Kernel,
+    pub merge: VerifiedKernel,
 }
 
 /// Returns the kernels that merge keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes or without values.
@@ -98,8 +98,8 @@ pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<
 /// Returns the kernel that copies a channel's elements of 1, 2, 4 or 8 bytes to their positions among all
 /// elements. Views: the elements, and the target. Parameters: the six of a
 /// [`StripedRange`](super::merge::StripedRange).
-pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
-    static ALL: OfLengths<Kernel> = OfLengths::new();
+pub(super) fn gather_kernel(bytes: u64) -> Option<&'static VerifiedKernel> {
+    static ALL: OfLengths<VerifiedKernel> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
         let views = vec![view(Access::Read, of), view(Access::Append, of)];
         let texts = [Some(merges_text(of)), Some(c_text(of, None))];
@@ -113,9 +113,9 @@ pub(super) fn gather_kernel(bytes: u64) -> Option<&'static Kernel> {
 /// elements; 1 for exclusive sums, or the maximum length of the list.
 #[derive(Debug)]
 pub(super) struct LookBackKernels {
-    pub sum_up: Kernel,
-    pub list_starts: Kernel,
-    pub list_distinct: Kernel,
+    pub sum_up: VerifiedKernel,
+    pub list_starts: VerifiedKernel,
+    pub list_distinct: VerifiedKernel,
 }
 
 /// Number of threads in a block of these kernels, and of elements in a tile, as in `look_back.h`.
@@ -155,8 +155,8 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
 /// Views: the elements, and the states. Parameters: the first element of the channel, the number of elements,
 /// the length of pages, the number of channels, the channel, the start of rows, their length, and flags. Flag
 /// 1: exclusive sums; 2: only compute the sum of each tile; 4: the states have the sums before each tile.
-pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Kernel> {
-    static ALL: [[OnceLock<Option<Kernel>>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
+pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static VerifiedKernel> {
+    static ALL: [[OnceLock<Option<VerifiedKernel>>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
     let of = key_type(bytes)?;
     let made = || {
         let (ptx, number) = match (of.bytes(), is_float) {
@@ -344,7 +344,7 @@ fn kernel(
     (group_len, shared_bytes): (u32, u32),
     views: Vec<ViewDecl>,
     params: usize,
-) -> backend_api::Result<Kernel> {
+) -> backend_api::Result<VerifiedKernel> {
     let code = vec![Op::Literal { to: Reg(0), bits: 0 }, Op::Fail { code: 0, detail: Reg(0) }];
     let body = Body {
         registers: vec![Type::U64],
@@ -362,7 +362,7 @@ fn kernel(
     let [ptx, opencl_c] = texts;
     code = ptx.into_iter().fold(code, |code, text| code.ptx(text));
     code = opencl_c.into_iter().fold(code, |code, text| code.opencl_c(text));
-    Ok(Kernel::new(body)?.named(name).with_code(code))
+    Ok(VerifiedKernel::new(body)?.named(name).with_code(code))
 }
 
 /// Returns true if a device does not support an operation, or has too little memory for it.

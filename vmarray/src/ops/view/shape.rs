@@ -93,7 +93,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// Returns the range from the first place of a region to the last, and a condition that excludes
     /// places outside the region.
     #[doc(hidden)]
-    fn lowered<T>(&self, of: &Range<Self::Index>) -> Lowered<T>;
+    fn lowered<T>(&self, of: &Range<Self::Index>) -> LoweredRegion<T>;
 
     /// Converts a list of indices to a list of places that count from the start of a range of the store.
     #[doc(hidden)]
@@ -164,14 +164,14 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
 /// A region as a range of the store with a condition, the form that devices process.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Lowered<T> {
+pub struct LoweredRegion<T> {
     pub(crate) range: Range<usize>,
     /// The condition of elements in the region; `None` if the whole range is in it.
     pub(crate) inside: Option<Expr<T, bool>>,
     pub(crate) origin: usize,
 }
 
-impl<T> Lowered<T> {
+impl<T> LoweredRegion<T> {
     /// Returns an outcome whose error counts from the region's origin.
     pub(crate) fn outcome<R>(&self, outcome: Result<R>) -> Result<R> {
         outcome.map_err(|error| error.counted_from(self.origin))
@@ -298,8 +298,8 @@ impl Shape for Linear {
         std::iter::once(self.cut(of).range())
     }
 
-    fn lowered<T>(&self, of: &Range<usize>) -> Lowered<T> {
-        Lowered { range: self.cut(of).range(), inside: None, origin: self.start }
+    fn lowered<T>(&self, of: &Range<usize>) -> LoweredRegion<T> {
+        LoweredRegion { range: self.cut(of).range(), inside: None, origin: self.start }
     }
 
     fn list<'l>(&self, indices: &'l [usize]) -> Result<(Range<usize>, Cow<'l, [usize]>)> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use vmarray_kernel::launch::DomainAxis;
 
 /// A box of positions, which may be negative.
-pub(crate) type Bounds = Vec<Range<isize>>;
+pub(crate) type SignedBox = Vec<Range<isize>>;
 
 /// Number of positions in a box.
 pub(crate) fn count(of: &[Range<isize>]) -> usize {
@@ -70,7 +70,7 @@ impl StoredBox {
     }
 
     /// Bounding box of the elements in a range of the store.
-    pub(crate) fn around(&self, range: &Range<usize>) -> Bounds {
+    pub(crate) fn around(&self, range: &Range<usize>) -> SignedBox {
         let tile_of = |place: usize| {
             let (mut rest, mut at) = (place / self.tile_len(), vec![0; self.axes.len()]);
             for (axis, of) in self.axes.iter().enumerate().skip(1).rev() {
@@ -131,7 +131,7 @@ mod tests {
         ];
         for stored in all {
             let extents: Vec<usize> = stored.axes.iter().map(|axis| axis.extent).collect();
-            let whole: Bounds = extents.iter().map(|extent| 0..*extent as isize).collect();
+            let whole: SignedBox = extents.iter().map(|extent| 0..*extent as isize).collect();
             let mut places = Vec::new();
             for number in 0..extents.iter().product() {
                 let at = |axis: usize| number / extents[axis + 1..].iter().product::<usize>() % extents[axis];

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use backend_api::Device;
 use vmarray_kernel::launch::Mode;
-use vmarray_kernel::{Anywhere, Memory, Own, Window, kind};
+use vmarray_kernel::{Anywhere, ElementMemory, Own, Window, kind};
 
 use super::bounded::BoxShape;
 use super::modes::Boundary;
@@ -19,7 +19,7 @@ use crate::ops::launch::{
     SessionWindow, Shown, Windowed, changed, inside, placed,
 };
 use crate::ops::sealed::Internal;
-use crate::ops::view::Bounds;
+use crate::ops::view::SignedBox;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdArray, NdSectionMut, NdShape};
 
@@ -46,7 +46,7 @@ where
         size_of::<T>()
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         let mut shown = inside(positions, &self.of.source().parts().1.axes());
         for (axis, shown) in shown.iter_mut().enumerate() {
             // With `Checked`, leave out positions beyond the edges: they are an error only if a kernel reads
@@ -69,7 +69,7 @@ where
 }
 
 /// Returns the modes of all axes, if devices know them.
-fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
+fn modes<T: ElementMemory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
     let mode = |axis| {
         let (mode, value) = of.built_in(axis, INTERNAL)?;
         let mut values = Vec::new();
@@ -79,7 +79,7 @@ fn modes<T: Memory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
     (0..N).map(mode).collect()
 }
 
-impl<T: Memory, S: Shape> SessionArray<T, S> {
+impl<T: ElementMemory, S: Shape> SessionArray<T, S> {
     /// Adds a boundary mode to the elements: a mode of the library, or a tuple with a mode for each axis. See
     /// [`SessionWindow`].
     ///
@@ -109,7 +109,7 @@ impl<T: Memory, S: Shape> SessionArray<T, S> {
     }
 }
 
-impl<T: Memory, S: Shape> SessionCopy<T, S> {
+impl<T: ElementMemory, S: Shape> SessionCopy<T, S> {
     /// Adds a boundary mode to the elements, as [`SessionArray::bounded`] does.
     ///
     /// ```
@@ -139,10 +139,10 @@ impl<T: Memory, S: Shape> SessionCopy<T, S> {
     }
 }
 
-impl<'a, T, V, R, W> Argument<'a, &'static Window<T, 1>, kind::Window>
+impl<'a, T, V, R, W> Argument<'a, &'static Window<T, 1>, kind::WindowKind>
     for Windowed<BoundaryView<V, 1, R, W>, usize>
 where
-    T: Memory,
+    T: ElementMemory,
     V: View<'a, Element = T, Shape: BoxShape<1>, Store: Store<Device: Device>> + Sync + 'a,
     R: Boundary<T, 1> + Sync + 'a,
     W: Sync + 'a,
@@ -155,10 +155,10 @@ where
     }
 }
 
-impl<'a, T, V, const N: usize, R, W> Argument<'a, &'static Window<T, N>, kind::Window>
+impl<'a, T, V, const N: usize, R, W> Argument<'a, &'static Window<T, N>, kind::WindowKind>
     for Windowed<BoundaryView<V, N, R, W>, [usize; N]>
 where
-    T: Memory,
+    T: ElementMemory,
     V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + Sync + 'a,
     R: Boundary<T, N> + Sync + 'a,
     W: Sync + 'a,
@@ -171,9 +171,10 @@ where
     }
 }
 
-impl<'a, T, V, const N: usize> Argument<'a, &'static Window<T, N>, kind::Window> for Windowed<V, [usize; N]>
+impl<'a, T, V, const N: usize> Argument<'a, &'static Window<T, N>, kind::WindowKind>
+    for Windowed<V, [usize; N]>
 where
-    T: Memory,
+    T: ElementMemory,
     V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + Sync + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
@@ -182,7 +183,7 @@ where
     }
 }
 
-impl<T: Memory + Element, const N: usize, D: Device> Bindable for NdArray<T, N, D> {
+impl<T: ElementMemory + Element, const N: usize, D: Device> Bindable for NdArray<T, N, D> {
     type Element = T;
     type Shape = NdShape<N>;
 
@@ -192,8 +193,8 @@ impl<T: Memory + Element, const N: usize, D: Device> Bindable for NdArray<T, N, 
     }
 }
 
-impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<T, N>, kind::Window>
-    for SessionWindow<T, S>
+impl<T: ElementMemory, S: BoxShape<N>, const N: usize>
+    SessionArgument<&'static Window<T, N>, kind::WindowKind> for SessionWindow<T, S>
 {
     fn bind(self, _: Internal) -> Binding {
         self.around()
@@ -202,8 +203,8 @@ impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<
 
 macro_rules! held_windows {
     ($($Handle:ident)*) => { $(
-        impl<T: Memory, S: BoxShape<N>, const N: usize> SessionArgument<&'static Window<T, N>, kind::Window>
-            for $Handle<T, S>
+        impl<T: ElementMemory, S: BoxShape<N>, const N: usize>
+            SessionArgument<&'static Window<T, N>, kind::WindowKind> for $Handle<T, S>
         {
             fn bind(self, _: Internal) -> Binding {
                 self.elements()
@@ -215,7 +216,7 @@ held_windows!(SessionArray SessionCopy);
 
 macro_rules! held_anywhere {
     ($($Handle:ident $N:literal;)*) => { $(
-        impl<T: Memory, S: BoxShape<$N>> SessionArgument<&'static Anywhere<T, $N>, kind::Anywhere>
+        impl<T: ElementMemory, S: BoxShape<$N>> SessionArgument<&'static Anywhere<T, $N>, kind::AnywhereKind>
             for $Handle<T, S>
         {
             fn bind(self, _: Internal) -> Binding {
@@ -228,7 +229,7 @@ held_anywhere!(SessionArray 2; SessionArray 3; SessionArray 4; SessionCopy 2; Se
 
 macro_rules! anywhere {
     ($($N:literal)*) => { $(
-        impl<'a, T: Memory, V> Argument<'a, &'static Anywhere<T, $N>, kind::Anywhere> for V
+        impl<'a, T: ElementMemory, V> Argument<'a, &'static Anywhere<T, $N>, kind::AnywhereKind> for V
         where
             V: View<'a, Element = T, Shape: BoxShape<$N>, Store: Store<Device: Device>> + Sync + 'a,
         {
@@ -240,16 +241,16 @@ macro_rules! anywhere {
 }
 anywhere!(2 3 4);
 
-impl<'a, T: Memory + Element, const N: usize, D: Device> Argument<'a, &'static mut Own<T>, kind::OwnMut>
-    for &'a mut NdArray<T, N, D>
+impl<'a, T: ElementMemory + Element, const N: usize, D: Device>
+    Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for &'a mut NdArray<T, N, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         changed(&*self).alone()
     }
 }
 
-impl<'a, T: Memory, S: StoreMut<Element = T> + Sync, const N: usize, const M: usize>
-    Argument<'a, &'static mut Own<T>, kind::OwnMut> for NdSectionMut<'a, S, N, M>
+impl<'a, T: ElementMemory, S: StoreMut<Element = T> + Sync, const N: usize, const M: usize>
+    Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for NdSectionMut<'a, S, N, M>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         changed(self)

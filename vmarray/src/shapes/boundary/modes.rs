@@ -8,16 +8,16 @@ use crate::ops::sealed::{Internal, Sealed};
 /// The source of a value: an element, a fixed value, or an error.
 ///
 /// ```
-/// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};
-/// fn at_four(mode: impl Boundary<u8, 1>) -> Place<u8> {
+/// use vmarray::boundary::{Boundary, Checked, Circular, Constant, BoundaryPlace};
+/// fn at_four(mode: impl Boundary<u8, 1>) -> BoundaryPlace<u8> {
 ///     mode.place(0, 4, 3)
 /// }
-/// assert_eq!(at_four(Circular), Place::At(1));
-/// assert_eq!(at_four(Constant(9)), Place::Value(9));
-/// assert_eq!(at_four(Checked), Place::Outside);
+/// assert_eq!(at_four(Circular), BoundaryPlace::At(1));
+/// assert_eq!(at_four(Constant(9)), BoundaryPlace::Value(9));
+/// assert_eq!(at_four(Checked), BoundaryPlace::Outside);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<T> {
+pub enum BoundaryPlace<T> {
     /// The element at this index, which is inside.
     At(usize),
     /// This value instead of an element.
@@ -35,14 +35,14 @@ pub enum Place<T> {
 ///
 /// ```
 /// use vmarray::prelude::*;
-/// use vmarray::boundary::{Boundary, Place};
+/// use vmarray::boundary::{Boundary, BoundaryPlace};
 /// /// Every other copy is blank.
 /// struct Chequered;
 ///
 /// impl<const N: usize> Boundary<u8, N> for Chequered {
-///     fn place(&self, _axis: usize, index: isize, extent: usize) -> Place<u8> {
+///     fn place(&self, _axis: usize, index: isize, extent: usize) -> BoundaryPlace<u8> {
 ///         let (copy, at) = (index.div_euclid(extent as isize), index.rem_euclid(extent as isize));
-///         if copy % 2 == 0 { Place::At(at as usize) } else { Place::Value(0) }
+///         if copy % 2 == 0 { BoundaryPlace::At(at as usize) } else { BoundaryPlace::Value(0) }
 ///     }
 /// }
 ///
@@ -56,7 +56,7 @@ pub trait Boundary<T, const N: usize> {
     /// Returns the source of the value at an index along an axis of `extent` elements. For an index inside it
     /// must return that index: windows rely on it and do not call this method. A returned index must be
     /// inside; otherwise the read is an error.
-    fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
+    fn place(&self, axis: usize, index: isize, extent: usize) -> BoundaryPlace<T>;
 
     /// Returns the library's mode of an axis, if it is one, so that devices can apply it.
     #[doc(hidden)]
@@ -249,10 +249,10 @@ macro_rules! modes {
     ($($Mode:ty: $kind:ident $value:expr, |$mode:ident, $index:ident, $extent:ident| $outside:expr;)*) => {$(
         impl<T: Element, const N: usize> Boundary<T, N> for $Mode {
             #[inline(always)]
-            fn place(&self, _axis: usize, $index: isize, $extent: usize) -> Place<T> {
+            fn place(&self, _axis: usize, $index: isize, $extent: usize) -> BoundaryPlace<T> {
                 let $mode = self;
                 if is_inside($index, $extent) {
-                    Place::At($index.cast_unsigned())
+                    BoundaryPlace::At($index.cast_unsigned())
                 } else {
                     $outside
                 }
@@ -267,9 +267,9 @@ macro_rules! modes {
 }
 
 modes! {
-    Checked: Checked |_| None, |_mode, index, extent| Place::Outside;
-    Zero: Value |_| Some(T::zeroed()), |_mode, index, extent| Place::Value(T::zeroed());
-    Constant<T>: Value |mode| Some(mode.0), |mode, index, extent| Place::Value(mode.0);
+    Checked: Checked |_| None, |_mode, index, extent| BoundaryPlace::Outside;
+    Zero: Value |_| Some(T::zeroed()), |_mode, index, extent| BoundaryPlace::Value(T::zeroed());
+    Constant<T>: Value |mode| Some(mode.0), |mode, index, extent| BoundaryPlace::Value(mode.0);
     Clamp: Clamp |_| None, |_mode, index, extent| existing(extent, |last| if index < 0 { 0 } else { last });
     Circular: Circular |_| None, |_mode, index, extent| existing(extent, |_| within_period(index, extent));
     // Arrays have at most `isize::MAX` elements, so twice this number does not overflow.
@@ -286,16 +286,16 @@ modes! {
 
 /// Returns one of the elements, if there are any; `at` receives the number of the last.
 #[inline(always)]
-fn existing<T>(extent: usize, at: impl FnOnce(usize) -> usize) -> Place<T> {
-    if extent == 0 { Place::Outside } else { Place::At(at(extent - 1)) }
+fn existing<T>(extent: usize, at: impl FnOnce(usize) -> usize) -> BoundaryPlace<T> {
+    if extent == 0 { BoundaryPlace::Outside } else { BoundaryPlace::At(at(extent - 1)) }
 }
 
 impl<T: Element, const N: usize> Boundary<T, N> for Unchecked {
     #[inline(always)]
-    fn place(&self, _axis: usize, index: isize, extent: usize) -> Place<T> {
+    fn place(&self, _axis: usize, index: isize, extent: usize) -> BoundaryPlace<T> {
         // SAFETY: the caller of `new` promises it.
         unsafe { std::hint::assert_unchecked(is_inside(index, extent)) };
-        Place::At(index.cast_unsigned())
+        BoundaryPlace::At(index.cast_unsigned())
     }
 
     fn built_in(&self, _: usize, _: Internal) -> Option<(Mode, Option<T>)> {
@@ -305,7 +305,7 @@ impl<T: Element, const N: usize> Boundary<T, N> for Unchecked {
 
 impl<T, const N: usize, B: Boundary<T, N> + ?Sized> Boundary<T, N> for &B {
     #[inline(always)]
-    fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T> {
+    fn place(&self, axis: usize, index: isize, extent: usize) -> BoundaryPlace<T> {
         (**self).place(axis, index, extent)
     }
 
@@ -319,10 +319,10 @@ macro_rules! tuples {
     ($($count:literal: $($B:ident $at:tt),*;)*) => {$(
         impl<T, $($B: Boundary<T, 1>),*> Boundary<T, $count> for ($($B,)*) {
             #[inline(always)]
-            fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T> {
+            fn place(&self, axis: usize, index: isize, extent: usize) -> BoundaryPlace<T> {
                 match axis {
                     $($at => self.$at.place(0, index, extent),)*
-                    _ => Place::Outside,
+                    _ => BoundaryPlace::Outside,
                 }
             }
 
@@ -351,7 +351,7 @@ tuples! {
 mod tests {
     use super::*;
 
-    fn at(mode: impl Boundary<u8, 1>, index: isize, extent: usize) -> Place<u8> {
+    fn at(mode: impl Boundary<u8, 1>, index: isize, extent: usize) -> BoundaryPlace<u8> {
         mode.place(0, index, extent)
     }
 
@@ -363,16 +363,16 @@ mod tests {
             for extent in [1, 2, 3, far - 1, far] {
                 let of = |at: i128, period: i128| at.rem_euclid(period);
                 let (i, n) = (index as i128, extent as i128);
-                assert_eq!(at(Circular, index, extent), Place::At(of(i, n) as usize));
+                assert_eq!(at(Circular, index, extent), BoundaryPlace::At(of(i, n) as usize));
                 let mirrored = of(i, (2 * n - 2).max(1));
                 assert_eq!(
                     at(Mirror, index, extent),
-                    Place::At(mirrored.min((2 * n - 2).max(1) - mirrored) as usize)
+                    BoundaryPlace::At(mirrored.min((2 * n - 2).max(1) - mirrored) as usize)
                 );
                 let repeated = of(i, 2 * n);
                 assert_eq!(
                     at(Symmetric, index, extent),
-                    Place::At(repeated.min(2 * n - 1 - repeated) as usize)
+                    BoundaryPlace::At(repeated.min(2 * n - 1 - repeated) as usize)
                 );
             }
         }

@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::ops::join::{Column, ColumnElements};
 use crate::ops::launch::Broadcast;
 use crate::ops::sealed::{Internal, Sealed};
-use crate::ops::view::Bounds;
+use crate::ops::view::SignedBox;
 use crate::ops::view::{INTERNAL, Shape, Store, View};
 use crate::shapes::nd::position_outside;
 
@@ -62,7 +62,7 @@ impl<S: Broadcast, const N: usize> Broadcast for At<S, N> {
         self.of.stride()
     }
 
-    fn shown(&self, positions: &[Range<isize>]) -> Bounds {
+    fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         positions.to_vec()
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::bounded::BoxShape;
-use super::modes::{Boundary, Checked, Place, WriteBoundary};
+use super::modes::{Boundary, BoundaryPlace, Checked, WriteBoundary};
 use super::shifted::Shifted;
 use super::window::{Axis, complete, is_within, left_of};
 #[cfg(doc)]
@@ -139,11 +139,13 @@ where
         let mut value = None;
         for axis in 0..N {
             match self.read.place(axis, at[axis], extents[axis]) {
-                Place::At(index) => position[axis] = index,
-                Place::Value(outside) => {
+                BoundaryPlace::At(index) => position[axis] = index,
+                BoundaryPlace::Value(outside) => {
                     value.get_or_insert(outside);
                 }
-                Place::Outside => return Err(position_outside(axis, at[axis] as i128, extents[axis])),
+                BoundaryPlace::Outside => {
+                    return Err(position_outside(axis, at[axis] as i128, extents[axis]));
+                }
             }
         }
         match value {

@@ -1,6 +1,6 @@
 //! Windows that extend beyond the edges: the reads that they need, and their completion in memory.
 
-use super::modes::{Boundary, Place, is_inside};
+use super::modes::{Boundary, BoundaryPlace, is_inside};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::shapes::nd::{Positions, Segment, position_outside, strides};
@@ -39,11 +39,11 @@ impl<T: Element> Axis<T> {
         let (mut others, mut values) = (Vec::new(), Vec::new());
         for at in (0..inside.start).chain(inside.end..window) {
             match mode.place(axis, index(at), extent) {
-                Place::At(element) if element < extent => others.push((element, at)),
-                Place::At(_) | Place::Outside => {
+                BoundaryPlace::At(element) if element < extent => others.push((element, at)),
+                BoundaryPlace::At(_) | BoundaryPlace::Outside => {
                     return Err(position_outside(axis, index(at) as i128, extent));
                 }
-                Place::Value(value) => values.push((at, value)),
+                BoundaryPlace::Value(value) => values.push((at, value)),
             }
         }
         // An element that is shown only beyond the edges is read directly to the first of its places in the

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backend_api::Device;
 
-use super::{Geometry, NdArray, NdLayout};
+use super::{LayoutGeometry, NdArray, NdLayout};
 use crate::array::builder::{Builder, PAGE_BYTES};
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -138,8 +138,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 
     /// Returns the builder of the elements, and their geometry.
-    pub(super) fn into_elements(self) -> Result<(Builder<T, D>, Geometry<N>)> {
-        let (geometry, len) = Geometry::new(self.shape, self.layout)?;
+    pub(super) fn into_elements(self) -> Result<(Builder<T, D>, LayoutGeometry<N>)> {
+        let (geometry, len) = LayoutGeometry::new(self.shape, self.layout)?;
         let mut elements = self.elements.with_len(len);
         if let Some(tiling) = &geometry.tiling {
             elements = elements.page_len(tiling.len);

@@ -5,9 +5,9 @@ use std::iter::Peekable;
 use backend_api::Device;
 use bytemuck::{cast_slice, cast_slice_mut};
 
-use super::geometry::Geometry;
-use super::pieces::{PagePiece, Pieces, Segment, segments_of};
-use super::shape::{self, Bounds, Positions};
+use super::geometry::LayoutGeometry;
+use super::pieces::{BoxPieces, PagePiece, Segment, segments_of};
+use super::shape::{self, PositionBox, Positions};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -20,21 +20,21 @@ const LOOKAHEAD: usize = 8;
 /// Copies out the combinations of one segment per axis, to the places of the segments, with strides of the
 /// memory. Neighbours along the last axis with several elements are contiguous.
 ///
-/// The segments satisfy the conditions of [`Pieces::new`].
+/// The segments satisfy the conditions of [`BoxPieces::new`].
 pub(super) fn read<S: Store, const N: usize>(
     store: &S,
-    geometry: &Geometry<N>,
+    geometry: &LayoutGeometry<N>,
     segments: [&[Segment]; N],
     strides: [usize; N],
     into: &mut [S::Element],
 ) -> Result<()> {
     let Some(array) = store.as_array() else {
-        let mut pieces = Pieces::new(geometry, segments, strides, usize::MAX);
+        let mut pieces = BoxPieces::new(geometry, segments, strides, usize::MAX);
         return pieces.try_for_each(|piece| {
             store.read_at(piece.at, &mut into[piece.place..][..piece.extent[N - 1]], INTERNAL)
         });
     };
-    let pieces = Pieces::new(geometry, segments, strides, array.page_len());
+    let pieces = BoxPieces::new(geometry, segments, strides, array.page_len());
     visit(
         array,
         &pieces,
@@ -50,20 +50,20 @@ pub(super) fn read<S: Store, const N: usize>(
 /// Copies a box in, from memory of these strides. The box is inside of the shape.
 pub(super) fn write<S: StoreMut, const N: usize>(
     store: &S,
-    geometry: &Geometry<N>,
-    of: &Bounds<N>,
+    geometry: &LayoutGeometry<N>,
+    of: &PositionBox<N>,
     strides: [usize; N],
     from: &[S::Element],
 ) -> Result<()> {
     let segments = segments_of(of);
     let segments = segments.each_ref().map(std::slice::from_ref);
     let Some(array) = store.as_array() else {
-        let mut pieces = Pieces::new(geometry, segments, strides, usize::MAX);
+        let mut pieces = BoxPieces::new(geometry, segments, strides, usize::MAX);
         return pieces.try_for_each(|piece| {
             store.write_at(piece.at, &from[piece.place..][..piece.extent[N - 1]], INTERNAL)
         });
     };
-    let pieces = Pieces::new(geometry, segments, strides, array.page_len());
+    let pieces = BoxPieces::new(geometry, segments, strides, array.page_len());
     change(array, geometry, &pieces, |to, piece| {
         copy_block(&piece.extent, (from, piece.place, &strides), (to, piece.at, &geometry.strides));
     })
@@ -72,12 +72,12 @@ pub(super) fn write<S: StoreMut, const N: usize>(
 /// Writes one value to a box. The box is inside of the shape.
 pub(super) fn fill<T: Element, D: Device, const N: usize>(
     array: &VirtualArray<T, D>,
-    geometry: &Geometry<N>,
-    of: &Bounds<N>,
+    geometry: &LayoutGeometry<N>,
+    of: &PositionBox<N>,
     value: T,
 ) -> Result<()> {
     let segments = segments_of(of);
-    let pieces = Pieces::new(
+    let pieces = BoxPieces::new(
         geometry,
         segments.each_ref().map(std::slice::from_ref),
         geometry.strides,
@@ -94,8 +94,8 @@ pub(super) fn fill<T: Element, D: Device, const N: usize>(
 /// Runs code on the elements of the page of each piece.
 fn change<T: Element, D: Device, const N: usize>(
     array: &VirtualArray<T, D>,
-    geometry: &Geometry<N>,
-    pieces: &Pieces<'_, N>,
+    geometry: &LayoutGeometry<N>,
+    pieces: &BoxPieces<'_, N>,
     mut run: impl FnMut(&mut [T], &PagePiece<N>),
 ) -> Result<()> {
     let hold = |piece: &PagePiece<N>, stream| {
@@ -123,7 +123,7 @@ fn change<T: Element, D: Device, const N: usize>(
 /// `is_fetched` returns true.
 fn visit<T: Element, D: Device, H, const N: usize>(
     array: &VirtualArray<T, D>,
-    pieces: &Pieces<'_, N>,
+    pieces: &BoxPieces<'_, N>,
     is_fetched: impl Fn(&PagePiece<N>) -> bool,
     mut hold: impl FnMut(&PagePiece<N>, Stream) -> Result<H>,
     mut run: impl FnMut(&mut H, &PagePiece<N>),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::shape::{self, Bounds, Positions};
+use super::shape::{self, PositionBox, Positions};
 use crate::base::error::{ErrorKind, Result};
 
 /// The order of an N-dimensional array's elements in storage.
@@ -29,7 +29,7 @@ pub enum NdLayout<const N: usize> {
 
 /// The arithmetic of a layout.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry<const N: usize> {
+pub(crate) struct LayoutGeometry<const N: usize> {
     pub(crate) shape: [usize; N],
     /// The distance between neighbours along each axis: in the whole array or, if tiled, within a tile.
     pub(crate) strides: [usize; N],
@@ -49,7 +49,7 @@ pub(crate) struct Tiling<const N: usize> {
     pub(crate) len: usize,
 }
 
-impl<const N: usize> Geometry<N> {
+impl<const N: usize> LayoutGeometry<N> {
     /// Checks a shape and a layout; also returns the number of stored elements.
     pub(crate) fn new(shape: [usize; N], layout: NdLayout<N>) -> Result<(Self, usize)> {
         const { assert!(N > 0, "an array has at least one axis") };
@@ -134,7 +134,7 @@ impl<const N: usize> Geometry<N> {
     }
 
     /// Returns the elements of a box as ranges of storage, ascending. Touching ranges are not merged.
-    pub(crate) fn ranges(&self, of: &Bounds<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
+    pub(crate) fn ranges(&self, of: &PositionBox<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let shape = self.shape;
         let geometry = *self;
         let plain = self.tiling.is_none().then(|| BoxRuns::new(&shape, of));
@@ -150,7 +150,7 @@ impl<const N: usize> Geometry<N> {
     }
 
     /// Returns the part of a box in a tile, in positions within the tile.
-    fn part_of_tile(&self, tiling: &Tiling<N>, at: [usize; N], of: &Bounds<N>) -> Bounds<N> {
+    fn part_of_tile(&self, tiling: &Tiling<N>, at: [usize; N], of: &PositionBox<N>) -> PositionBox<N> {
         let start = tiling.start_of(at);
         let part = shape::intersection(&tiling.positions_of(at), of);
         std::array::from_fn(|axis| part.start[axis] - start[axis])..std::array::from_fn(|axis| {
@@ -161,7 +161,7 @@ impl<const N: usize> Geometry<N> {
     /// Returns the pages of a box, as ascending ranges that neither overlap nor are empty.
     pub(crate) fn pages(
         &self,
-        of: &Bounds<N>,
+        of: &PositionBox<N>,
         page_len: usize,
     ) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let plain = self.tiling.is_none().then(|| {
@@ -179,7 +179,7 @@ impl<const N: usize> Geometry<N> {
 
 impl<const N: usize> Tiling<N> {
     /// Returns the tiles that a box touches, as a box of tiles.
-    fn touched_box(&self, of: &Bounds<N>) -> Bounds<N> {
+    fn touched_box(&self, of: &PositionBox<N>) -> PositionBox<N> {
         if shape::is_void(of) {
             return [0; N]..[0; N];
         }
@@ -189,7 +189,7 @@ impl<const N: usize> Tiling<N> {
     }
 
     /// Returns the tiles that a box touches, in order of storage.
-    pub(crate) fn touched(&self, of: &Bounds<N>) -> Positions<N> {
+    pub(crate) fn touched(&self, of: &PositionBox<N>) -> Positions<N> {
         Positions::new(self.touched_box(of))
     }
 
@@ -203,7 +203,7 @@ impl<const N: usize> Tiling<N> {
     }
 
     /// Returns the positions of a tile's places, including padding.
-    pub(crate) fn positions_of(&self, at: [usize; N]) -> Bounds<N> {
+    pub(crate) fn positions_of(&self, at: [usize; N]) -> PositionBox<N> {
         let start = self.start_of(at);
         start..std::array::from_fn(|axis| start[axis].saturating_add(self.tile[axis]))
     }
@@ -231,7 +231,7 @@ pub(crate) struct BoxRuns<const N: usize> {
 }
 
 impl<const N: usize> BoxRuns<N> {
-    pub(crate) fn new(shape: &[usize; N], of: &Bounds<N>) -> Self {
+    pub(crate) fn new(shape: &[usize; N], of: &PositionBox<N>) -> Self {
         let strides = shape::strides(shape);
         let axis = run_axis(shape, of);
         let mut starts = of.clone();
@@ -247,7 +247,7 @@ impl<const N: usize> BoxRuns<N> {
 }
 
 /// Returns the first of the axes that a box covers without gaps in a row-major shape.
-fn run_axis<const N: usize>(shape: &[usize; N], of: &Bounds<N>) -> usize {
+fn run_axis<const N: usize>(shape: &[usize; N], of: &PositionBox<N>) -> usize {
     let mut axis = N - 1;
     while axis > 0 && of.start[axis] == 0 && of.end[axis] == shape[axis] {
         axis -= 1;
@@ -269,14 +269,14 @@ impl<const N: usize> Iterator for BoxRuns<N> {
 mod tests {
     use super::*;
 
-    fn numbers<const N: usize>(geometry: &Geometry<N>, of: &Bounds<N>) -> Vec<usize> {
+    fn numbers<const N: usize>(geometry: &LayoutGeometry<N>, of: &PositionBox<N>) -> Vec<usize> {
         geometry.ranges(of).flatten().collect()
     }
 
     #[test]
     fn every_position_has_its_own_place_and_back() {
         for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 3, 2]), NdLayout::Tiled([4, 1, 2])] {
-            let (geometry, stored) = Geometry::new([5, 4, 3], layout).unwrap();
+            let (geometry, stored) = LayoutGeometry::new([5, 4, 3], layout).unwrap();
             let mut seen = vec![false; stored];
             for at in Positions::new([0; 3]..[5, 4, 3]) {
                 let index = geometry.index_of(&at);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn ranges_are_the_elements_of_the_box_ascending() {
         for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 2, 2]), NdLayout::Tiled([1, 3, 5])] {
-            let (geometry, _) = Geometry::new([3, 4, 5], layout).unwrap();
+            let (geometry, _) = LayoutGeometry::new([3, 4, 5], layout).unwrap();
             for of in [[0; 3]..[3, 4, 5], [1, 1, 1]..[3, 3, 4], [1, 0, 0]..[2, 4, 5], [1, 2, 3]..[1, 4, 4]] {
                 let mut expected: Vec<_> =
                     Positions::new(of.clone()).map(|at| geometry.index_of(&at)).collect();
@@ -306,7 +306,7 @@ mod tests {
         for (layout, page_len) in
             [(NdLayout::RowMajor, 7), (NdLayout::RowMajor, 64), (NdLayout::Tiled([2, 2, 2]), 8)]
         {
-            let (geometry, _) = Geometry::new([3, 4, 5], layout).unwrap();
+            let (geometry, _) = LayoutGeometry::new([3, 4, 5], layout).unwrap();
             for of in [[0; 3]..[3, 4, 5], [1, 1, 1]..[3, 3, 4], [0, 0, 4]..[3, 4, 5], [2; 3]..[2; 3]] {
                 let mut expected: Vec<_> = numbers(&geometry, &of).iter().map(|i| i / page_len).collect();
                 expected.dedup();
@@ -318,9 +318,9 @@ mod tests {
 
     #[test]
     fn tiles_without_extent_or_beyond_all_bounds_are_refused() {
-        let error = Geometry::new([4, 4], NdLayout::Tiled([2, 0])).unwrap_err();
+        let error = LayoutGeometry::new([4, 4], NdLayout::Tiled([2, 0])).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::EmptyTile { axis: 1 });
-        assert!(Geometry::new([1 << 31, 1 << 31], NdLayout::Tiled([usize::MAX / 2, 4])).is_err());
-        assert!(Geometry::new([3, 1 << 61], NdLayout::Tiled([1 << 2, 1])).is_err());
+        assert!(LayoutGeometry::new([1 << 31, 1 << 31], NdLayout::Tiled([usize::MAX / 2, 4])).is_err());
+        assert!(LayoutGeometry::new([3, 1 << 61], NdLayout::Tiled([1 << 2, 1])).is_err());
     }
 }

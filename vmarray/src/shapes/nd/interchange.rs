@@ -3,7 +3,7 @@
 use backend_api::Device;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 
-use super::shape::{self, Bounds};
+use super::shape::{self, PositionBox};
 use super::{NdArray, NdView, NdViewMut};
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ fn box_like<'a, const N: usize, const M: usize>(
     view: impl NdView<'a, N, M>,
     start: [usize; M],
     shape: &[usize],
-) -> Result<Bounds<M>> {
+) -> Result<PositionBox<M>> {
     let rank = ErrorKind::RankMismatch { expected: M, got: shape.len() };
     shape::check_extent(&view.shape(), start, shape.try_into().map_err(|_| rank)?)
 }
@@ -55,7 +55,7 @@ pub(super) fn write<'a, V: NdViewMut<'a, N, M>, E: Dimension, const N: usize, co
 }
 
 /// Values of a box in row-major order, as an array.
-pub(super) fn array<T, const M: usize>(of: &Bounds<M>, values: Vec<T>) -> Result<Array<T, Dim<M>>>
+pub(super) fn array<T, const M: usize>(of: &PositionBox<M>, values: Vec<T>) -> Result<Array<T, Dim<M>>>
 where
     [usize; M]: IntoDimension,
 {

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::geometry::{Geometry, Tiling};
-use super::shape::{self, Bounds};
+use super::geometry::{LayoutGeometry, Tiling};
+use super::shape::{self, PositionBox};
 
 /// Neighbouring elements along one axis of the array, and their position along the same axis in the program's
 /// memory.
@@ -15,7 +15,7 @@ pub struct Segment {
 }
 
 /// A box as one segment an axis, which fills memory from its start on.
-pub(crate) fn segments_of<const N: usize>(of: &Bounds<N>) -> [Segment; N] {
+pub(crate) fn segments_of<const N: usize>(of: &PositionBox<N>) -> [Segment; N] {
     std::array::from_fn(|axis| {
         let (start, end) = (of.start[axis], of.end[axis]);
         Segment { start, len: end - start, place: 0 }
@@ -40,8 +40,8 @@ pub(super) struct PagePiece<const N: usize> {
 /// The axes are divided into cells: tiles or, row-major, blocks that are contiguous both in the array and
 /// outside. The iterator returns all pieces of a cell together.
 #[derive(Clone)]
-pub(super) struct Pieces<'a, const N: usize> {
-    geometry: &'a Geometry<N>,
+pub(super) struct BoxPieces<'a, const N: usize> {
+    geometry: &'a LayoutGeometry<N>,
     /// None of them is empty.
     segments: [&'a [Segment]; N],
     /// The distance between neighbours along each axis of the memory outside.
@@ -80,11 +80,11 @@ struct RowBlock {
     run: Range<usize>,
 }
 
-impl<'a, const N: usize> Pieces<'a, N> {
+impl<'a, const N: usize> BoxPieces<'a, N> {
     /// The segments ascend, are inside of the shape and have places in the memory. None is empty, unless
     /// it is the only one of its axis: then there are no pieces.
     pub(super) fn new(
-        geometry: &'a Geometry<N>,
+        geometry: &'a LayoutGeometry<N>,
         segments: [&'a [Segment]; N],
         strides: [usize; N],
         page_len: usize,
@@ -213,7 +213,7 @@ impl<'a, const N: usize> Pieces<'a, N> {
     }
 }
 
-impl<const N: usize> Iterator for Pieces<'_, N> {
+impl<const N: usize> Iterator for BoxPieces<'_, N> {
     type Item = PagePiece<N>;
 
     #[inline]

@@ -9,10 +9,10 @@ use vmarray_kernel::launch::DomainAxis;
 use super::NdArray;
 use super::boxes::merged;
 use super::copy;
-use super::geometry::Geometry;
+use super::geometry::LayoutGeometry;
 use super::pieces::{Segment, segments_of};
 use super::section::{NdSection, NdSectionMut};
-use super::shape::{self, Bounds};
+use super::shape::{self, PositionBox};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -20,7 +20,7 @@ use crate::base::memory::zeroed_vec;
 use crate::ops::expr::{Expr, index};
 use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::StoredBox;
-use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
+use crate::ops::view::{INTERNAL, LoweredRegion, Shape, Store, StoreMut, View, ViewMut};
 
 /// The [`Shape`] of a view: a box of an array or source of `N` dimensions, with `M` of its axes; the other
 /// axes are fixed.
@@ -37,7 +37,7 @@ use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut}
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NdShape<const N: usize, const M: usize = N> {
-    pub(crate) geometry: Geometry<N>,
+    pub(crate) geometry: LayoutGeometry<N>,
     start: [usize; N],
     pub(crate) extents: [usize; M],
     /// The store's axes that belong to the view, ascending.
@@ -45,7 +45,7 @@ pub struct NdShape<const N: usize, const M: usize = N> {
 }
 
 impl<const N: usize> NdShape<N> {
-    pub(super) fn whole(geometry: Geometry<N>) -> Self {
+    pub(super) fn whole(geometry: LayoutGeometry<N>) -> Self {
         Self { geometry, start: [0; N], extents: geometry.shape, axes: std::array::from_fn(|axis| axis) }
     }
 }
@@ -54,7 +54,7 @@ impl NdShape<1> {
     /// Returns a range of a store of one axis. For reading alone, since it does not contain the store's
     /// end.
     pub(crate) fn line(range: Range<usize>) -> Self {
-        let geometry = Geometry { shape: [range.end], strides: [1], tiling: None };
+        let geometry = LayoutGeometry { shape: [range.end], strides: [1], tiling: None };
         Self { geometry, start: [range.start], extents: [range.len()], axes: [0] }
     }
 }
@@ -71,7 +71,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 
     /// Returns the store's box for a box of the view.
-    fn bounds(&self, of: &Bounds<M>) -> Bounds<N> {
+    fn bounds(&self, of: &PositionBox<M>) -> PositionBox<N> {
         let start = self.position(&of.start);
         let mut end = start.map(|at| at + 1);
         for axis in 0..M {
@@ -111,7 +111,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     pub(crate) fn write<S: StoreMut>(
         &self,
         store: &S,
-        of: &Bounds<M>,
+        of: &PositionBox<M>,
         strides: [usize; M],
         from: &[S::Element],
     ) -> Result<()> {
@@ -151,7 +151,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 
     /// Returns the condition that an element of the store is in a box of it; `None` if all are.
-    fn inside<T>(&self, of: &Bounds<N>) -> Option<Expr<T, bool>> {
+    fn inside<T>(&self, of: &PositionBox<N>) -> Option<Expr<T, bool>> {
         let geometry = &self.geometry;
         let stored = |axis: usize| match &geometry.tiling {
             Some(tiling) => tiling.counts[axis] * tiling.tile[axis],
@@ -170,7 +170,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     /// Returns the first axis of the store along which a box has several indices. Also returns the extent
     /// of tiles there, if a later axis divides the box into tiles: elements are then not stored in
     /// row-major order.
-    fn axis_out_of_order(&self, of: &Bounds<N>) -> Option<(usize, usize)> {
+    fn axis_out_of_order(&self, of: &PositionBox<N>) -> Option<(usize, usize)> {
         let tile = self.geometry.tiling.filter(|_| !shape::is_void(of))?.tile;
         let axis = (0..N).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
         let is_cut = |axis: usize| of.start[axis] / tile[axis] != (of.end[axis] - 1) / tile[axis];
@@ -184,7 +184,7 @@ fn divided<T>(value: Expr<T, u64>, by: usize) -> Expr<T, u64> {
 }
 
 /// Returns the index of an element of a store along one of its axes, as an expression.
-fn coordinate<T, const N: usize>(geometry: &Geometry<N>, axis: usize) -> Expr<T, u64> {
+fn coordinate<T, const N: usize>(geometry: &LayoutGeometry<N>, axis: usize) -> Expr<T, u64> {
     let stride = geometry.strides[axis];
     let Some(tiling) = &geometry.tiling else {
         let rows = divided(index(), stride);
@@ -197,7 +197,7 @@ fn coordinate<T, const N: usize>(geometry: &Geometry<N>, axis: usize) -> Expr<T,
 }
 
 /// Divides a box before an index along an axis; an index outside counts as the nearest end.
-fn cut<const M: usize>(of: &Bounds<M>, axis: usize, at: usize) -> (Bounds<M>, Bounds<M>) {
+fn cut<const M: usize>(of: &PositionBox<M>, axis: usize, at: usize) -> (PositionBox<M>, PositionBox<M>) {
     let at = at.clamp(of.start[axis], of.end[axis]);
     let (mut before, mut after) = (of.clone(), of.clone());
     (before.end[axis], after.start[axis]) = (at, at);
@@ -212,18 +212,18 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
 
     fn copied(&self) -> NdShape<M> {
         let (shape, strides) = (self.extents, shape::strides(&self.extents));
-        NdShape::whole(Geometry { shape, strides, tiling: None })
+        NdShape::whole(LayoutGeometry { shape, strides, tiling: None })
     }
 
     fn count(&self) -> usize {
         shape::volume(&self.extents)
     }
 
-    fn checked(&self, bounds: impl RangeBounds<[usize; M]>) -> Result<Bounds<M>> {
+    fn checked(&self, bounds: impl RangeBounds<[usize; M]>) -> Result<PositionBox<M>> {
         shape::check_box(&self.extents, bounds)
     }
 
-    fn cut(&self, of: &Bounds<M>) -> Self {
+    fn cut(&self, of: &PositionBox<M>) -> Self {
         Self { start: self.position(&of.start), extents: shape::extent(of), ..*self }
     }
 
@@ -274,11 +274,11 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         0
     }
 
-    fn runs(&self, of: &Bounds<M>) -> impl Iterator<Item = Range<usize>> {
+    fn runs(&self, of: &PositionBox<M>) -> impl Iterator<Item = Range<usize>> {
         merged(self.geometry.ranges(&self.bounds(of)))
     }
 
-    fn lowered<T>(&self, of: &Bounds<M>) -> Lowered<T> {
+    fn lowered<T>(&self, of: &PositionBox<M>) -> LoweredRegion<T> {
         let of = self.bounds(of);
         let mut runs = merged(self.geometry.ranges(&of));
         let (range, inside) = match (runs.next(), runs.next()) {
@@ -289,7 +289,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
                 (first.start..last + 1, self.inside(&of))
             }
         };
-        Lowered { range, inside, origin: 0 }
+        LoweredRegion { range, inside, origin: 0 }
     }
 
     fn list<'l>(&self, indices: &'l [[usize; M]]) -> Result<(Range<usize>, Cow<'l, [usize]>)> {
@@ -300,13 +300,13 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         Ok((0..self.geometry.stored_len(), Cow::Owned(places)))
     }
 
-    fn touched<S: Store>(&self, store: &S, of: &Bounds<M>) -> impl Iterator<Item = Range<usize>> {
+    fn touched<S: Store>(&self, store: &S, of: &PositionBox<M>) -> impl Iterator<Item = Range<usize>> {
         let (page_len, len) = (store.page_elements(), self.geometry.stored_len());
         let places = move |pages: Range<usize>| pages.start * page_len..(pages.end * page_len).min(len);
         merged(self.geometry.pages(&self.bounds(of), page_len).map(places))
     }
 
-    fn slabs(&self, of: &Bounds<M>) -> impl Iterator<Item = Bounds<M>> {
+    fn slabs(&self, of: &PositionBox<M>) -> impl Iterator<Item = PositionBox<M>> {
         let cut_at = self.axis_out_of_order(&self.bounds(of)).and_then(|(axis, tile)| {
             Some((self.axes.iter().position(|own| *own == axis)?, self.start[axis], tile))
         });
@@ -321,16 +321,16 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         })
     }
 
-    fn halves(&self, of: &Bounds<M>) -> Option<[Bounds<M>; 2]> {
+    fn halves(&self, of: &PositionBox<M>) -> Option<[PositionBox<M>; 2]> {
         let axis = (0..M).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
         Some(cut(of, axis, of.start[axis].midpoint(of.end[axis])).into())
     }
 
-    fn is_in_order(&self, of: &Bounds<M>) -> bool {
+    fn is_in_order(&self, of: &PositionBox<M>) -> bool {
         self.axis_out_of_order(&self.bounds(of)).is_none()
     }
 
-    fn rest(&self, of: Bounds<M>, found: &mut Vec<usize>) -> Vec<(Bounds<M>, usize)> {
+    fn rest(&self, of: PositionBox<M>, found: &mut Vec<usize>) -> Vec<(PositionBox<M>, usize)> {
         let Some(&last) = found.last() else { return Vec::new() };
         let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
             return vec![(of, last + 1)];
@@ -354,7 +354,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
     fn copy_out<S: Store>(
         &self,
         store: &S,
-        of: &Bounds<M>,
+        of: &PositionBox<M>,
         into: &mut [S::Element],
         _: Internal,
     ) -> Result<()> {
@@ -364,7 +364,13 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         copy::read(store, &self.geometry, segments.each_ref().map(std::slice::from_ref), strides, into)
     }
 
-    fn fill<S: StoreMut>(&self, store: &S, of: &Bounds<M>, value: S::Element, _: Internal) -> Result<()> {
+    fn fill<S: StoreMut>(
+        &self,
+        store: &S,
+        of: &PositionBox<M>,
+        value: S::Element,
+        _: Internal,
+    ) -> Result<()> {
         let mut runs = self.runs(of);
         match (runs.next(), runs.next(), store.as_array()) {
             (_, Some(_), Some(array)) => copy::fill(array, &self.geometry, &self.bounds(of), value),
@@ -376,7 +382,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         }
     }
 
-    fn fetch<S: Store>(&self, store: &S, of: &Bounds<M>, _: Internal) -> Result<()> {
+    fn fetch<S: Store>(&self, store: &S, of: &PositionBox<M>, _: Internal) -> Result<()> {
         let Some(array) = store.as_array() else {
             return self.runs(of).try_for_each(|run| store.fetch(&run, INTERNAL));
         };

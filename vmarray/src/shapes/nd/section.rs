@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::geometry::Geometry;
+use super::geometry::LayoutGeometry;
 use super::region::NdShape;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
@@ -81,7 +81,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     where
         &'a S: View<'a, Store = S, Shape = Linear>,
     {
-        Ok(Self::new(store, NdShape::whole(Geometry::row_major(shape, store.len())?)))
+        Ok(Self::new(store, NdShape::whole(LayoutGeometry::row_major(shape, store.len())?)))
     }
 }
 
@@ -94,7 +94,7 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     where
         &'a S: ViewMut<'a, Store = S, Shape = Linear>,
     {
-        Ok(Self::new(store, NdShape::whole(Geometry::row_major(shape, store.len())?)))
+        Ok(Self::new(store, NdShape::whole(LayoutGeometry::row_major(shape, store.len())?)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use crate::base::error::{self, ErrorKind, Result};
 
 /// A half-open box of positions, from the first to one past the last along each axis.
-pub(crate) type Bounds<const N: usize> = Range<[usize; N]>;
+pub(crate) type PositionBox<const N: usize> = Range<[usize; N]>;
 
 /// Returns the number of elements of a shape.
 ///
@@ -28,7 +28,7 @@ pub(crate) fn strides<const N: usize>(shape: &[usize; N]) -> [usize; N] {
 }
 
 /// The extents of a box.
-pub(crate) fn extent<const N: usize>(of: &Bounds<N>) -> [usize; N] {
+pub(crate) fn extent<const N: usize>(of: &PositionBox<N>) -> [usize; N] {
     std::array::from_fn(|axis| of.end[axis] - of.start[axis])
 }
 
@@ -44,12 +44,12 @@ pub(crate) fn dot<const N: usize>(at: &[usize; N], strides: &[usize; N]) -> usiz
 }
 
 /// Returns true if a box has no elements.
-pub(crate) fn is_void<const N: usize>(of: &Bounds<N>) -> bool {
+pub(crate) fn is_void<const N: usize>(of: &PositionBox<N>) -> bool {
     (0..N).any(|axis| of.start[axis] >= of.end[axis])
 }
 
 /// Returns the intersection of two boxes; may be empty.
-pub(crate) fn intersection<const N: usize>(a: &Bounds<N>, b: &Bounds<N>) -> Bounds<N> {
+pub(crate) fn intersection<const N: usize>(a: &PositionBox<N>, b: &PositionBox<N>) -> PositionBox<N> {
     let start = std::array::from_fn(|axis| a.start[axis].max(b.start[axis]));
     start..std::array::from_fn(|axis| a.end[axis].min(b.end[axis]).max(start[axis]))
 }
@@ -76,7 +76,7 @@ pub(crate) fn position_outside(axis: usize, index: i128, extent: usize) -> crate
 pub(crate) fn check_box<const N: usize>(
     shape: &[usize; N],
     bounds: impl RangeBounds<[usize; N]>,
-) -> Result<Bounds<N>> {
+) -> Result<PositionBox<N>> {
     let start = match bounds.start_bound() {
         Bound::Included(start) => *start,
         Bound::Excluded(start) => start.map(|at| at.saturating_add(1)),
@@ -106,7 +106,7 @@ pub(crate) fn check_axis(axis: usize, axes: usize) -> Result<()> {
 }
 
 /// Checks that a slice has the length of a box.
-pub(crate) fn expect_len<const N: usize>(of: &Bounds<N>, got: usize) -> Result<()> {
+pub(crate) fn expect_len<const N: usize>(of: &PositionBox<N>, got: usize) -> Result<()> {
     error::expect_len("the slice of the box", volume(&extent(of)), got)
 }
 
@@ -116,19 +116,19 @@ pub(crate) fn check_extent<const N: usize>(
     shape: &[usize; N],
     start: [usize; N],
     extent: [usize; N],
-) -> Result<Bounds<N>> {
+) -> Result<PositionBox<N>> {
     check_box(shape, start..std::array::from_fn(|axis| start[axis].saturating_add(extent[axis])))
 }
 
 /// Iterates over the positions of a box from its start, the last axis fastest.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions<const N: usize> {
-    of: Bounds<N>,
+    of: PositionBox<N>,
     next: Option<[usize; N]>,
 }
 
 impl<const N: usize> Positions<N> {
-    pub(crate) fn new(of: Bounds<N>) -> Self {
+    pub(crate) fn new(of: PositionBox<N>) -> Self {
         let next = (!is_void(&of)).then_some(of.start);
         Self { of, next }
     }

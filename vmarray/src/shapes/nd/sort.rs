@@ -3,7 +3,7 @@
 use std::array::from_fn;
 use std::ops::Range;
 
-use vmarray_kernel::{Anywhere, At, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, Own, kernel};
 
 use super::region::NdShape;
 use super::shape::check_axis;
@@ -15,7 +15,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::for_each;
 use crate::ops::expr::index;
-use crate::ops::launch::Given;
+use crate::ops::launch::KernelArguments;
 use crate::ops::query::QueryMut as _;
 use crate::ops::scan::PIECE_BYTES;
 use crate::ops::sort::{KeyOrder, Sort as _, SortKey, is_unsupported, sort};
@@ -23,7 +23,13 @@ use crate::ops::view::{INTERNAL, Linear, Section, SectionMut, Shape as _, StoreM
 
 /// Exchanges the two inner axes of three, given their extents.
 #[kernel(crate = vmarray_kernel)]
-fn transposed<T: Number + Memory>(at: At<1>, last: u64, middle: u64, of: &Anywhere<T>, out: &mut Own<T>) {
+fn transposed<T: KernelNumber + ElementMemory>(
+    at: At<1>,
+    last: u64,
+    middle: u64,
+    of: &Anywhere<T>,
+    out: &mut Own<T>,
+) {
     let (line, place) = (at.index() as u64 / last, at.index() as u64 % last);
     out.set(of[(line / middle * middle * last + place * middle + line % middle) as usize]);
 }
@@ -71,7 +77,8 @@ fn on_devices<S: StoreMut<Element: SortKey>>(
     let lines: VirtualArray<u64, S::Device> = store.array_like(range.len(), INTERNAL)?;
     let shape = Linear { start: range.start, len: range.len() };
     let (from, to) = (Section::<S>::new(store, shape), SectionMut::new(store, shape));
-    let axes = |last: usize, middle: usize| Given::default().value(last as u64).value(middle as u64);
+    let axes =
+        |last: usize, middle: usize| KernelArguments::default().value(last as u64).value(middle as u64);
     if inner == 1 {
         elements.copy_from(0, from)?;
     } else {

@@ -6,7 +6,7 @@ use std::path::Path;
 use backend_api::Device;
 use vmarray_kernel::KernelType;
 
-use super::{Geometry, NdArray, NdBuilder, NdLayout, NdView};
+use super::{LayoutGeometry, NdArray, NdBuilder, NdLayout, NdView};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -236,7 +236,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ) -> Result<NdArray<T, N>> {
         let asked = format!("{N} dimensions");
         let (elements, shape) = self.elements.open_as(files, is_read_only, of_words::<N>, &asked)?;
-        Ok(NdArray::assemble(elements, Geometry::new(shape.0, shape.1)?.0))
+        Ok(NdArray::assemble(elements, LayoutGeometry::new(shape.0, shape.1)?.0))
     }
 
     /// Builds an array with these settings, and with the shape, layout and elements of a

@@ -7,7 +7,7 @@ use backend_api::Device;
 
 use super::NdArray;
 use super::geometry::Tiling;
-use super::shape::{self, Bounds};
+use super::shape::{self, PositionBox};
 use crate::array::page_guard::{PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
@@ -20,7 +20,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Returns the page and the positions of a tile, given its place among the tiles.
-    fn page_of_tile(&self, at: [usize; N]) -> Result<(usize, Bounds<N>)> {
+    fn page_of_tile(&self, at: [usize; N]) -> Result<(usize, PositionBox<N>)> {
         let tiling = self.tiling()?;
         shape::check_position(&tiling.counts, &at)?;
         let of = shape::intersection(&tiling.positions_of(at), &([0; N]..self.geometry.shape));
@@ -75,7 +75,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 /// ```
 pub struct Tile<P: TilePage, const N: usize> {
     page: P,
-    bounds: Bounds<N>,
+    bounds: PositionBox<N>,
     strides: [usize; N],
 }
 
@@ -137,7 +137,7 @@ impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
 impl<P: TilePage, const N: usize> Tile<P, N> {
     /// The box of positions in the array that the tile covers, without padding.
     #[must_use]
-    pub fn bounds(&self) -> Bounds<N> {
+    pub fn bounds(&self) -> PositionBox<N> {
         self.bounds.clone()
     }
 

@@ -5,7 +5,7 @@ use std::iter::FusedIterator;
 use backend_api::Device;
 
 use super::geometry::unravel;
-use super::shape::{self, Bounds};
+use super::shape::{self, PositionBox};
 use super::{NdArray, NdLayout, NdView as _, NdViewMut as _};
 use crate::array::map::MapMode;
 use crate::base::element::Element;
@@ -56,7 +56,7 @@ impl<const N: usize> Tiles<N> {
     /// Returns the box at an index of the row-major order; `None` behind the last. Does not depend on the
     /// iterator's position.
     #[must_use]
-    pub fn number(&self, number: usize) -> Option<Bounds<N>> {
+    pub fn number(&self, number: usize) -> Option<PositionBox<N>> {
         let at = unravel(&self.counts, number)?;
         let start: [usize; N] = std::array::from_fn(|axis| at[axis] * self.extent[axis]);
         let end =
@@ -70,7 +70,7 @@ impl<const N: usize> Tiles<N> {
     pub(crate) fn par_each<T: Send>(
         &self,
         buffer: impl Fn() -> Result<Vec<T>> + Send + Sync,
-        work: impl Fn(&mut [T], Bounds<N>, Option<Bounds<N>>) -> Result<()> + Send + Sync,
+        work: impl Fn(&mut [T], PositionBox<N>, Option<PositionBox<N>>) -> Result<()> + Send + Sync,
     ) -> Result<()> {
         use rayon::prelude::*;
 
@@ -94,9 +94,9 @@ impl<const N: usize> Tiles<N> {
 }
 
 impl<const N: usize> Iterator for Tiles<N> {
-    type Item = Bounds<N>;
+    type Item = PositionBox<N>;
 
-    fn next(&mut self) -> Option<Bounds<N>> {
+    fn next(&mut self) -> Option<PositionBox<N>> {
         if self.next == self.end {
             return None;
         }
@@ -160,7 +160,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         &self,
         tiles: Tiles<N>,
         mode: MapMode,
-        mut run: impl FnMut(Bounds<N>, &mut [T]),
+        mut run: impl FnMut(PositionBox<N>, &mut [T]),
     ) -> Result<()> {
         self.check_tiles(&tiles)?;
         let mut buffer = zeroed_vec(shape::volume(&tiles.largest()))?;
@@ -192,7 +192,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Returns the number of boxes to prefetch.
-    fn lookahead(&self, of: &Bounds<N>) -> usize {
+    fn lookahead(&self, of: &PositionBox<N>) -> usize {
         let pages: usize = self.geometry.pages(of, self.elements.page_len()).map(|pages| pages.len()).sum();
         let frames = usize::try_from(self.elements.pager().frames()).unwrap_or(usize::MAX);
         (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
@@ -202,10 +202,10 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// written back.
     fn map_tile(
         &self,
-        of: Bounds<N>,
+        of: PositionBox<N>,
         mode: MapMode,
         buffer: &mut [T],
-        run: impl FnOnce(Bounds<N>, &mut [T]),
+        run: impl FnOnce(PositionBox<N>, &mut [T]),
     ) -> Result<()> {
         let values = &mut buffer[..shape::volume(&shape::extent(&of))];
         if mode.reads() {
@@ -217,7 +217,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         if mode.writes() { self.write_box(of, values) } else { Ok(()) }
     }
 
-    fn fetch_quietly(&self, of: Bounds<N>) {
+    fn fetch_quietly(&self, of: PositionBox<N>) {
         if let Err(error) = self.prefetch(of) {
             crate::base::trace::read_ahead_failed(&error);
         }
@@ -245,7 +245,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         &self,
         tiles: Tiles<N>,
         mode: MapMode,
-        run: impl Fn(Bounds<N>, &mut [T]) + Send + Sync,
+        run: impl Fn(PositionBox<N>, &mut [T]) + Send + Sync,
     ) -> Result<()> {
         self.check_tiles(&tiles)?;
         let room = shape::volume(&tiles.largest());

@@ -1,7 +1,7 @@
 //! Ragged arrays as arguments of kernels.
 
 use backend_api::Device;
-use vmarray_kernel::{Memory, Rows, kind};
+use vmarray_kernel::{ElementMemory, Rows, kind};
 
 use super::RaggedArray;
 use crate::array::VirtualArray;
@@ -11,7 +11,7 @@ use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Section};
 
 /// All rows.
-impl<'a, T: Memory + Element, D: Device> Argument<'a, &'static Rows<T>, kind::Rows>
+impl<'a, T: ElementMemory + Element, D: Device> Argument<'a, &'static Rows<T>, kind::RowsKind>
     for &'a RaggedArray<T, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

@@ -93,8 +93,8 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
 
     /// Returns the inner rows of this row, in order.
     #[must_use]
-    pub fn rows(&self) -> Rows<'a, S, D> {
-        Rows::new(self.items, self.shape.range())
+    pub fn rows(&self) -> RowIter<'a, S, D> {
+        RowIter::new(self.items, self.shape.range())
     }
 }
 
@@ -122,14 +122,14 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 /// assert_eq!(iter.nth(1).unwrap()?.to_vec(..)?, b"many");
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct Rows<'a, S, D: Device = AnyDevice> {
+pub struct RowIter<'a, S, D: Device = AnyDevice> {
     of: &'a Ragged<S, D>,
     rows: Range<usize>,
     /// Offsets of the next rows that were read in advance.
     offsets: VecDeque<u64>,
 }
 
-impl<'a, S: Items, D: Device> Rows<'a, S, D> {
+impl<'a, S: Items, D: Device> RowIter<'a, S, D> {
     pub(super) fn new(of: &'a Ragged<S, D>, rows: Range<usize>) -> Self {
         Self { of, rows, offsets: VecDeque::new() }
     }
@@ -141,7 +141,7 @@ impl<'a, S: Items, D: Device> Rows<'a, S, D> {
     }
 }
 
-impl<'a, S: Items, D: Device> Iterator for Rows<'a, S, D> {
+impl<'a, S: Items, D: Device> Iterator for RowIter<'a, S, D> {
     type Item = Result<RaggedRow<'a, S>>;
 
     fn next(&mut self) -> Option<Result<RaggedRow<'a, S>>> {
@@ -174,11 +174,11 @@ impl<'a, S: Items, D: Device> Iterator for Rows<'a, S, D> {
     }
 }
 
-impl<S: Items, D: Device> ExactSizeIterator for Rows<'_, S, D> {}
+impl<S: Items, D: Device> ExactSizeIterator for RowIter<'_, S, D> {}
 
-impl<S: Items, D: Device> FusedIterator for Rows<'_, S, D> {}
+impl<S: Items, D: Device> FusedIterator for RowIter<'_, S, D> {}
 
-impl<S, D: Device> fmt::Debug for Rows<'_, S, D> {
+impl<S, D: Device> fmt::Debug for RowIter<'_, S, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rows").field("rows", &self.rows).finish_non_exhaustive()
     }

@@ -2,15 +2,15 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::{Core, Hold, Operation, PageBatch, SlotRun};
+use super::{BatchOperation, Hold, PageBatch, SlotRun, SourceCore};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::ops::executor::{Lane as _, RunAccess};
 use crate::sources::channel::PageBlocks;
 
-impl<T: Element> Core<T> {
+impl<T: Element> SourceCore<T> {
     /// Waits for a batch, records the new states of its pages, and handles the results.
-    pub(super) fn finish<O: Operation<T>>(
+    pub(super) fn finish<O: BatchOperation<T>>(
         &self,
         mut batch: PageBatch<'_, O::Work>,
         operation: &O,
@@ -67,7 +67,7 @@ impl<T: Element> Core<T> {
     ///
     /// Blocks that are valid at home keep their value if the work failed. Blocks that only the device has
     /// were written, or their contents are unspecified.
-    fn note_changed<O: Operation<T>>(
+    fn note_changed<O: BatchOperation<T>>(
         &self,
         batch: &PageBatch<'_, O::Work>,
         run: &SlotRun,

@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 use std::task::Waker;
 
 use backend_api::expr::{Action, Geometry};
-use backend_api::kernel::{Kernel, NativeLaunch, NativeQueue, NativeView, Op, Rmw, SubgroupOp};
+use backend_api::kernel::{NativeLaunch, NativeQueue, NativeView, Op, Rmw, SubgroupOp, VerifiedKernel};
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Error, ErrorKind,
-    Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, MemoryStatus, Progress,
-    QueueHandle, QueueId, Request, Result, Scatter, Search, Ticket, Transfer, View, racy,
+    Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, LEFT_OUT, Launch, LaunchView, MemoryStatus,
+    QueueHandle, QueueId, QueueProgress, Request, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 use parking_lot::Mutex;
 use vmarray_conformance::reference::ReferenceDevice;
@@ -267,7 +267,7 @@ impl Flawed {
     }
 
     /// Other indices in place of the request's, in leaked host memory of the inner device.
-    fn bent_indices<'a>(&self, elements: &View<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
+    fn bent_indices<'a>(&self, elements: &LaunchView<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
         let bend = |index: u64| match self.flaw {
             Flaw::GathersCutIndices => index & u64::from(u32::MAX),
             Flaw::EntriesLeftOutAreOutside => index.min(LEFT_OUT - 1),
@@ -373,7 +373,7 @@ impl Flawed {
         match self.flaw {
             Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
             Flaw::PagesHaveOneElement => {
-                if let View::Striped { page_len, .. } = &mut bent.elements {
+                if let LaunchView::Striped { page_len, .. } = &mut bent.elements {
                     *page_len = 1;
                 }
             }
@@ -449,7 +449,7 @@ impl Flawed {
         let mut body = launch.kernel.body().clone();
         self.bend_code(&mut body.code);
         // Skip changed bodies that are not valid kernels.
-        let kernel = Kernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
+        let kernel = VerifiedKernel::new(body).unwrap_or_else(|_| launch.kernel.clone());
         bent.kernel = &kernel;
         let result = self.inner.submit(queue, &Request::Launch(&bent));
         if self.is(Flaw::AnyLaunchIsAccepted) && result.is_err() {
@@ -615,7 +615,7 @@ unsafe impl Device for Flawed {
         self.inner.prepare(requests)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let mut state = self.state.lock();
         if self.is(Flaw::EndedQueuesAreUnknown) && state.ended.contains(&ticket.queue) {
             return Err(Error::new(ErrorKind::UnknownHandle, "poll"));
@@ -623,10 +623,10 @@ unsafe impl Device for Flawed {
         let answer = self.inner.poll(ticket);
         match (answer.as_ref().map_err(Error::kind), self.flaw) {
             (Err(ErrorKind::UnknownHandle), Flaw::UnknownTicketsAreDone)
-            | (Err(ErrorKind::KernelFailed), Flaw::FailuresAreForgotten) => Ok(Progress::Done),
+            | (Err(ErrorKind::KernelFailed), Flaw::FailuresAreForgotten) => Ok(QueueProgress::Done),
             (Err(ErrorKind::KernelFailed), Flaw::FailuresAreReportedOnce) => {
                 if state.reported.contains(&ticket) {
-                    return Ok(Progress::Done);
+                    return Ok(QueueProgress::Done);
                 }
                 state.reported.push(ticket);
                 answer

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use backend_api::{
-    BufferHandle, BufferId, Commit, Device, DeviceSpan, Fill, HostAllocation, HostSpan, Progress,
-    QueueHandle, QueueId, Request, Result, Search, Ticket, racy,
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, Fill, HostAllocation, HostSpan, QueueHandle, QueueId,
+    QueueProgress, Request, Result, Search, Ticket, racy,
 };
 use backend_host::SimulatedDevice;
 use parking_lot::Mutex;
@@ -173,12 +173,12 @@ unsafe impl Device for Late {
         }
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let progress = self.inner.poll(ticket)?;
         let waited = self.state.lock().waited.get(&ticket.queue).copied();
         match self.flaw {
-            Flaw::DoneTooEarly => Ok(Progress::Done),
-            Flaw::WorkNeedsAWaitingThread if waited < Some(ticket.value) => Ok(Progress::Pending),
+            Flaw::DoneTooEarly => Ok(QueueProgress::Done),
+            Flaw::WorkNeedsAWaitingThread if waited < Some(ticket.value) => Ok(QueueProgress::Pending),
             _ => Ok(progress),
         }
     }

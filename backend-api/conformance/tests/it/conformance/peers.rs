@@ -10,7 +10,7 @@ use backend_api::{
 use backend_host::{SimulatedDevice, SimulatedFabric};
 use parking_lot::Mutex;
 use vmarray_conformance::reference::ReferenceDevice;
-use vmarray_conformance::{Limits, Outcome, Report, run_peers};
+use vmarray_conformance::{Limits, Outcome, SuiteReport, run_peers};
 
 super::flaws! {
     /// The flaws of devices that claim to reach each other.
@@ -85,7 +85,7 @@ unsafe impl Device for Flawed {
     }
 }
 
-fn report(flaw: Flaw, reach: Reach) -> Report {
+fn report(flaw: Flaw, reach: Reach) -> SuiteReport {
     let fabric = SimulatedFabric::new(reach, 1_000_000_000, Duration::from_micros(5));
     let device = |seed| {
         let inner = SimulatedDevice::builder(seed).bytes(64 << 20).fabric(&fabric).build();

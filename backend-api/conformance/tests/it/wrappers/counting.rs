@@ -5,7 +5,7 @@ use backend_api::{
     Request, Scatter, Search, Ticket, Transfer,
 };
 use vmarray_conformance::reference::ReferenceDevice;
-use vmarray_conformance::wrap::{Counting, Work};
+use vmarray_conformance::wrap::{Counting, WorkCounts};
 
 fn device() -> Arc<Counting<ReferenceDevice>> {
     Arc::new(Counting::new(ReferenceDevice::new(10_000)))
@@ -47,7 +47,7 @@ fn each_kind_of_work_is_counted() {
     assert_eq!((all.gathers, all.gather_bytes, all.scatters, all.scatter_bytes), (1, 16, 1, 8));
     assert_eq!((all.orders, all.waits, all.polls, all.wakes), (1, 1, 1, 1));
     assert_eq!(device.reset().work, all);
-    assert_eq!(device.counts().work, Work::default());
+    assert_eq!(device.counts().work, WorkCounts::default());
 }
 
 #[test]

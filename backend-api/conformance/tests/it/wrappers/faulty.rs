@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use backend_api::wrap::{Fault, Operation};
 use backend_api::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Result, Ticket,
-    Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, QueueProgress, Result,
+    Ticket, Transfer,
 };
 use backend_host::{HostDevice, SimulatedDevice};
 use vmarray_conformance::reference::ReferenceDevice;
@@ -117,7 +117,7 @@ fn a_failure_reported_later_belongs_to_its_ticket_and_half_of_its_batch_is_done(
     assert_eq!(found[..50], [2; 50]);
     assert_eq!(found[50..], [1; 50]);
     drop(queue);
-    assert_eq!(device.poll(copied).unwrap(), Progress::Done, "failures of an ended queue are forgotten");
+    assert_eq!(device.poll(copied).unwrap(), QueueProgress::Done, "failures of an ended queue are forgotten");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_lost_device_fails_all_but_done_work() {
     let tickets = [(); 5].map(|()| queue.submit(&[]).unwrap());
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
     device.wait(tickets[1]).unwrap();
-    assert_eq!(device.poll(tickets[2]).unwrap(), Progress::Pending);
+    assert_eq!(device.poll(tickets[2]).unwrap(), QueueProgress::Pending);
     let woken = Arc::new(Count(AtomicUsize::new(0)));
     device.wake(tickets[4], woken.clone().into());
     assert_eq!(woken.0.load(Ordering::SeqCst), 0);
@@ -137,12 +137,12 @@ fn a_lost_device_fails_all_but_done_work() {
     assert!(device.is_lost());
     assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the waker of lost work runs");
     for ticket in &tickets[..2] {
-        assert_eq!(device.poll(*ticket).unwrap(), Progress::Done);
+        assert_eq!(device.poll(*ticket).unwrap(), QueueProgress::Done);
         device.wait(*ticket).unwrap();
     }
     for ticket in &tickets[2..] {
         assert_eq!(kind(device.poll(*ticket)), ErrorKind::Lost);
-        assert_eq!(device.inner().poll(*ticket).unwrap(), Progress::Done, "nothing of it is under way");
+        assert_eq!(device.inner().poll(*ticket).unwrap(), QueueProgress::Done, "nothing of it is under way");
         assert_eq!(kind(device.wait(*ticket)), ErrorKind::Lost);
         device.wake(*ticket, woken.clone().into());
     }

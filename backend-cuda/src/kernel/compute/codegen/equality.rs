@@ -9,10 +9,10 @@
 
 use std::fmt::Write;
 
-use super::vectors::Rows;
+use super::vectors::ElementDistribution;
 use super::{Code, EACH, LITERALS};
 use crate::driver::objects::THREADS;
-use crate::kernel::compute::shape::{Comparison, VECTOR_BYTES};
+use crate::kernel::compute::shape::{FieldComparison, VECTOR_BYTES};
 use crate::kernel::text::emit;
 
 /// The kind of register of a word.
@@ -32,7 +32,7 @@ impl Code<'_> {
     }
 
     /// Loads a part of the value: 0 for bytes 0..8, 1 for bytes 8..16.
-    fn value_part(&mut self, comparison: Comparison, part: usize) -> String {
+    fn value_part(&mut self, comparison: FieldComparison, part: usize) -> String {
         self.word_parameter(self.shape.literals[comparison.at].unwrap_or(0) + part)
     }
 
@@ -43,7 +43,7 @@ impl Code<'_> {
     }
 
     /// Computes the address of the compared field of an element.
-    fn field_address(&mut self, comparison: Comparison, first: &str) -> (String, String) {
+    fn field_address(&mut self, comparison: FieldComparison, first: &str) -> (String, String) {
         let [field, stride] = [1, 2].map(|place| self.word_parameter(comparison.parameters + place));
         emit!(self, "mad.lo.u64 {field}, {first}, {stride}, {field}");
         (field, stride)
@@ -127,13 +127,13 @@ impl Code<'_> {
     /// Adds the number of elements that equal the value to `matches`.
     pub(super) fn count_packed(
         &mut self,
-        comparison: Comparison,
+        comparison: FieldComparison,
         bytes: u64,
         (first, left): (String, String),
         matches: &str,
     ) {
         let len = VECTOR_BYTES / bytes;
-        let rows = Rows { len, step: len * u64::from(THREADS) };
+        let rows = ElementDistribution { len, step: len * u64::from(THREADS) };
         self.rows = Some(rows);
         let (first, left) = self.neighbours(first, left);
         let value: [String; 4] = std::array::from_fn(|_| self.temporary("b32"));

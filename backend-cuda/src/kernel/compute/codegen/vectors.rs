@@ -12,7 +12,7 @@
 
 use std::fmt::Write;
 
-use backend_api::expr::{Store, Task, Type};
+use backend_api::expr::{FieldStore, Task, Type};
 
 use super::{Code, EACH};
 use crate::driver::objects::THREADS;
@@ -21,14 +21,14 @@ use crate::kernel::text::{emit, is_wide, register};
 
 /// Distribution of the elements of a thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows {
+pub(super) struct ElementDistribution {
     /// Number of elements in a row.
     pub(super) len: u64,
     /// Distance of two rows.
     pub(super) step: u64,
 }
 
-impl Rows {
+impl ElementDistribution {
     /// Distance of element `k` from the first one.
     pub(super) fn offset(self, k: u64) -> u64 {
         k / self.len * self.step + k % self.len
@@ -37,14 +37,15 @@ impl Rows {
 
 impl Code<'_> {
     /// Returns the rows for a kind of code, if rows are faster.
-    pub(super) fn rows_of(&self, kind: &str) -> Option<Rows> {
+    pub(super) fn rows_of(&self, kind: &str) -> Option<ElementDistribution> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> =
             self.fields().into_iter().map(|(_, source, offset, of)| (source, offset, of)).collect();
         // The shortest element length for which access by rows is faster than access by elements.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
-                let part = |store: &Store| (usize::from(store.source), store.offset, shape.of(store.value));
+                let part =
+                    |store: &FieldStore| (usize::from(store.source), store.offset, shape.of(store.value));
                 parts.extend(stores.iter().map(part));
                 4
             }
@@ -63,7 +64,7 @@ impl Code<'_> {
         // With a step of 1, each thread processes adjacent elements. Otherwise neighbouring threads process
         // adjacent elements.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
-        Some(Rows { len, step })
+        Some(ElementDistribution { len, step })
     }
 
     /// Converts the index of a thread's first element, and the number of elements from there on, to rows.
@@ -82,7 +83,7 @@ impl Code<'_> {
     }
 
     /// Loads the fields of all elements.
-    pub(super) fn load_rows(&mut self, rows: Rows, left: &str) {
+    pub(super) fn load_rows(&mut self, rows: ElementDistribution, left: &str) {
         let fields = self.fields();
         for (at, _, _, of) in &fields {
             for k in 0..EACH {
@@ -115,7 +116,7 @@ impl Code<'_> {
     }
 
     /// Stores to all elements.
-    pub(super) fn store_rows(&mut self, rows: Rows, stores: &[Store], left: &str) {
+    pub(super) fn store_rows(&mut self, rows: ElementDistribution, stores: &[FieldStore], left: &str) {
         let (some, all) = self.if_all(left);
         for store in stores {
             let of = self.shape.of(store.value);
@@ -159,7 +160,7 @@ impl Code<'_> {
     }
 
     /// Loads all elements of a source as 32-bit words; returns their registers.
-    fn load_words(&mut self, rows: Rows, source: usize, of: Type) -> Vec<String> {
+    fn load_words(&mut self, rows: ElementDistribution, source: usize, of: Type) -> Vec<String> {
         let way = if self.shape.layouts[source].read_only { "ld.global.nc" } else { "ld.global" };
         let width = u64::from(of.bytes());
         let words: Vec<String> = (0..EACH * width / 4).map(|_| self.temporary("b32")).collect();

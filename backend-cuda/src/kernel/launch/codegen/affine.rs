@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use backend_api::kernel::{Access, Binary, Body, Builtin, Memory, Op, Reg, Type, Unary};
 
-use super::{Known, known};
+use super::{KnownValue, known};
 
 /// Limits of the analysis; beyond them, items run one by one.
 const OPERATIONS_MAX: usize = 768;
@@ -20,7 +20,7 @@ const RUNS_MAX: usize = 16;
 
 /// Loads of elements at constant distances.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Run {
+pub(in super::super) struct LoadRun {
     pub view: usize,
     pub of: Memory,
     /// True if the next item loads the next element; false if it loads the same element.
@@ -45,8 +45,8 @@ pub(super) enum Granted {
 
 /// Result of the analysis of consecutive items.
 #[derive(Debug, Default)]
-pub(in super::super) struct Lanes {
-    pub(in super::super) runs: Vec<Run>,
+pub(in super::super) struct LaneAnalysis {
+    pub(in super::super) runs: Vec<LoadRun>,
     /// Run and distance of each load.
     pub(super) loads: HashMap<u32, (usize, i64)>,
     pub(super) granted: HashMap<u32, Granted>,
@@ -101,15 +101,15 @@ enum Form {
 
 struct Follower<'a> {
     body: &'a Body,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<KnownValue>>,
     forms: Vec<Form>,
     terms: HashMap<Term, u32>,
-    lanes: Lanes,
+    lanes: LaneAnalysis,
     site: u32,
 }
 
 /// Analyses a body without loops, groups and arrays; none if its items do not read adjacent elements.
-pub(in super::super) fn lanes(body: &Body) -> Option<Lanes> {
+pub(in super::super) fn lanes(body: &Body) -> Option<LaneAnalysis> {
     let count = body.code.iter().map(Op::count).sum();
     if count > OPERATIONS_MAX {
         return None;
@@ -119,12 +119,12 @@ pub(in super::super) fn lanes(body: &Body) -> Option<Lanes> {
         known: known(body),
         forms: vec![Form::Unknown; body.registers.len()],
         terms: HashMap::new(),
-        lanes: Lanes { places: vec![false; count], ..Lanes::default() },
+        lanes: LaneAnalysis { places: vec![false; count], ..LaneAnalysis::default() },
         site: 0,
     };
     follower.code(&body.code)?;
     let Follower { lanes, .. } = follower;
-    let is_short = |run: &Run| run.high.0 - run.low.0 < SPAN_MAX;
+    let is_short = |run: &LoadRun| run.high.0 - run.low.0 < SPAN_MAX;
     let fits = lanes.runs.len() <= RUNS_MAX && lanes.runs.iter().all(is_short);
     (fits && lanes.runs.iter().any(|run| run.follows)).then_some(lanes)
 }
@@ -162,11 +162,11 @@ impl Follower<'_> {
                 }
                 Op::Lookup { table, at, .. } => {
                     let len = u64::from(self.body.tables[usize::from(*table)].len);
-                    matches!(self.known[at.at()], Some(Known::Literal(at)) if at < len).then_some(())?;
+                    matches!(self.known[at.at()], Some(KnownValue::Literal(at)) if at < len).then_some(())?;
                     Form::Loaded
                 }
                 Op::Store { at, .. } => {
-                    (self.known[at.at()] == Some(Known::Literal(0))).then_some(())?;
+                    (self.known[at.at()] == Some(KnownValue::Literal(0))).then_some(())?;
                     continue;
                 }
                 _ if op.is_value()
@@ -197,9 +197,9 @@ impl Follower<'_> {
     fn load(&mut self, site: u32, view: usize, at: Reg, offset: u32, of: Memory) -> Option<()> {
         let access = self.body.views[view].access;
         if access.is_written() {
-            return (self.known[at.at()] == Some(Known::Literal(0))).then_some(());
+            return (self.known[at.at()] == Some(KnownValue::Literal(0))).then_some(());
         }
-        if self.known[at.at()] == Some(Known::Item) {
+        if self.known[at.at()] == Some(KnownValue::Item) {
             return (access == Access::Read).then_some(());
         }
         let Form::Sum(sum) = self.form(at) else { return None };
@@ -210,12 +210,12 @@ impl Follower<'_> {
         let sum = Sum { literal: 0, ..sum };
         // A run consists of all loads that differ only in a constant. A test of its lowest and highest sum
         // covers all of these loads.
-        let is_it = |run: &Run| (run.view, run.of, &run.sum) == (view, of, &sum);
+        let is_it = |run: &LoadRun| (run.view, run.of, &run.sum) == (view, of, &sum);
         let number = match self.lanes.runs.iter().position(is_it) {
             Some(number) => number,
             None => {
                 let (follows, end) = (sum.step == 1, (distance, site));
-                self.lanes.runs.push(Run { view, of, follows, low: end, high: end, sum: sum.clone() });
+                self.lanes.runs.push(LoadRun { view, of, follows, low: end, high: end, sum: sum.clone() });
                 self.lanes.runs.len() - 1
             }
         };

@@ -8,7 +8,7 @@ use backend_api::kernel::{Binary, Body, Builtin, Op, Reg, Type};
 const STEPS_MAX: usize = 16;
 
 /// Known bounds of integers.
-pub(super) struct Bounds {
+pub(super) struct IntegerBounds {
     /// Upper bound of each register's value at all its reads, as an unsigned number.
     pub most: Vec<u64>,
     /// For each register that is the sum of another register and a literal: the two summands, as long as the
@@ -18,7 +18,7 @@ pub(super) struct Bounds {
     pub counts: HashMap<Reg, (u64, u64)>,
 }
 
-impl Bounds {
+impl IntegerBounds {
     /// Returns the bounds of a kernel without an analysis.
     pub fn unknown(registers: usize) -> Self {
         Self { most: vec![u64::MAX; registers], sums: vec![None; registers], counts: HashMap::new() }
@@ -29,7 +29,7 @@ impl Bounds {
 ///
 /// A register with one write gets the bound of its operands. Of other registers only loop counters have a
 /// bound: they count from one literal up to another in steps of 1.
-pub(super) fn bounds(body: &Body) -> Bounds {
+pub(super) fn bounds(body: &Body) -> IntegerBounds {
     let mut sources: Vec<Vec<&Op>> = vec![Vec::new(); body.registers.len()];
     collect(&body.code, &mut |op| {
         if let Some(to) = op.written() {
@@ -40,7 +40,7 @@ pub(super) fn bounds(body: &Body) -> Bounds {
     let mut finder = Finder { body, bounds, counts: HashMap::new(), sources };
     finder.code(&body.code);
     let sums = (0..body.registers.len()).map(|at| finder.sum(Reg(at as u32))).collect();
-    Bounds { most: finder.bounds, sums, counts: finder.counts }
+    IntegerBounds { most: finder.bounds, sums, counts: finder.counts }
 }
 
 fn collect<'a>(code: &'a [Op], visit: &mut impl FnMut(&'a Op)) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use backend_api::kernel::{Access, Memory, Op, Reg, Type};
 
 use super::windows::WARP;
-use super::{Given, Known, Writer, affine};
+use super::{KnownValue, LeadingParameters, Writer, affine};
 use crate::kernel::text::{Text, emit, memory_suffix, register};
 
 /// Register with a lane's element of a view.
@@ -28,7 +28,8 @@ impl Writer<'_> {
     /// Writes the code for the items of a thread.
     pub(super) fn side_by_side(&mut self) {
         let (lanes, body) = (self.shape.lanes, self.body);
-        let [pieces, head] = [Given::Pieces, Given::Head].map(|what| self.given(what));
+        let [pieces, head] =
+            [LeadingParameters::Pieces, LeadingParameters::Head].map(|what| self.given(what));
         let is_single = self.text.temporary("pred");
         self.text.declare("b64", "first");
         emit!(self.text, "setp.ge.u64 {is_single}, number, {pieces}");
@@ -119,7 +120,7 @@ impl Writer<'_> {
 
     /// Returns true if an access is to the item's own element.
     fn is_own(&self, view: usize, at: Reg) -> bool {
-        self.body.views[view].access.is_written() || self.known[at.at()] == Some(Known::Item)
+        self.body.views[view].access.is_written() || self.known[at.at()] == Some(KnownValue::Item)
     }
 
     /// Reads the lane's element of a view from its register, if the access is to it.

@@ -6,7 +6,7 @@
 
 use backend_api::kernel::{Body, Memory, Op, Reg, Type};
 
-use super::{Given, Writer, r};
+use super::{LeadingParameters, Writer, r};
 use crate::kernel::text::emit;
 
 /// Length of a word.
@@ -24,7 +24,8 @@ impl Writer<'_> {
     /// Computes the address of the thread's slab, at its first word.
     pub(super) fn find_slab(&mut self) {
         let (threads, word) = (self.shape.threads(), word_bytes(self.body));
-        let [slabs, bytes] = [Given::Slabs, Given::SlabBytes].map(|what| self.given(what));
+        let [slabs, bytes] =
+            [LeadingParameters::Slabs, LeadingParameters::SlabBytes].map(|what| self.given(what));
         let [before, own] = ["b64"; 2].map(|kind| self.text.temporary(kind));
         self.text.declare("b64", "slab");
         self.text.declare("b64", "taken");
@@ -39,7 +40,7 @@ impl Writer<'_> {
         let (threads, word) = (self.shape.threads(), word_bytes(self.body));
         let [left, at, end, whole] = ["b64"; 4].map(|kind| self.text.temporary(kind));
         let [fits, more] = ["pred"; 2].map(|kind| self.text.temporary(kind));
-        let (all, wanted) = (self.given(Given::SlabBytes), r(bytes));
+        let (all, wanted) = (self.given(LeadingParameters::SlabBytes), r(bytes));
         emit!(self.text, "sub.u64 {left}, {all}, taken");
         // The free part is a multiple of 8, so a size that fits also fits when rounded up.
         emit!(self.text, "setp.le.u64 {fits}, {wanted}, {left}");

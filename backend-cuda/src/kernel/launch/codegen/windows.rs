@@ -7,9 +7,9 @@
 
 use backend_api::kernel::{Memory, Op, Reg, Type};
 
-use super::affine::{Granted, Lanes, Run};
+use super::affine::{Granted, LaneAnalysis, LoadRun};
 use super::lanes::lies_as;
-use super::{Given, Writer, r};
+use super::{LeadingParameters, Writer, r};
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{emit, memory_suffix, register, suffix};
 
@@ -20,7 +20,7 @@ pub(in super::super) const ROWS: u32 = THREADS / WARP;
 
 /// End of a warp's items that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum WarpEnd {
     First,
     Last,
 }
@@ -32,7 +32,7 @@ fn element(run: usize, number: i64) -> String {
 
 impl Writer<'_> {
     /// Start and end of the pieces of a run, in elements relative to the first lane's element at distance 0.
-    fn range(&self, run: &Run) -> (i64, i64) {
+    fn range(&self, run: &LoadRun) -> (i64, i64) {
         let (low, high) = (run.low.0, run.high.0);
         if !run.follows {
             return (low, high + 1);
@@ -43,7 +43,7 @@ impl Writer<'_> {
 
     /// Returns the index of the thread's piece. The warps of a block take consecutive rows, while there are
     /// enough, so that they share the multiprocessor's cache.
-    pub(super) fn piece_of_rows(&mut self, around: &Lanes) -> String {
+    pub(super) fn piece_of_rows(&mut self, around: &LaneAnalysis) -> String {
         if around.pitch.is_none() {
             return "number".into();
         }
@@ -53,7 +53,8 @@ impl Writer<'_> {
         let [factor, shift] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         let is_rest = self.text.temporary("pred");
         let [wide_pitch, reciprocal, even_pieces] =
-            [Given::Pitch, Given::Reciprocal, Given::Striped].map(|what| self.given(what));
+            [LeadingParameters::Pitch, LeadingParameters::Reciprocal, LeadingParameters::Striped]
+                .map(|what| self.given(what));
         emit!(self.text, "mov.b64 piece, number");
         emit!(self.text, "shr.u64 {block}, number, {}", THREADS.ilog2());
         emit!(self.text, "setp.ge.u64 {is_rest}, {block}, {even_pieces}");
@@ -81,7 +82,7 @@ impl Writer<'_> {
 
     /// Tests the first and the last item of a warp that starts at item `begin`. Branches to `apart` unless
     /// the assumptions hold, and all elements of its lanes exist in aligned pieces.
-    pub(super) fn ask_ends(&mut self, around: &Lanes, begin: &str) {
+    pub(super) fn ask_ends(&mut self, around: &LaneAnalysis, begin: &str) {
         self.text.declare("pred", "bad");
         emit!(self.text, "setp.ne.u32 bad, 0, 0");
         for (number, _) in around.runs.iter().enumerate() {
@@ -89,7 +90,7 @@ impl Writer<'_> {
                 self.text.declare("b64", &format!("{name}{number}"));
             }
         }
-        for (end, last) in [(End::First, 0), (End::Last, WARP * self.shape.lanes - 1)] {
+        for (end, last) in [(WarpEnd::First, 0), (WarpEnd::Last, WARP * self.shape.lanes - 1)] {
             emit!(self.text, "add.u64 item, {begin}, {last}");
             (self.lane, self.end, self.site) = (Some(0), Some(end), 0);
             let body = self.body;
@@ -108,7 +109,7 @@ impl Writer<'_> {
     }
 
     /// Tests whether a run is contiguous and in bounds, and computes the start of the thread's part.
-    fn ask_run(&mut self, number: usize, run: &Run, misplaced: &str) {
+    fn ask_run(&mut self, number: usize, run: &LoadRun, misplaced: &str) {
         let ((begin, end), bytes) = (self.range(run), u64::from(lies_as(run.of).bytes()));
         let others = if run.follows { i64::from(WARP * self.shape.lanes) - 1 } else { 0 };
         let [far, low, high, count] = ["b64"; 4].map(|kind| self.text.temporary(kind));
@@ -150,7 +151,7 @@ impl Writer<'_> {
     }
 
     /// Loads the neighbouring elements of a thread's lanes.
-    pub(super) fn load_runs(&mut self, around: &Lanes) {
+    pub(super) fn load_runs(&mut self, around: &LaneAnalysis) {
         let lanes = i64::from(self.shape.lanes);
         for (number, run) in around.runs.iter().enumerate() {
             let ((begin, end), of) = (self.range(run), lies_as(run.of));
@@ -231,10 +232,10 @@ impl Writer<'_> {
         }
         let Some(end) = self.end else { return false };
         if let (Op::Load { at, .. }, Some((run, _))) = (op, around.loads.get(&site)) {
-            if end == End::First && around.runs[*run].low.1 == site {
+            if end == WarpEnd::First && around.runs[*run].low.1 == site {
                 emit!(self.text, "mov.b64 low{run}, {}", r(*at));
             }
-            if end == End::Last && around.runs[*run].high.1 == site {
+            if end == WarpEnd::Last && around.runs[*run].high.1 == site {
                 emit!(self.text, "mov.b64 high{run}, {}", r(*at));
             }
         }
@@ -255,9 +256,9 @@ impl Writer<'_> {
     }
 
     /// Stores a register at the first item. At the last item, sets `bad` if this comparison with it is true.
-    fn compare_ends(&mut self, site: u32, end: End, what: Reg, compare: &str) {
+    fn compare_ends(&mut self, site: u32, end: WarpEnd, what: Reg, compare: &str) {
         let (of, name) = (self.of(what), format!("first_{site}"));
-        if end == End::First {
+        if end == WarpEnd::First {
             self.text.declare(register(of), &name);
             emit!(self.text, "mov.{} {name}, {}", register(of), r(what));
         } else {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use backend_api::{Error, ErrorKind, Result};
 
 use super::super::format::{
-    Change, Closing, CommitId, CommitMetadata, ENTRY_BYTES, Record, SUPERBLOCK_BYTES, Superblock, checksum,
+    Closing, CommitId, CommitMetadata, ENTRY_BYTES, PageMove, Record, SUPERBLOCK_BYTES, Superblock, checksum,
     random,
 };
 use super::recover::log_bytes;
@@ -20,7 +20,7 @@ const MAP_PIECE_BYTES: usize = 4 << 20;
 
 /// State of the last commit, and of the next one.
 #[derive(Debug)]
-pub(super) struct Commit {
+pub(super) struct CommitState {
     /// The superblock that is valid on the disk.
     pub stored: Superblock,
     /// The last commit that is stored in all volumes of the group.
@@ -36,7 +36,7 @@ pub(super) struct Commit {
     /// The note (three numbers of the store's user) of the last stored commit.
     pub noted: CommitMetadata,
     /// Changes of the next commit: each page once, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PageMove>,
     /// Number of pages, and note, when `changes` were collected.
     pub moment: (u64, CommitMetadata),
     /// Places that the next commit frees.
@@ -66,7 +66,7 @@ pub(super) enum Prepared {
     },
 }
 
-impl Commit {
+impl CommitState {
     pub fn metadata(&self) -> &[u8] {
         self.metadata.as_deref().unwrap_or(&self.stored.metadata)
     }
@@ -91,7 +91,7 @@ impl Volume {
 
     /// Refuses a file into which another program has copied another store, or an earlier version of this one.
     /// Length and identity of the file may be the same.
-    pub(super) fn expect_superblock(&self, commit: &Commit) -> Result<()> {
+    pub(super) fn expect_superblock(&self, commit: &CommitState) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
         // Only a readable copy with other contents proves a replacement. After a failed write the contents
@@ -134,7 +134,7 @@ impl Volume {
         self.set_closing_mark(&mut self.commit.lock())
     }
 
-    fn set_closing_mark(&self, commit: &mut Commit) -> Result<()> {
+    fn set_closing_mark(&self, commit: &mut CommitState) -> Result<()> {
         const OPERATION: &str = "close";
         if commit.is_suspect {
             return Ok(());
@@ -173,7 +173,7 @@ impl Volume {
     }
 
     /// Collects the changes of the next commit, with this note.
-    pub(super) fn collect(&self, commit: &mut Commit, note: CommitMetadata) -> Result<()> {
+    pub(super) fn collect(&self, commit: &mut CommitState, note: CommitMetadata) -> Result<()> {
         {
             let _quiet = self.gate.write();
             self.groups.iter().for_each(|group| self.seal(commit, &mut group.write()));
@@ -184,7 +184,7 @@ impl Volume {
     }
 
     /// Stores the collected changes. The commit before stays whole until [`settle`](Self::settle).
-    pub(super) fn prepare(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
+    pub(super) fn prepare(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         // Also count the confirmation of the commit, which follows its record.
         let record_bytes = Record::bytes(commit.changes.len()) + Record::bytes(0);
         let needed = commit.log_used + record_bytes as u64;
@@ -196,7 +196,7 @@ impl Volume {
     }
 
     /// Completes a commit that all volumes of the group have stored.
-    pub(super) fn settle(&self, commit: &mut Commit, id: CommitId, prepared: Prepared) {
+    pub(super) fn settle(&self, commit: &mut CommitState, id: CommitId, prepared: Prepared) {
         commit.id = id;
         // Free the buffers: many idle files may be open, and need no buffers until their next commit.
         self.buffers.lock().clear();
@@ -236,7 +236,7 @@ impl Volume {
     }
 
     /// Withdraws a commit that another volume of the group could not store. The next commit takes its place.
-    pub(super) fn withdraw(commit: &mut Commit, prepared: Prepared) {
+    pub(super) fn withdraw(commit: &mut CommitState, prepared: Prepared) {
         if let Prepared::Map { map, longer, .. } = prepared {
             // Recovery may find the withdrawn superblock, so keep its map and its log.
             commit.left.push(map);
@@ -245,21 +245,21 @@ impl Volume {
     }
 
     /// Seals the changes of a group: later writes to these pages go to other places.
-    fn seal(&self, commit: &mut Commit, group: &mut Changed) {
+    fn seal(&self, commit: &mut CommitState, group: &mut Changed) {
         let Some(changed) = group.0.take() else { return };
         for page in changed.pages {
             let word = self.table.word(page).fetch_and(!FRESH, Ordering::Relaxed) & !FRESH;
             let checksum = self.table.sum(page).load(Ordering::Relaxed);
-            commit.changes.push(Change { page, word, checksum });
+            commit.changes.push(PageMove { page, word, checksum });
         }
         commit.left.extend(changed.left.into_iter().map(|place| place..place + 1));
     }
 
     /// After a failure of the disk: writes pages that may be lost to other places.
-    fn write_again(&self, commit: &mut Commit) -> Result<()> {
+    fn write_again(&self, commit: &mut CommitState) -> Result<()> {
         const OPERATION: &str = "sync";
         let mut bytes = self.buffer(OPERATION, 0, self.page_bytes)?;
-        let Commit { changes, left, is_suspect, .. } = commit;
+        let CommitState { changes, left, is_suspect, .. } = commit;
         for change in changes.iter_mut().filter(|change| change.word != 0) {
             let page = &mut bytes.0[..self.page_bytes];
             let mut group = self.group(change.page).write();
@@ -294,7 +294,7 @@ impl Volume {
         Ok(())
     }
 
-    fn flush(&self, commit: &mut Commit) -> Result<()> {
+    fn flush(&self, commit: &mut CommitState) -> Result<()> {
         self.disk.sync().map_err(|cause| {
             // The system may have dropped the failed writes, and reports such a loss only once.
             commit.is_suspect = true;
@@ -303,7 +303,7 @@ impl Volume {
     }
 
     /// Writes the changes to the log.
-    fn append_record(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
+    fn append_record(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         let bytes = commit.changes.len() as u64 * self.page_bytes as u64;
         let is_ordered = !self.sums.are_kept() || bytes > UNORDERED_BYTES_MAX;
         if is_ordered {
@@ -324,7 +324,7 @@ impl Volume {
     /// Writes a confirmation in the place of the next record. It proves that all volumes of the group have
     /// stored the commit: wrong pages of it were damaged later, and not left unfinished. No thread waits for
     /// its write.
-    fn confirm(&self, commit: &Commit) {
+    fn confirm(&self, commit: &CommitState) {
         let (number, before, (pages, note)) = (commit.next_record, commit.last_checksum, commit.moment);
         let (is_ordered, is_confirmation, changes) = (true, true, Vec::new());
         let id = commit.id;
@@ -336,7 +336,7 @@ impl Volume {
 
     /// Writes the places of all pages, and a superblock that begins a new log, at other places if it is to be
     /// longer.
-    fn write_map(&self, commit: &mut Commit, id: CommitId) -> Result<Prepared> {
+    fn write_map(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
             // Hold the gate, so that the map contains all changes as of one moment.
@@ -398,7 +398,7 @@ impl Volume {
     pub(super) fn replace_superblock(
         &self,
         operation: &'static str,
-        commit: &mut Commit,
+        commit: &mut CommitState,
         superblock: Superblock,
     ) -> Result<()> {
         self.begin_superblock(operation, commit, &superblock)?;
@@ -410,7 +410,7 @@ impl Volume {
     fn begin_superblock(
         &self,
         operation: &'static str,
-        commit: &mut Commit,
+        commit: &mut CommitState,
         superblock: &Superblock,
     ) -> Result<()> {
         let (block, [own, _]) = (superblock.encode(), superblock.offsets());
@@ -420,7 +420,7 @@ impl Volume {
     }
 
     /// Makes a stored superblock the valid one, and writes the second copy, which the next flush stores.
-    fn complete_superblock(&self, commit: &mut Commit, superblock: Superblock) {
+    fn complete_superblock(&self, commit: &mut CommitState, superblock: Superblock) {
         let [_, other] = superblock.offsets();
         // Write two equal copies, so that damage of one copy loses nothing.
         let _ = self.disk.write_at(other, &superblock.encode());
@@ -429,7 +429,7 @@ impl Volume {
     }
 
     /// Writes a map to its own places, and syncs it.
-    fn store_map(&self, commit: &mut Commit, pages: u64, bytes: &[u8]) -> Result<Range<u64>> {
+    fn store_map(&self, commit: &mut CommitState, pages: u64, bytes: &[u8]) -> Result<Range<u64>> {
         let is_enough = |places: &Range<u64>| places.end - places.start >= self.map_places(pages);
         let places = match commit.spare.take() {
             Some(places) if is_enough(&places) => places,
@@ -471,14 +471,14 @@ impl Volume {
     }
 
     /// Stores the valid superblock again, before the other copy is overwritten.
-    pub(super) fn store_superblock(&self, commit: &mut Commit) -> Result<()> {
+    pub(super) fn store_superblock(&self, commit: &mut CommitState) -> Result<()> {
         let (block, [own, _]) = (commit.stored.encode(), commit.stored.offsets());
         self.disk.write_at(own, &block).map_err(|cause| failed("open", &cause))?;
         self.flush(commit)
     }
 }
 
-impl Commit {
+impl CommitState {
     /// Returns true if there is anything to store.
     pub(super) fn is_needed(&self) -> bool {
         let is_noted = self.noted == self.moment.1;

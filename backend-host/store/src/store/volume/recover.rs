@@ -9,13 +9,15 @@ use parking_lot::{Mutex, RwLock};
 
 use super::super::disk::Disk;
 use super::super::format::{
-    BLOCK_BYTES, BlockSums, Change, CommitId, CommitMetadata, ENTRY_BYTES, HEAD_BYTES, NoSuperblock,
+    BLOCK_BYTES, BlockChecksums, CommitId, CommitMetadata, ENTRY_BYTES, HEAD_BYTES, NoSuperblock, PageMove,
     RECORD_ALIGN, Record, SUPERBLOCK_BYTES, Superblock, VERSION, VERSION_MIN, checksum,
 };
 use super::log::LogReader;
 use super::sums::Sums;
-use super::table::Table;
-use super::{Changed, Commit, GROUPS, Space, Volume, VolumePlan, corrupted, failed, open_together, zeroes};
+use super::table::WordTable;
+use super::{
+    Changed, CommitState, GROUPS, Space, Volume, VolumePlan, corrupted, failed, open_together, zeroes,
+};
 use crate::extent_allocator::ExtentAllocator;
 
 /// Bounds for the length of the log, which is as long as the map within them.
@@ -31,7 +33,7 @@ const NUMBER_MAX: u64 = 1 << 62;
 #[derive(Debug, Default)]
 struct Doubts {
     /// Changes that are visible, but perhaps not stored.
-    changes: Vec<Change>,
+    changes: Vec<PageMove>,
     /// Places that are needed if the changes are not stored.
     before: Vec<u64>,
 }
@@ -49,7 +51,7 @@ struct LogRecords {
 /// State of a disk according to superblock and log.
 struct Found {
     stored: Superblock,
-    table: Table,
+    table: WordTable,
     note: CommitMetadata,
     /// The last commit, and the one before if the last one may be missing in other volumes of the group.
     id: CommitId,
@@ -254,10 +256,10 @@ impl Volume {
             has_checksums: plan.has_checksums,
             metadata: Superblock::fitting(OPERATION, &plan.metadata)?,
         };
-        let table = Table::new(OPERATION, plan.pages)?;
+        let table = WordTable::new(OPERATION, plan.pages)?;
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
         // Place the log behind the first checksums of blocks.
-        let kept = BlockSums::of(&stored, place_bytes).map_or(0..0, |sums| sums.area(0));
+        let kept = BlockChecksums::of(&stored, place_bytes).map_or(0..0, |sums| sums.area(0));
         stored.log_place = kept.end;
         let end = kept.end + log_bytes / place_bytes;
         disk.reserve(HEAD_BYTES + end * place_bytes).map_err(refused)?;
@@ -306,7 +308,7 @@ impl Volume {
     }
 
     /// Prepares a found volume for writing. A commit follows, of all volumes of the group.
-    pub(super) fn begin_to_write(&self, commit: &mut Commit, end: FoundEnd) -> Result<()> {
+    pub(super) fn begin_to_write(&self, commit: &mut CommitState, end: FoundEnd) -> Result<()> {
         let FoundEnd { doubts, are_superblocks_equal, is_closed, .. } = end;
         // Visible data may be in the system's page cache only, and the system reports a failed write only
         // once. So write all unproven data again, before any place that it replaces is freed.
@@ -332,7 +334,7 @@ impl Volume {
     }
 
     /// Takes places for the next map.
-    pub(super) fn take_spare(&self, commit: &mut Commit) {
+    pub(super) fn take_spare(&self, commit: &mut CommitState) {
         if self.pages() > 0 && commit.spare.is_none() {
             // On a full disk there is no spare map until a place is freed.
             commit.spare = self.take_map(self.pages()).ok();
@@ -384,7 +386,7 @@ impl Volume {
                 reserved,
                 is_closed: false,
             }),
-            commit: Mutex::new(Commit {
+            commit: Mutex::new(CommitState {
                 stored: found.stored,
                 id: found.id,
                 map: found.map,
@@ -453,7 +455,7 @@ impl Found {
                 .ok_or_else(|| corrupted("open", "the file is shorter than its superblock says"))
         };
         let log = area(stored.log_place, stored.log_bytes)?;
-        let table = Table::new("open", stored.pages)?;
+        let table = WordTable::new("open", stored.pages)?;
         let mut map = 0..0;
         if stored.map_place != u64::MAX {
             let bytes = stored.pages.saturating_mul(ENTRY_BYTES as u64);
@@ -596,7 +598,7 @@ impl Found {
             return Ok(());
         }
         self.before = Some(self.id).filter(|id| !is_followed && *id != record.commit);
-        let word = |change: &Change| {
+        let word = |change: &PageMove| {
             let is_known = change.page < self.table.pages();
             if is_known { self.table.word(change.page).load(Ordering::Relaxed) } else { 0 }
         };
@@ -659,7 +661,7 @@ impl Found {
             return Err(impossible());
         }
         self.table.lengthen("open", record.pages)?;
-        for Change { page, word, checksum } in &record.changes {
+        for PageMove { page, word, checksum } in &record.changes {
             if *page >= record.pages {
                 return Err(impossible());
             }
@@ -687,7 +689,7 @@ impl Found {
         if end > places {
             return Err(corrupted("open", "the file was shortened, and lacks pages of the store"));
         }
-        if let Some(sums) = BlockSums::of(&self.stored, place_bytes(self.stored.page_bytes)) {
+        if let Some(sums) = BlockChecksums::of(&self.stored, place_bytes(self.stored.page_bytes)) {
             used.extend(sums.areas(end).flatten());
         }
         used.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::format::{BLOCK_BYTES, BlockSums, Superblock, checksum};
+use super::super::format::{BLOCK_BYTES, BlockChecksums, Superblock, checksum};
 
 /// Checksums of the pages of a store.
 #[derive(Clone, Copy, Debug)]
@@ -10,13 +10,13 @@ pub(super) struct Sums {
     id: u64,
     has_checksums: bool,
     /// The checksums of the blocks, for pages of more than one block.
-    pub blocks: Option<BlockSums>,
+    pub blocks: Option<BlockChecksums>,
 }
 
 impl Sums {
     pub fn of(superblock: &Superblock, place_bytes: u64) -> Self {
         let Superblock { id, has_checksums, .. } = *superblock;
-        Self { id, has_checksums, blocks: BlockSums::of(superblock, place_bytes) }
+        Self { id, has_checksums, blocks: BlockChecksums::of(superblock, place_bytes) }
     }
 
     /// Returns true if pages have checksums.
@@ -51,7 +51,11 @@ impl Sums {
 
     /// Returns the byte range of the blocks that cover a range of a page, if reading them and the page's
     /// checksums is faster than reading the whole page.
-    pub fn blocks_of(&self, range: &Range<usize>, page_bytes: usize) -> Option<(Range<usize>, &BlockSums)> {
+    pub fn blocks_of(
+        &self,
+        range: &Range<usize>,
+        page_bytes: usize,
+    ) -> Option<(Range<usize>, &BlockChecksums)> {
         let sums = self.blocks.as_ref()?;
         let start = range.start / BLOCK_BYTES * BLOCK_BYTES;
         let end = range.end.next_multiple_of(BLOCK_BYTES).min(page_bytes);

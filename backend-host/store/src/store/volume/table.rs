@@ -16,7 +16,7 @@ const SEGMENTS: usize = (u64::BITS - FIRST_BITS) as usize + 1;
 /// Two words for each page. Existing words never move when the table grows, and unused entries are untouched
 /// memory.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct WordTable {
     segments: [OnceLock<Vec<[AtomicU64; 2]>>; SEGMENTS],
     pages: AtomicU64,
     /// A thread that grows the table holds this lock.
@@ -31,7 +31,7 @@ fn locate(page: u64) -> (usize, usize) {
     }
 }
 
-impl Table {
+impl WordTable {
     /// Creates a table of `pages` pages without contents.
     pub fn new(operation: &'static str, pages: u64) -> Result<Self> {
         let segments = std::array::from_fn(|_| OnceLock::new());
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn words_stay_where_they_are_when_there_are_more() {
-        let table = Table::new("test", 0).unwrap();
+        let table = WordTable::new("test", 0).unwrap();
         let mut known: Vec<*const AtomicU64> = Vec::new();
         for pages in [1, 4096, 4097, 8192, 8193, 50_000] {
             table.lengthen("test", pages).unwrap();

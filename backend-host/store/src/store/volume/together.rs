@@ -12,7 +12,7 @@ use backend_api::{Error, Result};
 
 use super::super::format::CommitId;
 use super::recover::OpenedVolume;
-use super::{Commit, Volume, corrupted};
+use super::{CommitState, Volume, corrupted};
 
 /// Error of one file of a group, with the number of the file.
 pub(crate) type FileError = (usize, Error);
@@ -40,7 +40,7 @@ pub(crate) fn sync_together<V: Deref<Target = Volume> + Sync>(volumes: &[V]) -> 
 /// Commits with the identity `id`, or with a new one.
 pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     volumes: &[V],
-    commits: &mut [impl DerefMut<Target = Commit>],
+    commits: &mut [impl DerefMut<Target = CommitState>],
     id: Option<CommitId>,
 ) -> Result<(), FileError> {
     let Some(first) = volumes.first() else { return Ok(()) };
@@ -61,7 +61,7 @@ pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
             .iter()
             .zip(commits.iter_mut())
             .map(|(volume, commit)| {
-                let (volume, commit): (&Volume, &mut Commit) = (volume, commit);
+                let (volume, commit): (&Volume, &mut CommitState) = (volume, commit);
                 move || volume.prepare(commit, id)
             })
             .collect();

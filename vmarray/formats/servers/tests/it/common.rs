@@ -3,7 +3,7 @@
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::kernel::KernelType;
 use vmarray::{Element, NdArray, prelude::*};
-use vmarray_formats::Options;
+use vmarray_formats::FileOptions;
 use vmarray_formats::zarr::{Compression, Encoding, Location, Zarr};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable, KernelType)]
@@ -35,6 +35,6 @@ pub fn plain<T: Element + KernelType>(chunk: impl Into<Vec<usize>>) -> Encoding<
 pub fn read<T: Element + KernelType>(at: Location) -> Vec<T> {
     let store = Zarr::<T>::open(at).unwrap();
     let array = NdArray::<T, 2>::new(store.extents().unwrap()).unwrap();
-    store.read(&array, Options::new()).unwrap();
+    store.read(&array, FileOptions::new()).unwrap();
     array.to_vec(..).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use vmarray::{NdArray, VirtualArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 use vmarray_formats_servers::{Fault, Request, each};
 
 use crate::common::{Pair, pair, places, plain, read};
@@ -31,7 +31,7 @@ fn a_store_is_whole_or_not_there() {
                 let proxy = bucket.proxy(move |request| is_chunk(request, "PUT", name).then_some(fault));
                 let write = || {
                     let at = bucket.at_by(&proxy, &prefix, 2);
-                    zarr::write(at, &places([8, 8]), plain([4, 4]), Options::new())
+                    zarr::write(at, &places([8, 8]), plain([4, 4]), FileOptions::new())
                 };
                 let failed = write().unwrap_err();
                 assert!(matches!(failed, Error::Zarr { .. }), "{fault:?}: {failed}");
@@ -51,12 +51,12 @@ fn a_store_is_whole_or_not_there() {
 #[test]
 fn chunks_that_cannot_be_read() {
     each(|bucket| {
-        zarr::write(bucket.at("x"), &places([8, 8]), plain([4, 4]), Options::new()).unwrap();
+        zarr::write(bucket.at("x"), &places([8, 8]), plain([4, 4]), FileOptions::new()).unwrap();
         for fault in FAULTS.into_iter().chain([Fault::Short]) {
             let proxy = bucket.proxy(move |request| is_chunk(request, "GET", "/c/1/1").then_some(fault));
             let store = Zarr::<u32>::open(bucket.at_by(&proxy, "x", 2)).unwrap();
             let whole = places([8, 8]);
-            let failed = store.read(&whole, Options::new()).unwrap_err();
+            let failed = store.read(&whole, FileOptions::new()).unwrap_err();
             assert!(matches!(failed, Error::Zarr { .. } | Error::Corrupted { .. }), "{fault:?}: {failed}");
             let array: NdArray<u32, 2> = store.into_array(|elements| elements.read_ahead(false)).unwrap();
             let failed = array.get([7, 7]).unwrap_err();
@@ -72,7 +72,7 @@ fn chunks_that_cannot_be_read() {
 #[test]
 fn chunks_that_cannot_be_written() {
     each(|bucket| {
-        zarr::write(bucket.at("x"), &places([8, 8]), plain([4, 4]), Options::new()).unwrap();
+        zarr::write(bucket.at("x"), &places([8, 8]), plain([4, 4]), FileOptions::new()).unwrap();
         for (number, fault) in FAULTS.into_iter().enumerate() {
             let value = 100 + number as u32;
             let proxy = bucket.proxy(move |request| is_chunk(request, "PUT", "/c/1/1").then_some(fault));
@@ -98,7 +98,7 @@ fn an_append_that_fails_changes_no_shape() {
         pairs.fill(.., pair(1)).unwrap();
         for (number, fault) in FAULTS.into_iter().enumerate() {
             let prefix = format!("x/{number}");
-            zarr::write(bucket.at(&prefix), &pairs, plain([4]), Options::new()).unwrap();
+            zarr::write(bucket.at(&prefix), &pairs, plain([4]), FileOptions::new()).unwrap();
             // The first attempt and two retries fail; the requests that clean up succeed.
             let mut failures = 0;
             let proxy = bucket.proxy(move |request| {
@@ -107,14 +107,14 @@ fn an_append_that_fails_changes_no_shape() {
                 fails.then_some(fault)
             });
             let mut store = Zarr::<Pair>::open(bucket.at_by(&proxy, &prefix, 2)).unwrap();
-            let failed = store.append(&pairs, Options::new());
+            let failed = store.append(&pairs, FileOptions::new());
             assert!(matches!(failed, Err(Error::Zarr { .. })), "{fault:?}");
             assert_eq!(store.shape(), [10]);
             assert_eq!(Zarr::<Pair>::open(bucket.at(&prefix)).unwrap().shape(), [10], "{fault:?}");
             proxy.decide(|_| None);
-            store.append(&pairs, Options::new()).unwrap();
+            store.append(&pairs, FileOptions::new()).unwrap();
             let again = VirtualArray::<Pair>::new(20).unwrap();
-            Zarr::<Pair>::open(bucket.at(&prefix)).unwrap().read(&again, Options::new()).unwrap();
+            Zarr::<Pair>::open(bucket.at(&prefix)).unwrap().read(&again, FileOptions::new()).unwrap();
             assert_eq!(again.to_vec(..).unwrap(), [pair(1); 20], "{fault:?}");
         }
     });
@@ -124,18 +124,18 @@ fn an_append_that_fails_changes_no_shape() {
 #[test]
 fn an_append_reads_nothing_when_it_is_done() {
     each(|bucket| {
-        zarr::write(bucket.at("x"), &places([4, 4]), plain([4, 4]), Options::new()).unwrap();
+        zarr::write(bucket.at("x"), &places([4, 4]), plain([4, 4]), FileOptions::new()).unwrap();
         let proxy = bucket.proxy(|_| None);
         let mut store = Zarr::<u32>::open(bucket.at_by(&proxy, "x", 0)).unwrap();
         proxy.decide(|request| (request.method != "PUT").then_some(Fault::Lost));
-        store.append(&places([4, 4]), Options::new()).unwrap();
+        store.append(&places([4, 4]), FileOptions::new()).unwrap();
         assert_eq!(store.shape(), [8, 4]);
         let both: Vec<u32> = (0..16).chain(0..16).collect();
         assert_eq!(read::<u32>(bucket.at("x")), both);
         // Read through the extended store as well.
         proxy.decide(|_| None);
         let array = places([8, 4]);
-        store.read(&array, Options::new()).unwrap();
+        store.read(&array, FileOptions::new()).unwrap();
         assert_eq!(array.to_vec(..).unwrap(), both);
     });
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use vmarray::{NdArray, RaggedArray, VirtualArray, nd::NdLayout, prelude::*};
 use vmarray_formats::zarr::{self, Encoding, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 use vmarray_formats_servers::each;
 
 use crate::common::{Pair, pair, places, plain, read};
@@ -14,20 +14,20 @@ fn rows_and_structs_are_groups_of_objects() {
     each(|bucket| {
         let words = ["so", "", "many", "words"];
         let rows = RaggedArray::<u8>::builder().from_rows(words).unwrap();
-        zarr::write_ragged(bucket.at("words"), &rows, Encoding::new(), Options::new()).unwrap();
+        zarr::write_ragged(bucket.at("words"), &rows, Encoding::new(), FileOptions::new()).unwrap();
         let again =
-            zarr::read_ragged(bucket.at("words"), RaggedArray::<u8>::builder(), Options::new()).unwrap();
+            zarr::read_ragged(bucket.at("words"), RaggedArray::<u8>::builder(), FileOptions::new()).unwrap();
         assert_eq!(again.to_vecs().unwrap(), words.map(|word| word.as_bytes().to_vec()));
 
         let pairs = VirtualArray::<Pair>::new(10).unwrap();
         pairs.set(3, pair(7)).unwrap();
-        zarr::write(bucket.at("x/pairs"), &pairs, Encoding::new(), Options::new()).unwrap();
+        zarr::write(bucket.at("x/pairs"), &pairs, Encoding::new(), FileOptions::new()).unwrap();
         let field = VirtualArray::<u32>::new(10).unwrap();
-        Zarr::open(bucket.at("x/pairs/a")).unwrap().read(&field, Options::new()).unwrap();
+        Zarr::open(bucket.at("x/pairs/a")).unwrap().read(&field, FileOptions::new()).unwrap();
         assert_eq!(field.get(3).unwrap(), 7);
         // A store whose name begins with the name of another store is a separate store.
-        zarr::write(bucket.at("x/pair"), &pairs, Encoding::new(), Options::new()).unwrap();
-        let there = zarr::write(bucket.at("x"), &pairs, Encoding::new(), Options::new());
+        zarr::write(bucket.at("x/pair"), &pairs, Encoding::new(), FileOptions::new()).unwrap();
+        let there = zarr::write(bucket.at("x"), &pairs, Encoding::new(), FileOptions::new());
         assert!(matches!(there, Err(Error::Exists { .. })));
     });
 }
@@ -37,7 +37,7 @@ fn chunks_in_shards_are_read_alone() {
     each(|bucket| {
         let image = places([64, 64]);
         let encoding = plain::<u32>([8, 8]).shard([32, 32]);
-        zarr::write(bucket.at("image"), &image, encoding, Options::new()).unwrap();
+        zarr::write(bucket.at("image"), &image, encoding, FileOptions::new()).unwrap();
         let proxy = bucket.proxy(|_| None);
         let store = Zarr::<u32>::open(bucket.at_by(&proxy, "image", 0)).unwrap();
         let image: NdArray<u32, 2> =
@@ -63,7 +63,7 @@ fn nothing_is_left_of_many_chunks() {
             bucket.at("many"),
             &array,
             plain([1]),
-            Options::new().threads(4).progress(|progress| {
+            FileOptions::new().threads(4).progress(|progress| {
                 assert!(names.get() > 0 || Zarr::<u8>::open(bucket.at("many")).is_err());
                 names.set(names.get() + 1);
                 if progress.done_bytes == 1010 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -72,10 +72,10 @@ fn nothing_is_left_of_many_chunks() {
         assert!(matches!(ended, Err(Error::Cancelled { .. })) && names.get() > 1000);
         assert_eq!(bucket.names(), Vec::<String>::new());
 
-        zarr::write(bucket.at("many"), &array, plain([505]), Options::new()).unwrap();
+        zarr::write(bucket.at("many"), &array, plain([505]), FileOptions::new()).unwrap();
         assert_eq!(bucket.names(), ["many/c/0", "many/c/1", "many/zarr.json"]);
         let again = VirtualArray::<u8>::new(1010).unwrap();
-        Zarr::open(bucket.at("many")).unwrap().read(&again, Options::new()).unwrap();
+        Zarr::open(bucket.at("many")).unwrap().read(&again, FileOptions::new()).unwrap();
         assert_eq!(again.sum(.., Field::whole()).unwrap(), 7070);
     });
 }

@@ -2,7 +2,7 @@
 
 use vmarray::{NdArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 use vmarray_formats_servers::{Keys, each};
 
 use crate::common::{places, plain};
@@ -14,7 +14,7 @@ fn a_bucket_that_is_not_there() {
         let opened = Zarr::<u32>::open(bucket.at("x")).unwrap_err();
         assert!(matches!(opened, Error::Malformed { .. }), "{opened}");
         let written =
-            zarr::write(bucket.at("x"), &places([4, 4]), plain([2, 2]), Options::new()).unwrap_err();
+            zarr::write(bucket.at("x"), &places([4, 4]), plain([2, 2]), FileOptions::new()).unwrap_err();
         assert!(matches!(written, Error::Zarr { .. }), "{written}");
         assert!(written.to_string().contains(&bucket.name), "{written}");
     });
@@ -23,13 +23,14 @@ fn a_bucket_that_is_not_there() {
 #[test]
 fn keys_that_are_not_known() {
     each(|bucket| {
-        zarr::write(bucket.at("x"), &places([4, 4]), plain([2, 2]), Options::new()).unwrap();
+        zarr::write(bucket.at("x"), &places([4, 4]), plain([2, 2]), FileOptions::new()).unwrap();
         let Keys { id, secret } = bucket.server.keys();
         for wrong in [Keys { id: id.clone(), secret: "wrong".into() }, Keys { id: "nobody".into(), secret }] {
             let at = |prefix| bucket.at_with(prefix, wrong.clone());
             let opened = Zarr::<u32>::open(at("x")).unwrap_err();
             assert!(matches!(opened, Error::Zarr { .. }), "{opened}");
-            let written = zarr::write(at("y"), &places([4, 4]), plain([2, 2]), Options::new()).unwrap_err();
+            let written =
+                zarr::write(at("y"), &places([4, 4]), plain([2, 2]), FileOptions::new()).unwrap_err();
             assert!(matches!(written, Error::Zarr { .. }), "{written}");
         }
         assert!(bucket.names().iter().all(|name| name.starts_with("x/")));
@@ -43,7 +44,7 @@ fn a_store_that_is_removed_under_an_array() {
         for is_bucket in [false, true] {
             // The final write-back of the array may create chunks again, but no store.
             let prefix = if is_bucket { "x" } else { "y" };
-            zarr::write(bucket.at(prefix), &places([8, 8]), plain([4, 4]), Options::new()).unwrap();
+            zarr::write(bucket.at(prefix), &places([8, 8]), plain([4, 4]), FileOptions::new()).unwrap();
             let open = || Zarr::<u32>::open(bucket.at(prefix)).unwrap();
             let array: NdArray<u32, 2> = open().into_array(|elements| elements.read_ahead(false)).unwrap();
             let store = open();
@@ -61,7 +62,7 @@ fn a_store_that_is_removed_under_an_array() {
             array.set([0, 0], 5).unwrap();
             array.elements().sync().unwrap_err();
             assert_eq!(array.get([0, 0]).unwrap(), 5);
-            store.read(&places([8, 8]), Options::new()).unwrap_err();
+            store.read(&places([8, 8]), FileOptions::new()).unwrap_err();
         }
     });
 }
@@ -70,7 +71,8 @@ fn a_store_that_is_removed_under_an_array() {
 #[test]
 fn chunks_that_are_not_there() {
     each(|bucket| {
-        zarr::write(bucket.at("x"), &places([8, 8]), plain([4, 4]).fill_value(9), Options::new()).unwrap();
+        zarr::write(bucket.at("x"), &places([8, 8]), plain([4, 4]).fill_value(9), FileOptions::new())
+            .unwrap();
         bucket.delete("x/c/1/1");
         let array: NdArray<u32, 2> =
             Zarr::open(bucket.at("x")).unwrap().into_array(|elements| elements).unwrap();

@@ -2,7 +2,7 @@
 
 use vmarray::{VirtualArray, prelude::*};
 use vmarray_formats::zarr::{self, Zarr};
-use vmarray_formats::{Error, Options};
+use vmarray_formats::{Error, FileOptions};
 use vmarray_formats_servers::{Bucket, Fault, Proxy, Request, each};
 
 use crate::common::plain;
@@ -15,7 +15,7 @@ const CRC_BYTES: usize = 4;
 type Which = fn(&Request) -> bool;
 
 fn write(bucket: &Bucket, proxy: &Proxy, prefix: &str, array: &VirtualArray<u8>) -> Result<(), Error> {
-    zarr::write(bucket.at_by(proxy, prefix, 3), array, plain([LEN]), Options::new())
+    zarr::write(bucket.at_by(proxy, prefix, 3), array, plain([LEN]), FileOptions::new())
 }
 
 fn is_part(request: &Request, number: usize) -> bool {
@@ -44,7 +44,7 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
         assert_eq!(count(&seen, |of| is_end(of, "POST")), 1);
         assert_eq!((bucket.size("long/c/0"), bucket.uploads()), ((LEN + CRC_BYTES) as u64, 0));
         let again = VirtualArray::<u8>::new(LEN).unwrap();
-        Zarr::open(bucket.at("long")).unwrap().read(&again, Options::new()).unwrap();
+        Zarr::open(bucket.at("long")).unwrap().read(&again, FileOptions::new()).unwrap();
         assert!(again.to_vec(..).unwrap() == array.to_vec(..).unwrap());
 
         // The client sends only this part again.
@@ -91,7 +91,7 @@ fn long_objects_go_in_parts_and_are_whole_or_not_there() {
         let last = || {
             let last = VirtualArray::<u8>::new(1).unwrap();
             let store = Zarr::<u8>::open(bucket.at("home")).unwrap();
-            store.read_box([LEN - 1]..[LEN], &last, Options::new()).unwrap();
+            store.read_box([LEN - 1]..[LEN], &last, FileOptions::new()).unwrap();
             last.get(0).unwrap()
         };
         assert_eq!((home.get([LEN - 1]).unwrap(), last()), (77, 255));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use vmarray::device::wrap::SplitMix64;
 use vmarray::{NdArray, prelude::*};
-use vmarray_formats::Options;
+use vmarray_formats::FileOptions;
 use vmarray_formats::zarr::{self, Compression, Encoding, Location, Zarr};
 use vmarray_formats_servers::{Fault, Request, each};
 
@@ -26,7 +26,7 @@ fn run(seed: u64, at: &Location, other: &Location) {
     let mut model = vec![pair(9); shape[0] * shape[1]];
     let first = NdArray::<Pair, 2>::new(shape).unwrap();
     first.fill(.., pair(9)).unwrap();
-    zarr::write(at.clone(), &first, encoding, Options::new()).unwrap();
+    zarr::write(at.clone(), &first, encoding, FileOptions::new()).unwrap();
     let open = || Zarr::<Pair>::open(at.clone()).unwrap();
     let build =
         || -> NdArray<Pair, 2> { open().into_array(|elements| elements.cache_bytes(16 << 10)).unwrap() };
@@ -49,7 +49,7 @@ fn run(seed: u64, at: &Location, other: &Location) {
                 drop(array);
                 let part = NdArray::<Pair, 2>::new([end[0] - start[0], end[1] - start[1]]).unwrap();
                 part.fill(.., value).unwrap();
-                open().write_box(start..end, &part, Options::new()).unwrap();
+                open().write_box(start..end, &part, FileOptions::new()).unwrap();
                 fill(start[0]..end[0]);
                 array = build();
             }
@@ -57,7 +57,7 @@ fn run(seed: u64, at: &Location, other: &Location) {
                 drop(array);
                 let rows = NdArray::<Pair, 2>::new([1 + random.index(5), shape[1]]).unwrap();
                 rows.fill(.., value).unwrap();
-                open().append(&rows, Options::new()).unwrap();
+                open().append(&rows, FileOptions::new()).unwrap();
                 shape[0] += rows.shape()[0];
                 model.resize(shape[0] * shape[1], value);
                 array = build();

@@ -1,6 +1,6 @@
 //! Tests that exchange stores with zarr-python on the server moto, in both directions.
 
-use vmarray_formats::Options;
+use vmarray_formats::FileOptions;
 use vmarray_formats::zarr::{self, Compression, Encoding};
 use vmarray_formats_servers::{Bucket, Server};
 
@@ -21,7 +21,7 @@ fn zarr_python_and_vmarray_read_each_others_files() {
         ];
         for (number, encoding) in encodings.into_iter().enumerate() {
             let name = format!("a/{number}.zarr");
-            zarr::write(bucket.at(&name), &places([30, 40]), encoding, Options::new()).unwrap();
+            zarr::write(bucket.at(&name), &places([30, 40]), encoding, FileOptions::new()).unwrap();
             assert_eq!(moto.ask("read", &[&bucket.name, &name]), format!("30x40 {total}"));
         }
         moto.ask("write", &[&bucket.name, "theirs.zarr"]);

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use backend_api::wrap::{Fault, Operation};
 use backend_api::{
-    Device, Elements, ErrorKind, Gather, HostBuffer, HostMemory, Progress, Scatter, Search, Ticket, Transfer,
+    Device, Elements, ErrorKind, Gather, HostBuffer, HostMemory, QueueProgress, Scatter, Search, Ticket,
+    Transfer,
 };
 use backend_host::SimulatedDevice;
 use vmarray_conformance::wrap::Faulty;
@@ -269,7 +270,7 @@ fn kernels_on_slots_of_other_channels_are_ordered_with_their_writes() {
 
 #[test]
 fn work_that_another_channel_cannot_be_ordered_after_is_waited_for() {
-    for (is_refused, state) in [(false, Progress::Pending), (true, Progress::Done)] {
+    for (is_refused, state) in [(false, QueueProgress::Pending), (true, QueueProgress::Done)] {
         let device = Arc::new(Faulty::new(SimulatedDevice::builder(7).build()));
         let arrays = [(); 2].map(|()| one_channel::<u32, _>(&device, (PAGES, PAGE_LEN), 2).build().unwrap());
         let [left, right] = arrays.each_ref().map(|array| &array.pager().channels()[0]);
@@ -325,7 +326,7 @@ fn a_page_is_fetched_while_a_search_runs() {
     // The search takes half a millisecond.
     let ticket = channel.queues.between_writes(&[], |queue| queue.submit(&search)).unwrap();
     assert_eq!(array.get(5).unwrap(), 0);
-    assert_eq!(channel.device().poll(ticket).unwrap(), Progress::Pending);
+    assert_eq!(channel.device().poll(ticket).unwrap(), QueueProgress::Pending);
     channel.queues.wait(ticket).unwrap();
 }
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use backend_api::Device;
-use vmarray_kernel::{Anywhere, Atomic, KernelType, Memory, Own, Rows, Shared, kind};
+use vmarray_kernel::{Anywhere, Atomic, ElementMemory, KernelType, Own, Rows, Shared, kind};
 #[cfg(doc)]
 use vmarray_kernel::{Parameter, Window};
 
@@ -40,7 +40,7 @@ use crate::ops::view::{INTERNAL, Linear, Shape, StoredBox};
 /// ```
 pub trait Bindable {
     /// Type of its elements.
-    type Element: Memory;
+    type Element: ElementMemory;
     /// Shape of its indices.
     type Shape: Shape;
 
@@ -49,7 +49,7 @@ pub trait Bindable {
     fn homes(&self, _: Internal) -> (&Pager, usize, Self::Shape);
 }
 
-impl<T: Memory + Element, D: Device> Bindable for VirtualArray<T, D> {
+impl<T: ElementMemory + Element, D: Device> Bindable for VirtualArray<T, D> {
     type Element = T;
     type Shape = Linear;
 
@@ -275,10 +275,10 @@ pub trait SessionArgument<P, Kind> {
 }
 
 /// Starts of rows with the end of the last one, and all elements.
-impl<T: Memory, S, V> SessionArgument<&'static Rows<T>, kind::Rows> for (S, V)
+impl<T: ElementMemory, S, V> SessionArgument<&'static Rows<T>, kind::RowsKind> for (S, V)
 where
-    S: SessionArgument<&'static Anywhere<u64>, kind::Anywhere>,
-    V: SessionArgument<&'static Anywhere<T>, kind::Anywhere>,
+    S: SessionArgument<&'static Anywhere<u64>, kind::AnywhereKind>,
+    V: SessionArgument<&'static Anywhere<T>, kind::AnywhereKind>,
 {
     fn bind(self, _: Internal) -> Binding {
         self.1.bind(INTERNAL)
@@ -289,7 +289,7 @@ where
     }
 }
 
-impl<T: KernelType> SessionArgument<T, kind::Value> for T {
+impl<T: KernelType> SessionArgument<T, kind::ValueKind> for T {
     fn bind(self, _: Internal) -> Binding {
         let mut values = Vec::new();
         self.values(&mut values);
@@ -297,7 +297,7 @@ impl<T: KernelType> SessionArgument<T, kind::Value> for T {
     }
 }
 
-impl<T: KernelType, const N: usize> SessionArgument<&'static [T; N], kind::Table> for &[T; N] {
+impl<T: KernelType, const N: usize> SessionArgument<&'static [T; N], kind::TableKind> for &[T; N] {
     fn bind(self, _: Internal) -> Binding {
         let mut values = Vec::new();
         (*self).values(&mut values);
@@ -315,12 +315,12 @@ macro_rules! elements {
     )* };
 }
 elements! {
-    SessionArray<T: Memory, S> Own &'static Own<T>;
-    SessionArray<T: Memory, S> Anywhere &'static Anywhere<T>;
-    SessionArray<T: Memory, S> OwnMut &'static mut Own<T>;
-    SessionArray<T: Atomic> Shared &'static Shared<T>;
-    SessionCopy<T: Memory, S> Own &'static Own<T>;
-    SessionCopy<T: Memory, S> Anywhere &'static Anywhere<T>;
+    SessionArray<T: ElementMemory, S> OwnKind &'static Own<T>;
+    SessionArray<T: ElementMemory, S> AnywhereKind &'static Anywhere<T>;
+    SessionArray<T: ElementMemory, S> OwnMutKind &'static mut Own<T>;
+    SessionArray<T: Atomic> SharedKind &'static Shared<T>;
+    SessionCopy<T: ElementMemory, S> OwnKind &'static Own<T>;
+    SessionCopy<T: ElementMemory, S> AnywhereKind &'static Anywhere<T>;
 }
 
 /// Tuples of launch arguments in a [`Session`] for the parameters of a kernel, whose types are `P`.

@@ -15,11 +15,11 @@ use crate::array::asynchronous::Asked;
 use crate::base::error::Result;
 use crate::engine::pager::Pager;
 use crate::ops::executor::Operand;
-use crate::ops::launch::arguments::{Arguments, Bound, Placed};
-use crate::ops::launch::execution::{self, Wanted};
+use crate::ops::launch::arguments::{Arguments, Bound, PlacedElements};
+use crate::ops::launch::execution::{self, LaunchPurpose};
 use crate::ops::launch::index_domain::IndexDomain;
-use crate::ops::launch::kernel::Kernels;
-use crate::ops::launch::options::Options;
+use crate::ops::launch::kernel::KernelVariants;
+use crate::ops::launch::options::LaunchOptions;
 use crate::ops::view::{INTERNAL, StoredBox};
 
 /// The future of [`RunKernel::run_async`](crate::kernel::RunKernel::run_async). It can be sent to other
@@ -43,7 +43,7 @@ use crate::ops::view::{INTERNAL, StoredBox};
 #[must_use = "does nothing unless polled"]
 pub struct RunAsync<'a, K, A> {
     course: LaunchCourse<'a, A>,
-    options: Options,
+    options: LaunchOptions,
     over: Option<IndexDomain>,
     /// Registration for the wake-up.
     asked: Asked,
@@ -68,7 +68,11 @@ impl<K, A> fmt::Debug for RunAsync<'_, K, A> {
 impl<K, A> Unpin for RunAsync<'_, K, A> {}
 
 impl<K, A> RunAsync<'_, K, A> {
-    pub(in crate::ops::launch) fn new(arguments: A, options: Options, over: Option<IndexDomain>) -> Self {
+    pub(in crate::ops::launch) fn new(
+        arguments: A,
+        options: LaunchOptions,
+        over: Option<IndexDomain>,
+    ) -> Self {
         let (course, asked) = (LaunchCourse::Asked(arguments), Asked::default());
         Self { course, options, over, asked, kernel: PhantomData }
     }
@@ -82,7 +86,8 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
         let mut session = match std::mem::replace(course, LaunchCourse::Done) {
             LaunchCourse::UnderWay(session) => session,
             LaunchCourse::Asked(arguments) => {
-                let begun = begin(&Kernels::of::<K>()?, arguments.bound(INTERNAL), options, over.as_ref());
+                let begun =
+                    begin(&KernelVariants::of::<K>()?, arguments.bound(INTERNAL), options, over.as_ref());
                 let Some(session) = begun? else { return Poll::Ready(Ok(())) };
                 session
             }
@@ -98,9 +103,9 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
 
 /// Launches a kernel, or runs it here if it cannot be launched in place.
 fn begin<'a>(
-    kernels: &Kernels,
+    kernels: &KernelVariants,
     arguments: Vec<Bound<'a>>,
-    options: &Options,
+    options: &LaunchOptions,
     over: Option<&IndexDomain>,
 ) -> Result<Option<Session<'a>>> {
     let mut session = Session::new();
@@ -114,7 +119,7 @@ fn begin<'a>(
         }
     }
     drop(session);
-    execution::run(kernels, arguments, options, over, Wanted::Nothing)?;
+    execution::run(kernels, arguments, options, over, LaunchPurpose::Nothing)?;
     Ok(None)
 }
 
@@ -123,9 +128,9 @@ impl<'a> Session<'a> {
     /// `None` if there are other arguments.
     fn launch_alone(
         &mut self,
-        kernels: &Kernels,
+        kernels: &KernelVariants,
         arguments: &[Bound<'a>],
-        options: &Options,
+        options: &LaunchOptions,
     ) -> Option<Result<()>> {
         let is_in_place = |argument: &Bound<'_>| match argument {
             Bound::Values(_) => true,
@@ -151,8 +156,8 @@ impl<'a> Session<'a> {
     }
 
     /// Brings the home slots of an argument's pages up to date.
-    fn hold_placed(&mut self, placed: &Placed<'a>) -> Result<BindingPlaces> {
-        let Placed { operand, stored, extents, .. } = placed;
+    fn hold_placed(&mut self, placed: &PlacedElements<'a>) -> Result<BindingPlaces> {
+        let PlacedElements { operand, stored, extents, .. } = placed;
         let (Some(pager), stride) = (operand.store.pager(), operand.stride()) else {
             unreachable!("elements of a session are used in place")
         };

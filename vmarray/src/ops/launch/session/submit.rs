@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
-use backend_api::{Device, DeviceSpan, Elements, Launch, Queue, Reach, Request, Ticket, View};
+use backend_api::{Device, DeviceSpan, Elements, Launch, LaunchView, Queue, Reach, Request, Ticket};
 use vmarray_kernel::ParameterKind;
 use vmarray_kernel::launch::{LaunchVariant, Mode, SHORT_MAX};
 
@@ -20,8 +20,8 @@ use crate::ops::launch::bound_arguments::{ArgumentPlaces, BoundArgument, BoundAr
 use crate::ops::launch::broadcast::{READ_IN_PLACE_MAX, device_modes, of_stored, unchecked_modes};
 use crate::ops::launch::checks::{has_positions, is_short};
 use crate::ops::launch::groups::LinearGroups;
-use crate::ops::launch::kernel::{Kernels, PreparedKernel};
-use crate::ops::launch::options::Options;
+use crate::ops::launch::kernel::{KernelVariants, PreparedKernel};
+use crate::ops::launch::options::LaunchOptions;
 use crate::ops::launch::plan::{LaunchPlan, PlannedItems};
 use crate::ops::view::StoredBox;
 
@@ -109,9 +109,9 @@ impl Session<'_> {
     /// Launches a kernel after all earlier launches.
     pub(in crate::ops::launch) fn launch(
         &mut self,
-        kernels: &Kernels,
+        kernels: &KernelVariants,
         arguments: Vec<Binding>,
-        options: &Options,
+        options: &LaunchOptions,
     ) -> Result<()> {
         let usual = Arc::clone(&kernels.usual);
         let name = usual.lowered.name;
@@ -464,7 +464,7 @@ impl Session<'_> {
         let lane = &self.lanes[part.lane];
         let bases: Vec<_> = launch.views.iter().map(|of| self.bases(of, part)).collect();
         let views = launch.views.iter().zip(&bases);
-        let views: Vec<View<'_>> = views.map(|(of, bases)| self.view(of, bases, part)).collect();
+        let views: Vec<LaunchView<'_>> = views.map(|(of, bases)| self.view(of, bases, part)).collect();
         let (run, report) = ((part.geometry, part.items()), lane.reports.at(report as u64));
         let params = launch.plan.params_of(run.0, run.1);
         let launch = launch.plan.launch(&views, &params, run, report);
@@ -500,17 +500,17 @@ impl Session<'_> {
     }
 
     /// A view of elements with these start addresses.
-    fn view<'v>(&self, of: &SessionElements<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> View<'v> {
+    fn view<'v>(&self, of: &SessionElements<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> LaunchView<'v> {
         let stored = &self.stores[of.places.store];
         let (stride, end) = (stored.stride as u64, of.places.range().end as u64);
         let [base] = *bases else {
-            return View::Striped { bases, page_len: stored.page_len(), count: end, stride };
+            return LaunchView::Striped { bases, page_len: stored.page_len(), count: end, stride };
         };
         let (first, count) = match part.channel.filter(|_| of.is_own()) {
             Some(_) => (part.within.start, part.items()),
             None => (of.skipped() as u64, end - of.skipped() as u64),
         };
-        View::Run(Elements { start: base.plus(first * stride), count, stride })
+        LaunchView::Run(Elements { start: base.plus(first * stride), count, stride })
     }
 }
 

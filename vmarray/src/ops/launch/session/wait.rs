@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use backend_api::Progress;
+use backend_api::QueueProgress;
 
 use super::Session;
 use crate::array::asynchronous::Asked;
@@ -70,7 +70,7 @@ impl<'a> Session<'a> {
             let device = &**lane.queue.device();
             // Poll the newest launch first: when it is done, earlier launches are usually done, too.
             for launched in lane.launched.iter().rev() {
-                if matches!(device.poll(launched.ticket), Ok(Progress::Pending)) {
+                if matches!(device.poll(launched.ticket), Ok(QueueProgress::Pending)) {
                     asked.wake(device, launched.ticket, context.waker());
                     return Poll::Pending;
                 }

@@ -32,7 +32,7 @@ pub(super) struct PieceJob {
 }
 
 /// A copy within RAM: the source, and the start of the target.
-pub(super) type Move = (Range<usize>, usize);
+pub(super) type PlannedCopy = (Range<usize>, usize);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AreaLayout {
@@ -119,7 +119,7 @@ impl AreaLayout {
         &self,
         runs: &[PieceJob],
         cuts: &[Vec<usize>],
-        copy: impl FnMut(&[Move]),
+        copy: impl FnMut(&[PlannedCopy]),
     ) -> Vec<PieceJob> {
         let &Self { strips, lanes, .. } = self;
         let (mut own, mut strays) = (vec![Vec::new(); strips], Vec::new());
@@ -175,7 +175,12 @@ impl AreaLayout {
     }
 
     /// Moves elements in areas of other buckets to the area of their own bucket.
-    fn gather(&self, own: &mut [Vec<Range<usize>>], mut strays: Vec<Stray>, mut copy: impl FnMut(&[Move])) {
+    fn gather(
+        &self,
+        own: &mut [Vec<Range<usize>>],
+        mut strays: Vec<Stray>,
+        mut copy: impl FnMut(&[PlannedCopy]),
+    ) {
         let &Self { strips, lanes, .. } = self;
         let mut free = self.free_after_first_pass();
         for area in 0..strips {
@@ -222,7 +227,7 @@ impl AreaLayout {
     }
 
     /// Returns copies that move all elements home, in any order.
-    pub(super) fn back_home(&self, mut live: Vec<Range<usize>>) -> Vec<Move> {
+    pub(super) fn back_home(&self, mut live: Vec<Range<usize>>) -> Vec<PlannedCopy> {
         let home = self.home();
         live.sort_unstable_by_key(|range| range.start);
         let (inside, outside): (Vec<_>, Vec<_>) =
@@ -245,7 +250,11 @@ impl AreaLayout {
 }
 
 /// Moves the first elements of a range to the last free range, as many as fit. Returns their new place.
-fn place(left: &mut Range<usize>, free: &mut Vec<Range<usize>>, moves: &mut Vec<Move>) -> Range<usize> {
+fn place(
+    left: &mut Range<usize>,
+    free: &mut Vec<Range<usize>>,
+    moves: &mut Vec<PlannedCopy>,
+) -> Range<usize> {
     let room = free.last_mut().expect("the free ranges have room for all moved elements");
     let len = left.len().min(room.len());
     let to = room.start..room.start + len;
