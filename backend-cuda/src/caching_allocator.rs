@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::context::CudaContext;
-use crate::driver::{DriverResult, check};
+use crate::driver::{DriverResult, StatusCode, check};
+use crate::memory_cache::CachedPiece;
 
 /// The least length of a cached allocation; shorter ones are freed at once.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
@@ -22,116 +23,95 @@ const LEFT_PART: u64 = 32;
 /// Contexts that cache, or have cached, memory.
 static KEEPERS: Mutex<Vec<Weak<CudaContext>>> = Mutex::new(Vec::new());
 
-/// The cached memory of a context, for the devices that were opened with it.
-#[derive(Debug, Default)]
-pub(crate) struct CachingAllocator {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The allocations in the order of release.
-    pieces: Vec<Piece>,
-    /// True if a thread will free them in time.
-    is_watched: bool,
-}
-
-#[derive(Debug)]
-struct Piece {
-    address: u64,
-    bytes: u64,
-    since: Instant,
-}
-
 /// Returns all caches of the same context.
 fn keepers_of(context: &CudaContext) -> Vec<Arc<CudaContext>> {
     let keepers = KEEPERS.lock();
     keepers.iter().filter_map(Weak::upgrade).filter(|keeper| keeper.is_same_as(context)).collect()
 }
 
-impl CachingAllocator {
-    /// Returns the cached bytes of a context, of all its devices.
-    pub(crate) fn bytes_of(context: &CudaContext) -> u64 {
-        let bytes = |kept: &Self| kept.state.lock().pieces.iter().map(|piece| piece.bytes).sum::<u64>();
-        keepers_of(context).iter().map(|keeper| bytes(&keeper.kept)).sum()
-    }
-
-    /// Takes cached memory of at least `bytes` bytes, and at most an eighth more. Returns its address and
-    /// length.
-    pub(crate) fn take(&self, bytes: u64) -> Option<(u64, u64)> {
-        let mut state = self.state.lock();
-        let fits = |piece: &Piece| (bytes..=bytes.saturating_add(bytes / 8)).contains(&piece.bytes);
-        let pieces = state.pieces.iter().enumerate().filter(|(_, piece)| fits(piece));
-        let (best, _) = pieces.min_by_key(|(_, piece)| piece.bytes)?;
-        let Piece { address, bytes, .. } = state.pieces.remove(best);
-        Some((address, bytes))
-    }
-
-    /// Caches memory of a context that no work in flight uses, or frees it.
-    pub(crate) fn keep(context: &Arc<CudaContext>, address: u64, bytes: u64) -> DriverResult {
-        // A context of the program may end as soon as the device is dropped, so cache nothing for it.
-        let leaves_room = || context.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
-        if bytes < KEPT_BYTES_MIN || !context.is_primary() || !leaves_room() {
-            return free(context, address);
+impl CudaContext {
+    /// Runs a driver allocation. If memory is short, releases the cached memory and tries again.
+    pub(crate) fn find_memory(&self, mut find: impl FnMut() -> DriverResult) -> DriverResult {
+        match find() {
+            Err(StatusCode::OUT_OF_MEMORY) if self.give_all_back_of_all() => find(),
+            outcome => outcome,
         }
-        let mut state = context.kept.state.lock();
+    }
+
+    /// Returns the free bytes, including cached ones, and all bytes.
+    pub(crate) fn memory(&self) -> DriverResult<(u64, u64)> {
+        let (free, total) = self.memory_of_driver()?;
+        Ok((free + self.cached_bytes(), total))
+    }
+
+    /// Returns the cached bytes of all devices of the context.
+    fn cached_bytes(&self) -> u64 {
+        keepers_of(self).iter().map(|keeper| keeper.kept.bytes()).sum()
+    }
+
+    /// Caches memory of the context that no work in flight uses, or frees it.
+    pub(crate) fn keep(self: &Arc<Self>, address: u64, bytes: u64) -> DriverResult {
+        // A context of the program may end as soon as the device is dropped, so cache nothing for it.
+        let leaves_room = || self.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
+        if bytes < KEPT_BYTES_MIN || !self.is_primary() || !leaves_room() {
+            return free(self, address);
+        }
+        let mut state = self.kept.state.lock();
         if !state.is_watched {
-            let weak = Arc::downgrade(context);
+            let weak = Arc::downgrade(self);
             let watch = move || {
-                while let Some(wait) = weak.upgrade().and_then(|context| context.kept.give_back_old(&context))
-                {
+                while let Some(wait) = weak.upgrade().and_then(|context| context.give_back_old()) {
                     std::thread::sleep(wait);
                 }
             };
             let thread = std::thread::Builder::new().name("vmarray-cuda-kept".into()).spawn(watch);
             if thread.is_err() {
                 drop(state);
-                return free(context, address);
+                return free(self, address);
             }
             state.is_watched = true;
             let mut keepers = KEEPERS.lock();
-            keepers.retain(|other| {
-                other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(context))
-            });
-            keepers.push(Arc::downgrade(context));
+            keepers
+                .retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(self)));
+            keepers.push(Arc::downgrade(self));
         }
-        state.pieces.push(Piece { address, bytes, since: Instant::now() });
+        state.pieces.push(CachedPiece { address, bytes, since: Instant::now() });
         Ok(())
     }
 
     /// Frees expired memory. Returns the time until the next expiry, if any is left.
-    fn give_back_old(&self, context: &CudaContext) -> Option<Duration> {
-        let mut state = self.state.lock();
-        let is_young = |piece: &Piece| piece.since.elapsed() < KEPT_FOR;
+    fn give_back_old(&self) -> Option<Duration> {
+        let mut state = self.kept.state.lock();
+        let is_young = |piece: &CachedPiece| piece.since.elapsed() < KEPT_FOR;
         let old = state.pieces.iter().position(is_young).unwrap_or(state.pieces.len());
-        let old: Vec<Piece> = state.pieces.drain(..old).collect();
+        let old: Vec<CachedPiece> = state.pieces.drain(..old).collect();
         let next = state.pieces.first().map(|piece| KEPT_FOR.saturating_sub(piece.since.elapsed()));
         state.is_watched = next.is_some();
         drop(state);
-        give_back(context, old);
+        give_back(self, old);
         next
     }
 
-    /// Frees all cached memory of a context; returns whether it had any.
-    pub(crate) fn give_all_back_of(context: &CudaContext) -> bool {
+    /// Frees the cached memory of all devices of the context; returns true if there was any.
+    fn give_all_back_of_all(&self) -> bool {
         let mut had_any = false;
-        for keeper in keepers_of(context) {
-            had_any |= keeper.kept.give_all_back(&keeper);
+        for keeper in keepers_of(self) {
+            had_any |= keeper.give_all_back();
         }
         had_any
     }
 
-    /// Frees all memory of this cache; returns whether it had any.
-    pub(crate) fn give_all_back(&self, context: &CudaContext) -> bool {
-        let all = std::mem::take(&mut self.state.lock().pieces);
+    /// Frees the cached memory of this device; returns true if there was any.
+    pub(crate) fn give_all_back(&self) -> bool {
+        let all = std::mem::take(&mut self.kept.state.lock().pieces);
         let had_any = !all.is_empty();
-        give_back(context, all);
+        give_back(self, all);
         had_any
     }
 }
 
-fn give_back(context: &CudaContext, pieces: Vec<Piece>) {
-    for Piece { address, bytes, .. } in pieces {
+fn give_back(context: &CudaContext, pieces: Vec<CachedPiece>) {
+    for CachedPiece { address, bytes, .. } in pieces {
         if let Err(code) = free(context, address) {
             tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
         }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cudarc::driver::sys;
 use parking_lot::Mutex;
 
-use crate::caching_allocator::CachingAllocator;
 use crate::driver::{ContextHandle, Driver, DriverResult, StatusCode, StreamHandle, check};
+use crate::memory_cache::MemoryCache;
 
 /// A context: the GPU's primary one, which is retained while this lives, or a context of the program.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct CudaContext {
     /// there.
     peers: Mutex<Vec<(u64, bool)>>,
     /// Memory that was released a moment ago.
-    pub(crate) kept: CachingAllocator,
+    pub(crate) kept: MemoryCache,
 }
 
 thread_local! {
@@ -56,7 +56,7 @@ impl CudaContext {
             generation,
             wiper: OnceLock::new(),
             peers: Mutex::default(),
-            kept: CachingAllocator::default(),
+            kept: MemoryCache::default(),
         }
     }
 
@@ -245,20 +245,6 @@ impl CudaContext {
         }
     }
 
-    /// Runs a driver allocation. If memory is short, releases the cached memory and tries again.
-    pub(crate) fn find_memory(&self, mut find: impl FnMut() -> DriverResult) -> DriverResult {
-        match find() {
-            Err(StatusCode::OUT_OF_MEMORY) if CachingAllocator::give_all_back_of(self) => find(),
-            outcome => outcome,
-        }
-    }
-
-    /// Returns the free bytes, including cached ones, and all bytes.
-    pub(crate) fn memory(&self) -> DriverResult<(u64, u64)> {
-        let (free, total) = self.memory_of_driver()?;
-        Ok((free + CachingAllocator::bytes_of(self), total))
-    }
-
     /// Returns the bytes that the driver can allocate, and all bytes.
     pub(crate) fn memory_of_driver(&self) -> DriverResult<(u64, u64)> {
         let _current = self.enter()?;
@@ -271,7 +257,7 @@ impl CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
-        self.kept.give_all_back(self);
+        self.give_all_back();
         if let Some(stream) = self.wiper.take() {
             self.destroy(stream);
         }

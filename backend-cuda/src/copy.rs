@@ -3,14 +3,15 @@
 use backend_api::{DeviceSpan, Route, Transfer};
 use vmarray_support::backends::copies::joined;
 
-use crate::core::CudaSubmission;
 use crate::driver::objects::Event;
 use crate::driver::{BatchAttributes, DriverResult, StatusCode, check};
 use crate::handle_table::HandleLookup;
 use crate::host_memory::HostAddress;
-use crate::kernel::{Copying, argument};
+use crate::kernel::argument;
+use crate::kernel::modules::Copying;
 use crate::route::{self, CallPieces, PieceDirection, Possible, RoutePreferences};
 use crate::staging::{Loan, STAGING_BYTES};
+use crate::submission::CudaSubmission;
 
 /// One copy, with addresses. Device memory has one address for all engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,21 +2,19 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use backend_api::{Error, QueueId, Result, Route, Routing, Ticket};
 use parking_lot::RwLock;
-use vmarray_support::{Queues, contended};
+use vmarray_support::Queues;
 
 use crate::context::{CudaContext, Entered};
 use crate::discovery::Card;
-use crate::driver::{DriverResult, StatusCode};
+use crate::driver::StatusCode;
 use crate::error::lost;
 use crate::handle_table::CudaMemory;
-use crate::kernel::ModuleKernels;
-use crate::queue::{CudaQueue, SubmissionOrder};
-use crate::staging::{Lent, Loan};
+use crate::kernel::modules::ModuleKernels;
+use crate::queue::CudaQueue;
 use crate::wakers::CompletionThread;
 
 /// The time in which a waiter polls before it yields its time slices: small copies take 7 to 30 µs.
@@ -145,31 +143,13 @@ impl CudaCore {
     }
 
     /// Returns true if the wait for a value is over.
-    fn is_settled(&self, queue: &CudaQueue, value: u64) -> bool {
+    pub(crate) fn is_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.is_reached(value) || self.lost().is_some()
     }
 
     /// Like [`is_settled`](Self::is_settled), for callers that poll repeatedly.
     fn seems_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.seems_reached(value) || self.lost().is_some()
-    }
-
-    /// Wakes `waker` once a value is done or the device is lost.
-    pub(crate) fn wake(self: &Arc<Self>, queue: &Arc<CudaQueue>, value: u64, waker: Waker) {
-        let mut is_waiting = true;
-        queue.add_waiter(value, waker, || {
-            is_waiting = !self.is_settled(queue, value);
-            !is_waiting
-        });
-        if is_waiting && let Err(error) = self.watch.add(self, queue) {
-            // This thread blocks, because no other thread will poll. That is slow but correct.
-            tracing::warn!(%error, "the thread that runs wakers cannot start");
-            while !self.is_settled(queue, value) {
-                std::thread::yield_now();
-                self.was_pending(queue);
-            }
-            queue.deliver(value);
-        }
     }
 
     /// Blocks until a value is done or the device is lost: spins, yields, sleeps.
@@ -208,102 +188,5 @@ impl CudaCore {
         for queue in self.queues.live() {
             self.block(&queue, queue.newest());
         }
-    }
-
-    /// Submits work to a queue as one ticket. After a failure, waits until none of it is in flight.
-    pub(crate) fn enqueue(
-        self: &Arc<Self>,
-        operation: &'static str,
-        id: QueueId,
-        work: impl FnOnce(&mut CudaSubmission<'_>) -> DriverResult,
-    ) -> Result<Ticket> {
-        let queue = self.queue(operation, id)?;
-        let _current = self.enter(operation)?;
-        let mut order = contended::lock(&queue.order);
-        if order.ended {
-            return Err(self.unknown_queue(operation));
-        }
-        let value = queue.newest() + 1;
-        // Rust drops this value before it releases the lock and restores the context, even if code of the
-        // program panics.
-        let unfinished = Unfinished { core: self, queue: &queue, value };
-        let mut submission = CudaSubmission { core: self, queue: &queue, order: &mut order, value };
-        let submitted = work(&mut submission).and_then(|()| queue.record(value));
-        submitted.map_err(|code| self.error(operation, code))?;
-        std::mem::forget(unfinished);
-        queue.submitted.store(value, std::sync::atomic::Ordering::Release);
-        Ok(queue.ticket(value))
-    }
-}
-
-/// An unfinished submission: its drop waits until none of the work is in flight.
-struct Unfinished<'a> {
-    core: &'a Arc<CudaCore>,
-    queue: &'a Arc<CudaQueue>,
-    value: u64,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        // If code of the program panicked, another context may be current.
-        let drained = self.core.context.enter_again().and_then(|()| self.queue.drain_for_sure());
-        if let Err(code) = drained {
-            self.core.lose(code);
-        }
-        self.queue.staging.lock().abandon(self.value, &self.queue.attention);
-    }
-}
-
-/// A submission in progress. The context is current.
-#[derive(Debug)]
-pub(crate) struct CudaSubmission<'a> {
-    pub(crate) core: &'a Arc<CudaCore>,
-    pub(crate) queue: &'a Arc<CudaQueue>,
-    pub(crate) order: &'a mut SubmissionOrder,
-    value: u64,
-}
-
-impl CudaSubmission<'_> {
-    pub(crate) fn context(&self) -> &Arc<CudaContext> {
-        &self.core.context
-    }
-
-    /// Lends pinned memory until the submission is done; at most
-    /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
-    pub(crate) fn lend(&mut self, bytes: usize) -> DriverResult<Loan> {
-        loop {
-            let reached = self.queue.reached(u64::MAX)?;
-            let lent = self.queue.staging.lock().lend(
-                self.context(),
-                self.core.card.info.numa_node,
-                bytes,
-                self.value,
-                reached,
-                &self.queue.attention,
-            )?;
-            match lent {
-                Lent::Piece(loan) => return Ok(loan),
-                Lent::After(value) if value < self.value => {
-                    self.core.block(self.queue, value);
-                    if let Some(code) = self.core.lost() {
-                        return Err(code);
-                    }
-                }
-                Lent::After(_) => {
-                    // The staging memory is full, and this submission has borrowed all of it.
-                    self.queue.drain()?;
-                    self.queue.staging.lock().settle(self.value, &self.queue.attention);
-                }
-            }
-        }
-    }
-
-    /// Lends pinned memory with two zeroes, which an indexed kernel overwrites to make the ticket fail.
-    pub(crate) fn report(&mut self, operation: &'static str, first: u64) -> DriverResult<u64> {
-        let loan = self.lend(16)?;
-        // SAFETY: the loan has 16 bytes, and no work in flight uses them.
-        unsafe { loan.host.write_bytes(0, 16) };
-        self.queue.staging.lock().expect_report(operation, first, &self.queue.attention);
-        Ok(loan.mapped)
     }
 }

@@ -1,7 +1,7 @@
 //! Tables of a device, which map the ids of its memory to allocations.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use backend_api::{
     BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, HostMemory, Result, Transfer,
@@ -65,7 +65,10 @@ impl CudaMemory {
     ) -> Option<Arc<DeviceMemory>> {
         let device = self.device.read();
         let memory = device.get(&id).filter(|_| is_reached())?;
-        queue.inspect(|queue| memory.note_visitor(queue));
+        if let Some(queue) = queue {
+            let visitor: Weak<CudaQueue> = Arc::downgrade(queue);
+            memory.note_visitor(visitor);
+        }
         Some(Arc::clone(memory))
     }
 

@@ -51,6 +51,7 @@ mod host_memory;
 mod interop;
 mod kernel;
 mod memory;
+mod memory_cache;
 mod nvml;
 #[forbid(unsafe_code)]
 mod options;
@@ -62,8 +63,11 @@ mod reserved;
 #[forbid(unsafe_code)]
 mod route;
 mod staging;
+mod submission;
 #[forbid(unsafe_code)]
 mod wakers;
+#[forbid(unsafe_code)]
+mod watcher;
 
 pub use device::CudaDevice;
 pub use discovery::{Card, devices, survey};

@@ -7,11 +7,15 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use vmarray_support::warn;
 
-use crate::caching_allocator::CachingAllocator;
 use crate::context::CudaContext;
 use crate::driver::{DriverResult, StreamHandle, check};
-use crate::queue::CudaQueue;
 use crate::reserved::ReservedRange;
+
+/// A queue of another device that uses a place in memory.
+pub(crate) trait VisitingQueue: std::fmt::Debug + Send + Sync {
+    /// Blocks until the work of the queue is over.
+    fn await_work(&self) -> DriverResult;
+}
 
 /// An allocation on the GPU. The drop releases it; no work in flight may use it then.
 #[derive(Debug)]
@@ -24,7 +28,7 @@ pub(crate) struct DeviceMemory {
     /// The address range that contains it, if it can be extended, and its greatest length.
     reserved: Option<(ReservedRange, u64)>,
     /// Queues of other devices that use a place in it.
-    visitors: Mutex<Vec<Weak<CudaQueue>>>,
+    visitors: Mutex<Vec<Weak<dyn VisitingQueue>>>,
 }
 
 impl DeviceMemory {
@@ -98,12 +102,11 @@ impl DeviceMemory {
     }
 
     /// Records a queue of another device that uses a place in it.
-    pub(crate) fn note_visitor(&self, queue: &Arc<CudaQueue>) {
+    pub(crate) fn note_visitor(&self, queue: Weak<dyn VisitingQueue>) {
         let mut visitors = self.visitors.lock();
-        let is_known = |visitor: &Weak<CudaQueue>| std::ptr::eq(visitor.as_ptr(), Arc::as_ptr(queue));
-        if !visitors.iter().any(is_known) {
+        if !visitors.iter().any(|visitor| std::ptr::addr_eq(visitor.as_ptr(), queue.as_ptr())) {
             visitors.retain(|visitor| visitor.strong_count() > 0);
-            visitors.push(Arc::downgrade(queue));
+            visitors.push(queue);
         }
     }
 
@@ -111,9 +114,7 @@ impl DeviceMemory {
     pub(crate) fn await_visitors(&self) {
         let visitors = std::mem::take(&mut *self.visitors.lock());
         for queue in visitors.iter().filter_map(Weak::upgrade) {
-            if !queue.is_reached(queue.newest())
-                && let Err(code) = queue.drain_for_sure()
-            {
+            if let Err(code) = queue.await_work() {
                 // Ignore this error, because no work runs any more in a lost context.
                 tracing::debug!(?code, "a device that used memory of another device was lost");
             }
@@ -149,7 +150,7 @@ impl Drop for DeviceMemory {
         if self.reserved.is_some() {
             return;
         }
-        if let Err(code) = CachingAllocator::keep(&self.context, self.address, self.allocated) {
+        if let Err(code) = self.context.keep(self.address, self.allocated) {
             tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
         }
     }

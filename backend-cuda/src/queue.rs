@@ -13,7 +13,7 @@ use crate::completion::QueueEvents;
 use crate::context::CudaContext;
 use crate::driver::objects::{Event, Stream};
 use crate::driver::{DriverResult, StatusCode};
-use crate::memory::DeviceMemory;
+use crate::memory::{DeviceMemory, VisitingQueue};
 use crate::staging::StagingRing;
 
 /// A queue of a device. Its stream is destroyed with it, when the last thread that uses it drops it.
@@ -35,6 +35,12 @@ pub(crate) struct CudaQueue {
     waiters: Mutex<Vec<(u64, Waker)>>,
     /// True if the watcher knows the queue.
     pub(crate) is_watched: AtomicBool,
+}
+
+impl VisitingQueue for CudaQueue {
+    fn await_work(&self) -> DriverResult {
+        if self.is_reached(self.newest()) { Ok(()) } else { self.drain_for_sure() }
+    }
 }
 
 /// The state of a queue's submitting side.

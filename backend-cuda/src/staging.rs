@@ -65,11 +65,9 @@ impl StagingRing {
     /// newest completed value, and `node` the GPU's NUMA node.
     pub(crate) fn lend(
         &mut self,
-        context: &Arc<CudaContext>,
-        node: Option<u32>,
+        (context, node): (&Arc<CudaContext>, Option<u32>),
         bytes: usize,
-        value: u64,
-        reached: u64,
+        (value, reached): (u64, u64),
         attention: &AtomicU64,
     ) -> DriverResult<Lent> {
         let memory = match &self.memory {

@@ -12,7 +12,7 @@ use backend_api::{
     HostMemory, HostSpan, Launch, LaunchView, MemoryStatus, QueueHandle, QueueId, QueueProgress, Request,
     Result, Route, Routing, Scatter, Search, Ticket,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use vmarray_support::Queues;
 use vmarray_support::backends::{IndexedDirection, MemoryTable};
 
@@ -234,34 +234,25 @@ impl OpenClDevice {
         let kind = if is_copy { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed };
         let mut submission = queue.begin(operation, kind)?;
         let value = submission.value();
-        let memory = self.memory.read();
-        request.check(&*memory).map_err(|error| self.named(error))?;
-        let buffer = |at: DeviceSpan<'_>| {
-            let buffer = memory.buffer(operation, at.buffer())?;
-            buffer.uses.note(&queue, value);
-            Ok(Arc::clone(buffer))
-        };
-        let host = |at: HostSpan<'_>| {
-            let host = memory.host(operation, at.host())?;
-            host.uses.note(&queue, value);
-            Ok(Arc::clone(host))
-        };
+        let memory = UsedMemory { table: self.memory.read(), operation, queue: &queue, value };
+        request.check(&*memory.table).map_err(|error| self.named(error))?;
         match *request {
             Request::Copies(transfers, route) => {
                 let mut batch = submission.take_batch();
-                let added = batch.add(&memory, transfers, &submission);
+                let added = batch.add(&memory.table, transfers, &submission);
                 drop(memory);
                 let enqueued = added.and_then(|()| batch.enqueue(&mut submission, route));
                 submission.put_batch(batch);
                 enqueued?;
             }
             Request::Fill(request) => {
-                let buffer = buffer(request.to)?;
+                let buffer = memory.buffer(request.to)?;
                 drop(memory);
                 fill::fill(&mut submission, &buffer, request.to.offset(), request.bytes, request.pattern)?;
             }
             Request::Search(request) => {
-                let (buffers, answer) = ([buffer(request.elements.start)?], host(request.answer)?);
+                let (buffers, answer) =
+                    ([memory.buffer(request.elements.start)?], memory.host(request.answer)?);
                 drop(memory);
                 let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
                 answer.will_be_written(&queue, value, request.answer.offset(), answer_bytes);
@@ -270,25 +261,20 @@ impl OpenClDevice {
             }
             Request::Gather(&Gather { elements, indices, count, values })
             | Request::Scatter(&Scatter { elements, indices, count, values }) => {
-                // Refuse pages, because a buffer of OpenCL 1.2 has no address that a kernel could receive in
-                // a list.
                 let LaunchView::Run(elements) = elements else {
-                    let pages = Error::new(ErrorKind::Unsupported, operation);
-                    return Err(self.named(pages.with_detail(
-                        "the device does not support elements in \
-                            several places",
-                    )));
+                    return Err(self.named(pages_unsupported(operation)));
                 };
-                let (buffer, list, packed) = (buffer(elements.start)?, host(indices)?, host(values)?);
+                let (buffer, list, packed) =
+                    (memory.buffer(elements.start)?, memory.host(indices)?, memory.host(values)?);
                 drop(memory);
                 let (list, packed) = ((&*list, indices.offset()), (&*packed, values.offset()));
                 let direction = IndexedDirection::of(request);
                 indexed(&mut submission, direction, (&buffer, elements), list, count, packed)?;
             }
             Request::Compute(request) => {
-                let buffers = request.sources.iter().map(|source| buffer(source.start));
+                let buffers = request.sources.iter().map(|source| memory.buffer(source.start));
                 let buffers = buffers.collect::<Result<Vec<_>>>()?;
-                let answer = request.answer().map(|at| Ok((host(at)?, at.offset()))).transpose()?;
+                let answer = request.answer().map(|at| Ok((memory.host(at)?, at.offset()))).transpose()?;
                 drop(memory);
                 let answer = answer.as_ref().map(|(piece, at)| (&**piece, *at));
                 if let Some((piece, at)) = answer {
@@ -297,8 +283,8 @@ impl OpenClDevice {
                 compute(&mut submission, request, &buffers, answer)?;
             }
             Request::Launch(request) => {
-                let views = placed(request, buffer)?;
-                let piece = host(request.report)?;
+                let views = placed(request, |at| memory.buffer(at))?;
+                let piece = memory.host(request.report)?;
                 drop(memory);
                 piece.will_be_written(&queue, value, request.report.offset(), Report::BYTES);
                 launch(&mut submission, request, &views, (&*piece, request.report.offset()))?;
@@ -306,6 +292,35 @@ impl OpenClDevice {
         }
         submission.finish()
     }
+}
+
+/// The table of memory during a submission, which records the memory that the request uses.
+struct UsedMemory<'a> {
+    table: RwLockReadGuard<'a, MemoryTable<Buffer, HostPiece>>,
+    operation: &'static str,
+    queue: &'a Arc<OpenClQueue>,
+    value: u64,
+}
+
+impl UsedMemory<'_> {
+    fn buffer(&self, at: DeviceSpan<'_>) -> Result<Arc<Buffer>> {
+        let buffer = self.table.buffer(self.operation, at.buffer())?;
+        buffer.uses.note(self.queue, self.value);
+        Ok(Arc::clone(buffer))
+    }
+
+    fn host(&self, at: HostSpan<'_>) -> Result<Arc<HostPiece>> {
+        let host = self.table.host(self.operation, at.host())?;
+        host.uses.note(self.queue, self.value);
+        Ok(Arc::clone(host))
+    }
+}
+
+/// The error for elements in pages: a buffer of OpenCL 1.2 has no address that a kernel could receive in a
+/// list.
+fn pages_unsupported(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, operation)
+        .with_detail("the device does not support elements in several places")
 }
 
 /// Returns the places of a checked launch's views, by a look-up of buffers.

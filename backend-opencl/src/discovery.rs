@@ -158,21 +158,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     let listed = vendors::drivers();
     let broken = if platforms.len() < listed.len() { vendors::broken(&listed) } else { Vec::new() };
     if platforms.is_empty() && broken.is_empty() {
-        let (kind, reason) = if listed.is_empty() {
-            let reason = "the OpenCL loader finds no driver; install that of the device".to_owned();
-            (AbsenceKind::NoDevices, reason)
-        } else {
-            let names: Vec<String> = listed.iter().map(ToString::to_string).collect();
-            let names = names.join(", ");
-            let advice = "check the device's driver, and whether this user may use it";
-            (
-                AbsenceKind::Unusable,
-                format!(
-                    "the loader lists drivers without a platform ({names}); \
-                                             {advice}"
-                ),
-            )
-        };
+        let (kind, reason) = no_platform(&listed);
         absent(kind, reason);
     }
     for reason in broken {
@@ -209,6 +195,17 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         }
     }
     (found, absences)
+}
+
+/// Returns the reason for which the loader has no platform, given the drivers in its list.
+fn no_platform(listed: &[vendors::ListedDriver]) -> (AbsenceKind, String) {
+    if listed.is_empty() {
+        let reason = "the OpenCL loader finds no driver; install that of the device";
+        return (AbsenceKind::NoDevices, reason.to_owned());
+    }
+    let names = listed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let advice = "check the device's driver, and whether this user may use it";
+    (AbsenceKind::Unusable, format!("the loader lists drivers without a platform ({names}); {advice}"))
 }
 
 /// Returns a driver's objects of one kind. It asks twice: for the number, and for the list.
@@ -354,11 +351,7 @@ fn describe(
             compute_units: device.query::<u32>(CL_DEVICE_MAX_COMPUTE_UNITS).unwrap_or(1).max(1),
             max_group: device.query::<usize>(CL_DEVICE_MAX_WORK_GROUP_SIZE).unwrap_or(1).max(1),
             local_bytes: device.query::<u64>(CL_DEVICE_LOCAL_MEM_SIZE).unwrap_or(0),
-            wide_atomics: match (has("cl_khr_int64_base_atomics"), has("cl_khr_int64_extended_atomics")) {
-                (true, true) => WideAtomics::All,
-                (true, false) => WideAtomics::Base,
-                (false, _) => WideAtomics::None,
-            },
+            wide_atomics: wide_atomics(&has),
             shares_fine_grained: shares_memory && shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
             has_host_buffers_nv: has("cl_nv_create_buffer"),
             rounds_quotients: single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
@@ -366,6 +359,15 @@ fn describe(
             reports_free_memory: amd,
         },
     })
+}
+
+/// Returns the atomics of 64 bits, given the extensions that a device has.
+fn wide_atomics(has: &dyn Fn(&str) -> bool) -> WideAtomics {
+    match (has("cl_khr_int64_base_atomics"), has("cl_khr_int64_extended_atomics")) {
+        (true, true) => WideAtomics::All,
+        (true, false) => WideAtomics::Base,
+        (false, _) => WideAtomics::None,
+    }
 }
 
 /// Returns the length of the pieces of memory above the largest allocation: a power of two, so that kernels

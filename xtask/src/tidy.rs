@@ -244,14 +244,9 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// Returns true for files of tests and of models for tests.
-fn is_test(path: &str) -> bool {
-    path.contains("tests") || path.contains("model")
-}
-
 /// The lines of a file of the library before its tests; none of a file of tests.
 fn lines_without_tests<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    let is_test = is_test(path);
+    let is_test = circles::is_test(path);
     (1..).zip(text.lines()).take_while(move |(_, line)| !is_test && !line.starts_with("#[cfg(test)]"))
 }
 

@@ -237,28 +237,33 @@ fn values_of(program: &Program, fits: &dyn Fn(Type) -> bool) -> Vec<Value> {
     (0..).map(Value).zip(program.types()).filter(|(_, of)| fits(**of)).map(|(value, _)| value).collect()
 }
 
+/// Returns a value of a type, if the program has one.
+fn of_type(sketch: &Sketch, of: Type, random: &mut SplitMix64) -> Option<Value> {
+    let known = values_of(&sketch.program(), &|known| known == of);
+    (!known.is_empty()).then(|| random.pick(&known))
+}
+
+/// Adds a call of a function of numbers of a type, if the program has some.
+fn push_call(sketch: &mut Sketch, of: Type, random: &mut SplitMix64) {
+    let (a, b) = (of_type(sketch, of, random), of_type(sketch, of, random));
+    let condition = of_type(sketch, Type::Bool, random);
+    if let (Some(a), Some(b)) = (a, b) {
+        let (function, arguments) = match condition {
+            Some(condition) if random.below(2) == 0 => (looping(of), vec![a, b, condition]),
+            _ => (at_most(of), vec![a, b]),
+        };
+        sketch.push(Instruction::Call { function, arguments });
+    }
+}
+
 /// Generates a random expression tree of about `instructions` instructions. Its leaves are fields of two
 /// sources.
 fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     while sketch.0.len() < instructions {
-        let of_type = |sketch: &Sketch, of: Type, random: &mut SplitMix64| {
-            let known = values_of(&sketch.program(), &|known| known == of);
-            (!known.is_empty()).then(|| random.pick(&known))
-        };
         let of = random.pick(types);
         match random.below(12) {
-            10 => {
-                let (a, b) = (of_type(&sketch, of, random), of_type(&sketch, of, random));
-                let condition = of_type(&sketch, Type::Bool, random);
-                if let (Some(a), Some(b)) = (a, b) {
-                    let (function, arguments) = match condition {
-                        Some(condition) if random.below(2) == 0 => (looping(of), vec![a, b, condition]),
-                        _ => (at_most(of), vec![a, b]),
-                    };
-                    sketch.push(Instruction::Call { function, arguments });
-                }
-            }
+            10 => push_call(&mut sketch, of, random),
             11 => {
                 let known = values_of(&sketch.program(), &|known| known == of);
                 let op = random.pick(&Unary::ALL);
@@ -313,6 +318,14 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
     sketch
 }
 
+/// Returns a program with a value that is cast to types one after the other.
+fn casted(sketch: &Sketch, value: Value, types: &[Type]) -> (Program, Value) {
+    let mut sketch = Sketch(sketch.0.clone());
+    let value = sketch.storable(value);
+    let value = types.iter().fold(value, |of, &to| sketch.cast(of, to));
+    (sketch.program(), value)
+}
+
 pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 1500;
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
@@ -342,12 +355,6 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         let geometry = Geometry { first: random.below(1000), page_len, channel: 1, channels: 3 };
         let answer = scene.host_at(8);
         let limit = random.pick(&[0, 1, 5, 100, u64::MAX]);
-        let cast = |value: Value, types: &[Type]| {
-            let mut sketch = Sketch(sketch.0.clone());
-            let value = sketch.storable(value);
-            let value = types.iter().fold(value, |of, &to| sketch.cast(of, to));
-            (sketch.program(), value)
-        };
         let what =
             |action: &str| format!("computation {round}, {action}, {count} elements of {strides:?} bytes");
         let mut kinds = 0_u64;
@@ -362,16 +369,16 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         run(&program, find(if count_all { limit } else { limit.min(1) }, count_all), "find");
         run(&program, Action::Sum { value: integer, filter, answer }, "sum");
         // Sums of these integers are exact, so the order of the additions does not matter.
-        let (exact, value) = cast(integer, &[Type::I16, Type::F32]);
+        let (exact, value) = casted(&sketch, integer, &[Type::I16, Type::F32]);
         run(&exact, Action::Sum { value, filter, answer }, "sum of floats");
         let extremes = |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
         run(&program, extremes(true, false), "least");
         run(&program, extremes(false, true), "greatest");
         run(&program, extremes(true, true), "extremes");
-        let (narrow, value) = cast(integer, &[Type::U32]);
+        let (narrow, value) = casted(&sketch, integer, &[Type::U32]);
         let bins = random.pick(&[1, 100, Compute::BINS_MAX]);
         run(&narrow, Action::Histogram { value, filter, bins, answer }, "histogram");
-        let (storable, value) = cast(number, &[]);
+        let (storable, value) = casted(&sketch, number, &[]);
         let width = storable.types()[value.at()].bytes() as usize;
         for (source, stride) in (0..).zip(strides) {
             if let Some(room) = stride.checked_sub(width) {
@@ -641,7 +648,8 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     let good = [scene.elements(0, 8, 8)];
     let geometry = Geometry::plain(0);
     let answer = scene.host_at(0);
-    let sum = Action::Sum { value, filter: None, answer };
+    let sum_of = |value, filter| Action::Sum { value, filter, answer };
+    let sum = sum_of(value, None);
     let refused = |what: &str, sources: &[Elements], geometry: Geometry, action: Action<'_>| {
         let compute = Compute { program: &program, sources, geometry, action };
         assert_refused(what, scene.queue.submit(&compute), ErrorKind::InvalidArgument);
@@ -654,24 +662,9 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("stride 0", &[scene.elements(0, 8, 0)], geometry, sum);
     refused("pages of nothing", &good, Geometry { page_len: 0, ..geometry }, sum);
     refused("no channels", &good, Geometry { channels: 0, ..geometry }, sum);
-    refused(
-        "a sum of values of type bool",
-        &good,
-        geometry,
-        Action::Sum { value: truth, filter: None, answer },
-    );
-    refused(
-        "a filter of type number instead of bool",
-        &good,
-        geometry,
-        Action::Sum { value, filter: Some(value), answer },
-    );
-    refused(
-        "an action on a value that does not exist",
-        &good,
-        geometry,
-        Action::Sum { value: Value(9), filter: None, answer },
-    );
+    refused("a sum of values of type bool", &good, geometry, sum_of(truth, None));
+    refused("a filter of type number instead of bool", &good, geometry, sum_of(value, Some(value)));
+    refused("an action on a value that does not exist", &good, geometry, sum_of(Value(9), None));
     let find = |predicate, answer| Action::Find { predicate, limit: 1, count_all: true, answer };
     refused("a predicate of type number instead of bool", &good, geometry, find(value, answer));
     refused("a misaligned answer", &good, geometry, find(truth, scene.host_at(4)));

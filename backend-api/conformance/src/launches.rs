@@ -190,6 +190,24 @@ fn numbers(of: Type) -> Vec<u64> {
     all.into_iter().map(|bits| bits & of.mask()).collect()
 }
 
+/// Returns the low bytes of three numbers for each pair of numbers: the pair and another number.
+fn operands(numbers: &[u64], bytes: usize) -> Vec<u8> {
+    let mut input = Vec::new();
+    for (i, a) in numbers.iter().enumerate() {
+        for (j, b) in numbers.iter().enumerate() {
+            for number in [*a, *b, numbers[(i * 5 + j) % numbers.len()]] {
+                let number = number.to_le_bytes();
+                let mut low = number[..bytes].to_vec();
+                if cfg!(target_endian = "big") {
+                    low.reverse();
+                }
+                input.extend(low);
+            }
+        }
+    }
+    input
+}
+
 /// Creates a kernel that stores the results of every operation on values of a type.
 fn every_operation(of: Type) -> Case {
     let (memory, bytes) = (Memory::Value(of), of.bytes());
@@ -248,19 +266,7 @@ fn every_operation(of: Type) -> Case {
         ViewDecl { access: Access::Write { tile: 1 }, fields },
     ];
     let numbers = numbers(of);
-    let mut input = Vec::new();
-    for (i, a) in numbers.iter().enumerate() {
-        for (j, b) in numbers.iter().enumerate() {
-            for number in [*a, *b, numbers[(i * 5 + j) % numbers.len()]] {
-                let number = number.to_le_bytes();
-                let mut low = number[..bytes as usize].to_vec();
-                if cfg!(target_endian = "big") {
-                    low.reverse();
-                }
-                input.extend(low);
-            }
-        }
-    }
+    let input = operands(&numbers, bytes as usize);
     let items = (numbers.len() * numbers.len()) as u64;
     let stride = u64::from(offset.next_multiple_of(8));
     let views_of_case = vec![
@@ -481,13 +487,7 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
 pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
-    let copying = VerifiedKernel::new(Body {
-        views: vec![own(), ViewDecl { access: Access::Read, fields: vec![(4, Memory::Value(Type::U32))] }],
-        tables: vec![TableDecl { of: Memory::F16, len: 3 }],
-        params: vec![Type::U8],
-        ..Body::default()
-    });
-    let copying = copying.expect("a kernel");
+    let copying = copying_kernel();
     let nothing = VerifiedKernel::new(Body::default()).expect("a kernel");
     let end = MEMORY_BYTES;
     let (report_at, invalid) = (scene.host_at(REPORT as u64), ErrorKind::InvalidArgument);
@@ -548,10 +548,26 @@ pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
     let unknown =
         Launch { views: &views, params: &[1], ..Launch::new(&kernel, 10, Geometry::plain(0), report_at) };
     assert_refused("unknown memory", scene.queue.submit(&unknown), ErrorKind::UnknownHandle);
-    // Wait for all submitted work, so that an effect of a refused launch becomes visible.
+    expect_first_launch(&mut scene);
+}
+
+/// A kernel with a written and a read view, a table and a parameter.
+fn copying_kernel() -> VerifiedKernel {
+    let copying = VerifiedKernel::new(Body {
+        views: vec![own(), ViewDecl { access: Access::Read, fields: vec![(4, Memory::Value(Type::U32))] }],
+        tables: vec![TableDecl { of: Memory::F16, len: 3 }],
+        params: vec![Type::U8],
+        ..Body::default()
+    });
+    copying.expect("a kernel")
+}
+
+/// Waits for all submitted work, so that an effect of a refused launch becomes visible, and checks that only
+/// the accepted launch had an effect.
+fn expect_first_launch<D: Device>(scene: &mut Scene<'_, D>) {
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
-    assert_eq!(report(&mut scene), Report::default());
+    assert_eq!(report(scene), Report::default());
     for (element, bytes) in scene.expected[..80].as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *bytes = u64::from_ne_bytes(*bytes).wrapping_add(element as u64).to_ne_bytes();
     }

@@ -374,7 +374,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
             let start = around(seam, count / 2 * stride + stride / 2, hay.len());
             scene.put(start, &hay);
             let elements = scene.elements(start, count, stride);
-            scene.search(elements, 0, &value, 100, true, 0);
+            scene.search(elements, (0, &value), (100, true), 0);
             scene.write_indices(0, &(0..count as u64).rev().collect::<Vec<_>>());
             let ticket = scene.indexed(Gathered, elements, count, [0, 800]);
             scene.settle(ticket);

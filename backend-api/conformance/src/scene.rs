@@ -151,10 +151,8 @@ impl<'a, D: Device> Scene<'a, D> {
     pub fn search(
         &mut self,
         elements: Elements<'_>,
-        field_offset: usize,
-        value: &[u8],
-        limit: u64,
-        count_all: bool,
+        (field_offset, value): (usize, &[u8]),
+        (limit, count_all): (u64, bool),
         answer: usize,
     ) {
         let size = value.len();

@@ -45,7 +45,7 @@ pub(super) fn searches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     for (start, stride, limit) in [(0, 1, 0), (100, 8, 5), (50, 4096, u64::MAX)] {
         for count_all in [false, true] {
             let elements = scene.elements(start, 0, stride);
-            scene.search(elements, 0, &[1], limit, count_all, 40);
+            scene.search(elements, (0, &[1]), (limit, count_all), 40);
             scene.assert_as_expected("a search of no elements");
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn searches_of_every_stride<D: Device>(cx: &Context<'_, D>) {
                 haystack(COUNT, stride, field_offset, &value, |i| i == 0 || i == COUNT - 1 || i % 5 == 2);
             scene.put(start, &hay);
             let elements = scene.elements(start, COUNT, stride);
-            scene.search(elements, field_offset, &value, COUNT as u64, true, 8 * (stride % 4));
+            scene.search(elements, (field_offset, &value), (COUNT as u64, true), 8 * (stride % 4));
         }
         scene.assert_as_expected(&format!("searches of elements of {stride} bytes"));
     }
@@ -89,7 +89,7 @@ pub(super) fn searches_for_values_of_every_size<D: Device>(cx: &Context<'_, D>) 
             let value = cx.noise(size as u64, size);
             scene.put(size % 9, &haystack(COUNT, stride, field_offset, &value, |i| i % 3 == 1));
             let elements = scene.elements(size % 9, COUNT, stride);
-            scene.search(elements, field_offset, &value, COUNT as u64, true, 0);
+            scene.search(elements, (field_offset, &value), (COUNT as u64, true), 0);
         }
     }
     scene.assert_as_expected("searches for values of every size");
@@ -105,7 +105,7 @@ pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D
         for count_all in [true, false] {
             // Overwrite the previous answer, so that it cannot pass for the new one.
             scene.write_host(0, &vec![0xEE; 32 + 8 * COUNT]);
-            scene.search(elements, 2, &value, limit, count_all, 8);
+            scene.search(elements, (2, &value), (limit, count_all), 8);
             scene.assert_as_expected(&format!("a search with limit {limit}"));
         }
     }
@@ -128,8 +128,8 @@ pub(super) fn searches_that_match_all_or_none_or_the_ends<D: Device>(cx: &Contex
             scene.put(at, &haystack(COUNT, stride, 0, &value, matches));
             for count in [1, 2, 63, COUNT] {
                 let elements = scene.elements(at, count, stride);
-                scene.search(elements, 0, &value, COUNT as u64, true, 0);
-                scene.search(elements, 0, &value, 5, false, 8);
+                scene.search(elements, (0, &value), (COUNT as u64, true), 0);
+                scene.search(elements, (0, &value), (5, false), 8);
             }
         }
         scene.assert_as_expected(&format!("searches that match {what}"));
@@ -151,12 +151,12 @@ pub(super) fn searches_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         for (limit, count_all) in
             [(COUNT as u64, true), (0, true), (1, true), (1, false), (700, false), (1025, true)]
         {
-            scene.search(elements, field_offset, &value, limit, count_all, 16);
+            scene.search(elements, (field_offset, &value), (limit, count_all), 16);
         }
         scene.fill(at, COUNT * stride, &value[..1]);
         let all = vec![value[0]; size];
         for (limit, count_all) in [(COUNT as u64, true), (3, true), (300, false)] {
-            scene.search(elements, field_offset, &all, limit, count_all, 0);
+            scene.search(elements, (field_offset, &all), (limit, count_all), 0);
         }
     }
     scene.assert_as_expected("searches of many elements");

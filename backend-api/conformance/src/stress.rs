@@ -58,7 +58,7 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64, knows_kern
                 let size = 1 + below(stride.min(3));
                 let field = start + index * stride;
                 let value = scene.expected[field..field + size].to_vec();
-                scene.search(elements, 0, &value, wanted as u64, below(2) == 0, 8 * below(1000));
+                scene.search(elements, (0, &value), (wanted as u64, below(2) == 0), 8 * below(1000));
                 return;
             }
             // Wait for all work, because the code below writes host memory that work may use.

@@ -1,29 +1,23 @@
 //! Computations: kernels generated for a program, and their launches.
 
 #[forbid(unsafe_code)]
+pub(super) mod cache;
+#[forbid(unsafe_code)]
 mod codegen;
 #[forbid(unsafe_code)]
 mod shape;
 
-use std::sync::Arc;
-
-use backend_api::expr::{Action, Partial, ProgramCache, Task};
+use backend_api::expr::{Action, Partial};
 use backend_api::{Compute, Search};
 
+use self::cache::Computing;
 use self::shape::{LITERALS_MAX, ProgramKey, head};
 use super::search::{Aim, AnswerPlace, SearchChunks, SearchScratch};
-use super::{argument, ptx as text, scratch};
-use crate::context::CudaContext;
-use crate::core::CudaSubmission;
-use crate::driver::objects::{Module, THREADS};
-use crate::driver::{DriverResult, Function};
+use super::{argument, scratch};
+use crate::driver::DriverResult;
+use crate::driver::objects::THREADS;
 use crate::host_memory::HostAddress;
-
-const FIND: &str = text!("compute_find");
-const SUM: &str = text!("compute_sum");
-const EXTREMES: &str = text!("compute_extremes");
-const HISTOGRAM: &str = text!("compute_histogram");
-const STORE: &str = text!("compute_store");
+use crate::submission::CudaSubmission;
 
 /// The number of elements that a block processes at a time: 8 for each thread.
 const TILE: u64 = 8 * THREADS as u64;
@@ -41,65 +35,18 @@ struct Space {
 
 const _: () = assert!(size_of::<Space>() == codegen::SPACE_BYTES);
 
-/// The kernels of one shape.
-#[derive(Debug)]
-struct Computing {
-    functions: Vec<Function>,
-    /// The number of blocks of the first kernel that a multiprocessor runs at once.
-    blocks: u32,
-    _module: Module,
-}
-
-/// The translated programs of a device.
-#[derive(Debug, Default)]
-pub(crate) struct TranslatedProgramCache(ProgramCache<ProgramKey, Computing>);
-
-impl TranslatedProgramCache {
-    /// Returns the kernels for a shape, and translates them if they are unknown. The context is current.
-    fn get(&self, context: &Arc<CudaContext>, shape: ProgramKey) -> DriverResult<Arc<Computing>> {
-        if let Some(found) = self.0.find(&shape) {
-            return Ok(found);
-        }
-        // Do not hold a lock here, so that other programs continue. Two threads may translate the same
-        // program.
-        let (text, names) = source(&shape);
-        let module = Module::load(context, &codegen::splice(text, &shape, names))?;
-        let functions = names.iter().map(|name| module.function(name)).collect::<DriverResult<Vec<_>>>()?;
-        let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
-        let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
-        // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
-        // them.
-        if let Some(forgotten) = forgotten
-            && let Err(code) = context.synchronize()
-        {
-            std::mem::forget(forgotten);
-            return Err(code);
-        }
-        Ok(made)
-    }
-
-    /// Translates the kernels for a request with these source addresses, if they are unknown. The context
-    /// is current.
-    pub(crate) fn prepare(
-        &self,
-        context: &Arc<CudaContext>,
-        compute: &Compute<'_>,
-        starts: &[u64],
-    ) -> DriverResult {
-        self.get(context, ProgramKey::new(compute, starts).0).map(drop)
-    }
-}
-
-/// Returns the text that contains a shape's kernels, and their names.
-fn source(shape: &ProgramKey) -> (&'static str, &'static [&'static str]) {
-    match &shape.task {
-        Task::Find { .. } => (FIND, &["compute_count", "compute_list"]),
-        Task::Sum { value, .. } if shape.of(*value).is_float() => (SUM, &["compute_sum_floats"]),
-        Task::Sum { .. } => (SUM, &["compute_sum"]),
-        Task::Extremes { value, .. } if shape.of(*value).bytes() == 8 => (EXTREMES, &["compute_extremes_64"]),
-        Task::Extremes { .. } => (EXTREMES, &["compute_extremes_32"]),
-        Task::Histogram { .. } => (HISTOGRAM, &["compute_histogram", "compute_histogram_answer"]),
-        Task::Store { .. } => (STORE, &["compute_store"]),
+impl Space {
+    fn new(compute: &Compute<'_>, starts: &[u64], parameters: &[u64]) -> Self {
+        let mut space = Self {
+            base: [0; Compute::SOURCES_MAX],
+            literals: [0; LITERALS_MAX],
+            first: compute.geometry.first,
+            channel: compute.geometry.channel,
+            count: compute.count(),
+        };
+        space.base[..starts.len()].copy_from_slice(starts);
+        space.literals[..parameters.len()].copy_from_slice(parameters);
+        space
     }
 }
 
@@ -134,15 +81,7 @@ pub(crate) fn run(
     }
     let computing = core.kernels.programs.get(work.context(), shape)?;
     let functions = &computing.functions;
-    let mut space = Space {
-        base: [0; Compute::SOURCES_MAX],
-        literals: [0; LITERALS_MAX],
-        first: compute.geometry.first,
-        channel: compute.geometry.channel,
-        count: compute.count(),
-    };
-    space.base[..starts.len()].copy_from_slice(starts);
-    space.literals[..parameters.len()].copy_from_slice(&parameters);
+    let space = Space::new(compute, starts, &parameters);
     let tiles = space.count.div_ceil(TILE);
     let blocks = tiles.min(core.card.multiprocessors.saturating_mul(computing.blocks).into());
     let Some(answer) = answer else {
@@ -158,9 +97,9 @@ pub(crate) fn run(
     let answer_at = argument(&answer.address);
     match compute.action {
         Action::Find { limit, count_all, .. } => {
-            let limit = limit.min(space.count);
-            let head = head(compute, starts);
-            find(work, &computing, &space, compute, (limit, count_all), (head, tile), answer.address)?;
+            let (limit, head) = (limit.min(space.count), head(compute, starts));
+            let seek = Seek { limit, count_all, head, tile, answer: answer.address };
+            find(work, &computing, &space, compute, seek)?;
         }
         Action::Histogram { bins, .. } => {
             let totals = work.scratch()? + scratch::BINS;
@@ -188,6 +127,19 @@ pub(crate) fn run(
     unsafe { answer.fetch(work, answer_bytes) }
 }
 
+/// The parameters of a search for elements that meet a predicate.
+struct Seek {
+    /// The most indices to list.
+    limit: u64,
+    /// True to count the matches behind the limit.
+    count_all: bool,
+    /// Elements before the first whole tile, and elements of a tile.
+    head: u64,
+    tile: u64,
+    /// The address of the answer.
+    answer: u64,
+}
+
 /// Counts, scans and lists, in three launches without the host in between; one pass over the elements if
 /// none matches.
 fn find(
@@ -195,10 +147,9 @@ fn find(
     computing: &Computing,
     space: &Space,
     compute: &Compute<'_>,
-    (limit, count_all): (u64, bool),
-    (head, tile): (u64, u64),
-    answer: u64,
+    seek: Seek,
 ) -> DriverResult {
+    let Seek { limit, count_all, head, tile, answer } = seek;
     let core = work.core;
     let scan = core.kernels.scan(work.context())?;
     let places = SearchScratch::new(work)?;

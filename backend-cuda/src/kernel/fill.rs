@@ -1,9 +1,9 @@
 //! Fills with a pattern: by the driver's memset if possible, else by a kernel.
 
-use crate::core::CudaSubmission;
 use crate::driver::DriverResult;
 use crate::driver::objects::Unit;
 use crate::kernel::{argument, scratch};
+use crate::submission::CudaSubmission;
 
 /// The number of blocks of each multiprocessor that a fill is spread over.
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;

@@ -4,10 +4,10 @@
 use backend_api::LaunchView;
 use vmarray_support::backends::IndexedDirection;
 
-use crate::core::CudaSubmission;
 use crate::driver::DriverResult;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
+use crate::submission::CudaSubmission;
 
 /// A checked gather or scatter with addresses in place of names.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! The parts of a search: chunks of elements, the scan of their counts, and the answer.
 
-use crate::core::CudaSubmission;
 use crate::driver::{DriverResult, Function};
 use crate::host_memory::HostAddress;
 use crate::kernel::{argument, scratch};
+use crate::submission::CudaSubmission;
 
 /// The second parameter of the counting and listing kernels; `SearchChunks` in `kernels/chunks.h`.
 #[repr(C)]

@@ -65,6 +65,16 @@ pub(super) struct Text {
     pub temporaries: usize,
 }
 
+/// The source of a load: an address plus `from` bytes; the sum must be a multiple of `align`.
+#[derive(Clone, Copy)]
+pub(super) struct LoadSource<'a> {
+    /// An instruction such as `ld.global`.
+    pub way: &'a str,
+    pub at: &'a str,
+    pub from: u64,
+    pub align: u64,
+}
+
 impl Text {
     pub fn declare(&mut self, kind: &str, name: &str) {
         // Writing to a string never fails.
@@ -249,17 +259,9 @@ impl Text {
         }
     }
 
-    /// Writes code that loads a number from an address plus `from` bytes; the sum must be a multiple of
-    /// `align`. `way` is an instruction such as `ld.global`, and `guard` a predicate such as `@valid`.
-    pub fn load(
-        &mut self,
-        of: Type,
-        name: &str,
-        way: &str,
-        guard: &str,
-        (at, from): (&str, u64),
-        align: u64,
-    ) {
+    /// Writes code that loads a number. `guard` is a predicate such as `@valid`.
+    pub fn load(&mut self, of: Type, name: &str, guard: &str, source: LoadSource<'_>) {
+        let LoadSource { way, at, from, align } = source;
         let width = u64::from(of.bytes());
         let unit = width.min(align);
         if unit == width {

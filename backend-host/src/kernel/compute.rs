@@ -74,39 +74,12 @@ impl<M: Storage> ComputeJob<M> {
             let plan = EvaluationPlan::new(compute, &self.sources);
             let result = match compute.action {
                 Action::Find { predicate, limit, count_all, .. } => {
-                    let waves = Waves {
-                        count: compute.count(),
-                        stride: plan.bytes_each,
-                        limit: limit.min(compute.count()),
-                        count_all,
-                    };
-                    let interval = Interval::of(compute.program, predicate);
-                    let fused = interval.and_then(|interval| {
-                        Some((Numbers::new(compute, &self.sources, interval.value)?, interval))
-                    });
-                    let search = self.search(compute, predicate, count_all);
-                    let look = |part: &WavePart<'_>, found: &mut WaveMatches| {
-                        if let Some(search) = &search {
-                            return search.part(part, found);
-                        }
-                        if let Some((numbers, interval)) = &fused {
-                            // SAFETY: the elements were checked to be inside the memory, and a part contains
-                            // only such elements; the same holds below.
-                            return unsafe { numbers.find(interval, part, count_all, found) };
-                        }
-                        let mut machine = Machine::new(&plan);
-                        machine.each_block(part.first, part.end, |machine, first, lanes| {
-                            machine.find(predicate, first, lanes, part.room, found)?;
-                            Ok(part.is_needed() && (count_all || (found.listed.len() as u64) < part.room))
-                        })
-                    };
-                    let Some(answer) = &self.answer else { return Ok(()) };
-                    // SAFETY: the result was checked to have room for `limit` indices.
-                    unsafe { waves.run_into(crew, answer, &look) }
+                    self.find(crew, &plan, predicate, (limit, count_all))
                 }
                 Action::Sum { value, filter, .. } => self.reduce(crew, &plan, |machine, first, end| {
                     if let Some(numbers) = self.bare(compute, value, filter) {
-                        // SAFETY: as above.
+                        // SAFETY: the elements were checked to be inside the memory, and a part contains only
+                        // such elements; the same holds below.
                         let sum = unsafe { numbers.sum(first, end - first) };
                         return Ok(sum.partial(compute.program.types()[value.at()]));
                     }
@@ -126,7 +99,8 @@ impl<M: Storage> ComputeJob<M> {
                             return Ok(extremes.partial((least, greatest)));
                         }
                         machine.each_block(first, end, |machine, first, lanes| {
-                            machine.extremes(value, filter, first, lanes, (least, greatest), &mut extremes);
+                            let wanted = (least, greatest);
+                            machine.extremes((value, filter), (first, lanes), wanted, &mut extremes);
                             Ok(true)
                         })?;
                         Ok(extremes.partial((least, greatest)))
@@ -156,6 +130,45 @@ impl<M: Storage> ComputeJob<M> {
             };
             plan.outcome(result)
         })
+    }
+
+    /// Lists or counts the elements that meet a predicate, in waves.
+    fn find(
+        &self,
+        crew: Crew<'_>,
+        plan: &EvaluationPlan<'_, M>,
+        predicate: Value,
+        (limit, count_all): (u64, bool),
+    ) -> Result<()> {
+        let compute = plan.compute;
+        let waves = Waves {
+            count: compute.count(),
+            stride: plan.bytes_each,
+            limit: limit.min(compute.count()),
+            count_all,
+        };
+        let interval = Interval::of(compute.program, predicate);
+        let fused = interval
+            .and_then(|interval| Some((Numbers::new(compute, &self.sources, interval.value)?, interval)));
+        let search = self.search(compute, predicate, count_all);
+        let look = |part: &WavePart<'_>, found: &mut WaveMatches| {
+            if let Some(search) = &search {
+                return search.part(part, found);
+            }
+            if let Some((numbers, interval)) = &fused {
+                // SAFETY: the elements were checked to be inside the memory, and a part contains only such
+                // elements.
+                return unsafe { numbers.find(interval, part, count_all, found) };
+            }
+            let mut machine = Machine::new(plan);
+            machine.each_block(part.first, part.end, |machine, first, lanes| {
+                machine.find(predicate, first, lanes, part.room, found)?;
+                Ok(part.is_needed() && (count_all || (found.listed.len() as u64) < part.room))
+            })
+        };
+        let Some(answer) = &self.answer else { return Ok(()) };
+        // SAFETY: the result was checked to have room for `limit` indices.
+        unsafe { waves.run_into(crew, answer, &look) }
     }
 
     /// A search for a value in a field, if the predicate consists of it.

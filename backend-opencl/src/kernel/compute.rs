@@ -264,18 +264,7 @@ pub(crate) fn compute(
 ) -> Result<()> {
     let core = submission.core;
     if request.count() == 0 {
-        // For zero elements, all answers consist of zeroes.
-        let Some((host, at)) = answer else { return Ok(()) };
-        let bytes = match request.action {
-            Action::Find { .. } => 16,
-            Action::Sum { .. } | Action::Extremes { .. } => 8,
-            _ => request.answer_bytes(),
-        };
-        let zeroes = submission.scratch(QueueScratch::Answer, bytes)?;
-        submission.upload(vec![0; bytes as usize], &zeroes)?;
-        // SAFETY: the answer was checked to have room.
-        unsafe { submission.read(&zeroes, 0, host.at(at), bytes, true)? };
-        return Ok(());
+        return answer.map_or(Ok(()), |answer| answer_zeroes(submission, request, answer));
     }
     let (shape, literals) = SpecializedProgram::new(request, has_clock(core));
     let limits = Limits::new(submission, &shape, request.geometry)?;
@@ -297,14 +286,7 @@ pub(crate) fn compute(
         .collect();
     let most = (core.kernels.groups.min(HISTOGRAM_GROUPS) as u64) << GROUP_ELEMENTS_LOG2;
     let mut segments = segments(&places, request.count(), most);
-    // Assemble the elements of equal sources once, so that a write through one source is not undone through
-    // the other one.
-    for later in 1..request.sources.len() {
-        let same = |&first: &usize| request.sources[first] == request.sources[later];
-        if let Some(first) = (0..later).find(same) {
-            segments.iter_mut().for_each(|segment| segment.places[later] = segment.places[first]);
-        }
-    }
+    join_equal_sources(request, &mut segments);
     let straddling = segments.iter().any(|segment| segment.places.iter().any(|(piece, _)| piece.is_none()));
     let straddlers = if straddling {
         let bytes = request.sources.iter().map(|source| source.stride.next_multiple_of(ALIGNMENT)).sum();
@@ -339,6 +321,34 @@ pub(crate) fn compute(
         (_, None) => {}
     }
     limits.map_or(Ok(()), |limits| limits.finish(submission))
+}
+
+/// Writes the answer for zero elements, which consists of zeroes.
+fn answer_zeroes(
+    submission: &mut OpenClSubmission<'_>,
+    request: &Compute<'_>,
+    (host, at): (&HostPiece, u64),
+) -> Result<()> {
+    let bytes = match request.action {
+        Action::Find { .. } => 16,
+        Action::Sum { .. } | Action::Extremes { .. } => 8,
+        _ => request.answer_bytes(),
+    };
+    let zeroes = submission.scratch(QueueScratch::Answer, bytes)?;
+    submission.upload(vec![0; bytes as usize], &zeroes)?;
+    // SAFETY: the answer was checked to have room.
+    unsafe { submission.read(&zeroes, 0, host.at(at), bytes, true) }
+}
+
+/// Assembles the elements of equal sources once, so that a write through one source is not undone through the
+/// other one.
+fn join_equal_sources(request: &Compute<'_>, segments: &mut [Segment]) {
+    for later in 1..request.sources.len() {
+        let same = |&first: &usize| request.sources[first] == request.sources[later];
+        if let Some(first) = (0..later).find(same) {
+            segments.iter_mut().for_each(|segment| segment.places[later] = segment.places[first]);
+        }
+    }
 }
 
 /// Computes the partial results of every group of every segment.

@@ -42,14 +42,8 @@ pub(crate) fn fill(
             let table = repeated(pattern, phase, entries * VECTOR_BYTES);
             let first = head / VECTOR_BYTES;
             if let (1, Some(vector)) = (entries, table.first_chunk::<16>()) {
-                let vector = std::array::from_fn(|i| {
-                    u32::from_ne_bytes([
-                        vector[4 * i],
-                        vector[4 * i + 1],
-                        vector[4 * i + 2],
-                        vector[4 * i + 3],
-                    ])
-                });
+                let words = vector.as_chunks::<4>().0;
+                let vector = std::array::from_fn(|i| u32::from_ne_bytes(words[i]));
                 let arguments = [
                     DriverArgument::Buffer(memory),
                     DriverArgument::U64(first),

@@ -56,12 +56,7 @@ pub(crate) fn indexed(
         return Ok(());
     }
     indices.0.await_writes(indices.1, count * 8);
-    match direction {
-        IndexedDirection::Scatter => values.0.await_writes(values.1, count * stride),
-        IndexedDirection::Gather => {
-            values.0.will_be_written(submission.queue(), submission.value(), values.1, count * stride);
-        }
-    }
+    order_with_host(submission, direction, values, count * stride);
     let in_place = indices.0.shared && values.0.shared;
     // Use the widest words that divide the elements' offset and stride and, in place, the offset of the
     // values. Pieces, host memory and scratch memory begin at multiples of all widths.
@@ -73,14 +68,8 @@ pub(crate) fn indexed(
     // Ticket numbers repeat after 2^32 calls of a queue; 0 is the content of new scratch memory.
     let tag = if tag == 0 { u32::MAX } else { tag };
     let of = elements.count;
-    let verdict = submission.verdict(move |words| {
-        let position = u64::from(words[1]) | u64::from(words[2]) << 32;
-        (words[0] == tag).then(|| {
-            Error::index_outside(direction.operation()).with_detail(format!(
-                "the index at position {position} of the list is outside of the {of} elements"
-            ))
-        })
-    })?;
+    let verdict =
+        submission.verdict(move |words| (words[0] == tag).then(|| outside(direction, words, of)))?;
     let failure = submission.scratch(QueueScratch::Failure, 16)?;
 
     let mut word = 0;
@@ -91,10 +80,9 @@ pub(crate) fn indexed(
         let skew = word % each;
         let most = (ROUND_BYTES / width).min(ROUND_INDICES.saturating_mul(each) - skew);
         let words = most.min(total - word);
-        let listed = (skew + words).div_ceil(each);
         let (indices_here, values_here) =
             (indices.0.at(indices.1 + first * 8), values.0.at(values.1 + word * width));
-        let mut round = Round {
+        let round = Round {
             first,
             skew,
             words,
@@ -108,26 +96,69 @@ pub(crate) fn indexed(
         if in_place {
             round.launch(submission, direction, buffer, elements)?;
         } else {
-            let list = submission.scratch(QueueScratch::Indices, listed * 8)?;
-            let packed = submission.scratch(QueueScratch::Values, words * width)?;
-            // SAFETY: `first + listed` indices were checked to exist.
-            unsafe { submission.write(indices_here, &list, 0, listed * 8, false)? };
-            if direction == IndexedDirection::Scatter {
-                // SAFETY: these values were checked to exist.
-                unsafe { submission.write(values_here, &packed, 0, words * width, false)? };
-            }
-            (round.list, round.packed) = (DriverArgument::Buffer(&list), DriverArgument::Buffer(&packed));
-            round.launch(submission, direction, buffer, elements)?;
-            if direction == IndexedDirection::Gather {
-                // SAFETY: the host memory has room for these values, as was checked.
-                unsafe { submission.read(&packed, 0, values_here, words * width, false)? };
-            }
+            let places = (indices_here, values_here);
+            // SAFETY: the indices and values were checked to exist.
+            unsafe { launch_staged(submission, direction, (buffer, elements), round, places)? };
         }
         word += words;
     }
     // SAFETY: both sides have 16 bytes.
     unsafe { submission.read(&failure, 0, verdict, 16, true)? };
     Ok(())
+}
+
+/// Launches a round with copies of the indices and values in scratch memory.
+///
+/// # Safety
+/// The indices and values of the round must exist at these places in host memory.
+unsafe fn launch_staged(
+    submission: &mut OpenClSubmission<'_>,
+    direction: IndexedDirection,
+    (buffer, elements): (&Arc<Buffer>, Elements<'_>),
+    round: Round<'_>,
+    (indices, values): (*mut u8, *mut u8),
+) -> Result<()> {
+    let listed = (round.skew + round.words).div_ceil(round.each);
+    let bytes = round.words * round.width;
+    let list = submission.scratch(QueueScratch::Indices, listed * 8)?;
+    let packed = submission.scratch(QueueScratch::Values, bytes)?;
+    // SAFETY: the caller promises that the indices exist.
+    unsafe { submission.write(indices, &list, 0, listed * 8, false)? };
+    if direction == IndexedDirection::Scatter {
+        // SAFETY: the caller promises that the values exist.
+        unsafe { submission.write(values, &packed, 0, bytes, false)? };
+    }
+    let staged =
+        Round { list: DriverArgument::Buffer(&list), packed: DriverArgument::Buffer(&packed), ..round };
+    staged.launch(submission, direction, buffer, elements)?;
+    if direction == IndexedDirection::Gather {
+        // SAFETY: the caller promises room for the values.
+        unsafe { submission.read(&packed, 0, values, bytes, false)? };
+    }
+    Ok(())
+}
+
+/// Waits for writes of the host memory that a scatter reads, or announces the writes of a gather.
+fn order_with_host(
+    submission: &OpenClSubmission<'_>,
+    direction: IndexedDirection,
+    (values, at): (&HostPiece, u64),
+    bytes: u64,
+) {
+    match direction {
+        IndexedDirection::Scatter => values.await_writes(at, bytes),
+        IndexedDirection::Gather => {
+            values.will_be_written(submission.queue(), submission.value(), at, bytes);
+        }
+    }
+}
+
+/// The error for an index outside of the elements, whose position the kernel wrote.
+fn outside(direction: IndexedDirection, words: [u32; 4], elements: u64) -> Error {
+    let position = u64::from(words[1]) | u64::from(words[2]) << 32;
+    Error::index_outside(direction.operation()).with_detail(format!(
+        "the index at position {position} of the list is outside of the {elements} elements"
+    ))
 }
 
 /// One round's share of the list.

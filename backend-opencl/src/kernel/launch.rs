@@ -16,7 +16,7 @@ use crate::discovery::WideAtomics;
 use crate::driver::objects::{DriverArgument, Program};
 use crate::host_memory::HostPiece;
 use crate::kernel_clock::KernelClock;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, OwnMemory};
 use crate::queue::{OpenClSubmission, QueueScratch};
 
 const OPERATION: &str = "launch";
@@ -236,23 +236,8 @@ pub(crate) fn launch(
     let report = submission.scratch(QueueScratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     if launch.items > 0 {
-        let tables = match launch.table.len() as u64 {
-            0 => None,
-            bytes => {
-                let tables = submission.scratch(QueueScratch::Parameters, bytes)?;
-                submission.upload(launch.table.to_vec(), &tables)?;
-                Some(tables)
-            }
-        };
-        let mut arguments = Vec::new();
-        for (view, placed) in launch.views.iter().zip(views) {
-            for (buffer, first, pieces, before) in &placed.bases {
-                let touched = &buffer.pieces[*first..(first + pieces).min(buffer.pieces.len())];
-                arguments.extend(touched.iter().map(|piece| DriverArgument::Buffer(piece)));
-                arguments.push(DriverArgument::U64(*before));
-            }
-            arguments.push(DriverArgument::U64(view.count()));
-        }
+        let tables = upload_tables(submission, launch.table)?;
+        let mut arguments = view_arguments(launch, views);
         arguments.extend(launch.params.iter().map(|bits| DriverArgument::U64(*bits)));
         arguments.extend(tables.as_ref().map(|tables| DriverArgument::Buffer(tables)));
         let group = launch.kernel.body().group_len.map_or(core.kernels.group, |len| len as usize);
@@ -291,14 +276,10 @@ pub(crate) fn launch(
             DriverArgument::Buffer(&report),
         ]);
         if let Some(limit) = launch.time_limit.filter(|_| has_time_limit(core, launch)) {
-            let clock = submission.start_clock();
-            arguments.extend(match clock {
-                Some(clock) => {
-                    [DriverArgument::Shared(clock.cast()), DriverArgument::U32(KernelClock::ticks(limit))]
-                }
-                // Pass a placeholder for the clock, and a limit that is never exceeded.
-                None => [DriverArgument::Buffer(&report), DriverArgument::U32(u32::MAX)],
-            });
+            // Without a clock, pass a placeholder, and a limit that is never exceeded.
+            let clock = submission.start_clock().map(|clock| DriverArgument::Shared(clock.cast()));
+            let ticks = if clock.is_some() { KernelClock::ticks(limit) } else { u32::MAX };
+            arguments.extend([clock.unwrap_or(DriverArgument::Buffer(&report)), DriverArgument::U32(ticks)]);
         }
         // SAFETY: views were checked to be inside their memory, fields inside their elements, and tables to
         // have the declared length; the kernel compares every index with these lengths.
@@ -306,4 +287,28 @@ pub(crate) fn launch(
     }
     // SAFETY: the report was checked to have room.
     unsafe { submission.read(&report, 0, host.at(at), Report::BYTES, true) }
+}
+
+/// The arguments of views: for each base its pieces and the offset, then the number of elements.
+fn view_arguments<'a>(launch: &Launch<'_>, views: &'a [ViewPlaces]) -> Vec<DriverArgument<'a>> {
+    let mut arguments = Vec::new();
+    for (view, placed) in launch.views.iter().zip(views) {
+        for (buffer, first, pieces, before) in &placed.bases {
+            let touched = &buffer.pieces[*first..(first + pieces).min(buffer.pieces.len())];
+            arguments.extend(touched.iter().map(|piece| DriverArgument::Buffer(piece)));
+            arguments.push(DriverArgument::U64(*before));
+        }
+        arguments.push(DriverArgument::U64(view.count()));
+    }
+    arguments
+}
+
+/// Uploads the tables of a launch to scratch memory, if it has any.
+fn upload_tables(submission: &mut OpenClSubmission<'_>, table: &[u8]) -> Result<Option<Arc<OwnMemory>>> {
+    if table.is_empty() {
+        return Ok(None);
+    }
+    let tables = submission.scratch(QueueScratch::Parameters, table.len() as u64)?;
+    submission.upload(table.to_vec(), &tables)?;
+    Ok(Some(tables))
 }

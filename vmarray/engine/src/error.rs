@@ -294,13 +294,7 @@ impl ErrorKind {
                     "index {index} of axis {axis} is outside of an extent of {}",
                     counted(*extent, "element")
                 ),
-                match extent {
-                    0 => "the axis is empty: compare with the shape first".into(),
-                    _ => format!(
-                        "use indices from 0 to {} along this axis, or a view with another boundary mode",
-                        extent - 1
-                    ),
-                },
+                position_advice(*extent),
             ),
             Self::BoxOutside { axis, start, end, extent } => (
                 format!(
@@ -402,16 +396,7 @@ impl ErrorKind {
                     readable_bytes(*asked_bytes),
                     readable_bytes(*usable_bytes)
                 ),
-                if all_asked_bytes <= all_usable_bytes {
-                    "all devices together have room: share by `Placement::Capacity`, or request a little less".into()
-                } else {
-                    format!(
-                        "all devices together have {} of the {} requested: request less, or add host RAM (`HostDevice`) or \
-                         a file (`FileDevice`) as a device",
-                        readable_bytes(*all_usable_bytes),
-                        readable_bytes(*all_asked_bytes)
-                    )
-                },
+                room_advice(*all_asked_bytes, *all_usable_bytes),
             ),
             Self::NoRoomToGrow { present_bytes, asked_bytes, usable_bytes } => (
                 format!(
@@ -565,6 +550,31 @@ impl ErrorKind {
             Self::Device(error) => (error.to_string(), error.advice().into()),
         }
     }
+}
+
+/// Advice for an index outside of an axis.
+fn position_advice(extent: usize) -> String {
+    match extent {
+        0 => "the axis is empty: compare with the shape first".into(),
+        _ => format!(
+            "use indices from 0 to {} along this axis, or a view with another boundary mode",
+            extent - 1
+        ),
+    }
+}
+
+/// Advice if one device lacks memory, given the bytes of all devices.
+fn room_advice(all_asked_bytes: u64, all_usable_bytes: u64) -> String {
+    if all_asked_bytes <= all_usable_bytes {
+        return "all devices together have room: share by `Placement::Capacity`, or request a little less"
+            .into();
+    }
+    format!(
+        "all devices together have {} of the {} requested: request less, or add host RAM (`HostDevice`) or \
+         a file (`FileDevice`) as a device",
+        readable_bytes(all_usable_bytes),
+        readable_bytes(all_asked_bytes)
+    )
 }
 
 /// A place in brackets, or nothing without a place.

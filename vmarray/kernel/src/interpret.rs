@@ -3,7 +3,7 @@
 use crate::KernelType;
 use crate::error::{Error, ErrorKind};
 use crate::host::{Kernel, PRIVATE_HEAP_BYTES};
-use crate::lower::{GroupPart, LaunchVariant, ScalarSource, StencilPart, lower_for};
+use crate::lower::{GroupPart, LaunchVariant, LoweredKernel, ScalarSource, StencilPart, lower_for};
 use crate::place::DomainAxis;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
@@ -80,11 +80,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
         _ => None,
     });
     let shape = shape.unwrap_or_else(|| vec![1]);
-    let axis = |(axis, extent): (usize, &usize)| match tile.get(axis).filter(|_| has_tiles) {
-        Some(tile) => DomainAxis { tiles: extent.div_ceil(*tile), tile: *tile, ..DomainAxis::whole(*extent) },
-        None => DomainAxis::whole(*extent),
-    };
-    let axes: Vec<DomainAxis> = shape.iter().enumerate().map(axis).collect();
+    let axes = domain_axes(&shape, if has_tiles { &tile } else { &[] });
     let groups = items.len().div_ceil(K::group_len().unwrap_or(1).max(1) as usize) as u64;
     let of = |source: &ScalarSource| scalar(&arguments, &axes, groups, *source);
     let params: Vec<u64> = lowered.scalars.iter().map(of).collect();
@@ -95,15 +91,12 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel =
         backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
-    let is_first = |number: usize| !lowered.views[..number].contains(&lowered.views[number]);
-    // Elements that items share keep their order in memory, even if the launch has tiles.
-    let is_own = |number: usize| is_first(number) && lowered.body.views[number].access != Access::Atomic;
     // Results of tiled groups have two views: the written elements in tile order, and the old elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
-        (InterpreterArgument::Write(_, stride), Some(order)) if is_own(number) => {
+        (InterpreterArgument::Write(_, stride), Some(order)) if is_own(&lowered, number) => {
             (vec![0; order.len() * stride], *stride)
         }
-        (InterpreterArgument::Append(count, ..), _) if is_first(number) => (count.to_vec(), 8),
+        (InterpreterArgument::Append(count, ..), _) if is_first(&lowered, number) => (count.to_vec(), 8),
         (InterpreterArgument::Append(_, bytes, stride) | InterpreterArgument::Write(bytes, stride), _) => {
             (bytes.to_vec(), *stride)
         }
@@ -127,23 +120,55 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     };
     let views = copies.iter_mut().map(|(bytes, stride)| (bytes.as_mut_slice(), *stride)).collect();
     let report = interpreter.run(&mut Slices::new(views)).map_err(refused)?;
+    copy_back(&lowered, &copies, order.as_deref(), &mut arguments);
+    Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
+}
+
+/// Returns the axes of a launch's domain, cut into tiles along the axes that have a length of tiles.
+fn domain_axes(shape: &[usize], tile: &[usize]) -> Vec<DomainAxis> {
+    let axis = |(axis, extent): (usize, &usize)| match tile.get(axis) {
+        Some(tile) => DomainAxis { tiles: extent.div_ceil(*tile), tile: *tile, ..DomainAxis::whole(*extent) },
+        None => DomainAxis::whole(*extent),
+    };
+    shape.iter().enumerate().map(axis).collect()
+}
+
+/// Returns true if no earlier view has the same argument.
+fn is_first(lowered: &LoweredKernel, number: usize) -> bool {
+    !lowered.views[..number].contains(&lowered.views[number])
+}
+
+/// Returns true if each item writes its own element of the view. Elements that items share keep their order
+/// in memory, even if the launch has tiles.
+fn is_own(lowered: &LoweredKernel, number: usize) -> bool {
+    is_first(lowered, number) && lowered.body.views[number].access != Access::Atomic
+}
+
+/// Copies the elements of views, each with its stride, back to the arguments that the kernel writes.
+fn copy_back(
+    lowered: &LoweredKernel,
+    copies: &[(Vec<u8>, usize)],
+    order: Option<&[Option<usize>]>,
+    arguments: &mut [InterpreterArgument<'_>],
+) {
     for (number, (bytes, stride)) in copies.iter().enumerate() {
-        match (&mut arguments[lowered.views[number]], &order) {
-            (InterpreterArgument::Write(to, _), Some(order)) if is_own(number) => {
+        match (&mut arguments[lowered.views[number]], order) {
+            (InterpreterArgument::Write(to, _), Some(order)) if is_own(lowered, number) => {
                 let elements = order.iter().zip(bytes.chunks_exact(*stride));
                 for (to_number, element) in elements.filter_map(|(to, element)| Some(((*to)?, element))) {
                     to[to_number * stride..][..*stride].copy_from_slice(element);
                 }
             }
-            (InterpreterArgument::Write(to, _), order) if order.is_none() || is_first(number) => {
+            (InterpreterArgument::Write(to, _), order) if order.is_none() || is_first(lowered, number) => {
                 to.copy_from_slice(bytes)
             }
-            (InterpreterArgument::Append(count, ..), _) if is_first(number) => count.copy_from_slice(bytes),
+            (InterpreterArgument::Append(count, ..), _) if is_first(lowered, number) => {
+                count.copy_from_slice(bytes);
+            }
             (InterpreterArgument::Append(_, to, _), _) => to.copy_from_slice(bytes),
             _ => {}
         }
     }
-    Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
 }
 
 /// The row-major number of the element of each item in tiled groups.

@@ -7,7 +7,7 @@ use crate::control::turns;
 use crate::scope::VariableScope;
 use crate::spans::placed;
 use crate::view::{self, ViewParameter};
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
@@ -217,6 +217,14 @@ fn refused_form(function: &ItemFn) -> Option<TokenStream> {
     is_function.then(|| quote!(#[allow(warnings)] #vis #sig { loop {} }))
 }
 
+/// Returns the type of a function's result.
+fn output_type(signature: &Signature) -> TokenStream {
+    match &signature.output {
+        syn::ReturnType::Default => quote!(()),
+        syn::ReturnType::Type(_, of) => of.to_token_stream(),
+    }
+}
+
 /// The type of its name, with its definition for lowering.
 fn type_form(
     body: &BodyTranslation<'_>,
@@ -230,10 +238,7 @@ fn type_form(
     let generics = &function.sig.generics;
     let (implemented, of, condition) = generics.split_for_impl();
     let (patterns, types) = (&parameters.patterns, &parameters.types);
-    let output = match &function.sig.output {
-        syn::ReturnType::Default => quote!(()),
-        syn::ReturnType::Type(_, of) => of.to_token_stream(),
-    };
+    let output = output_type(&function.sig);
     let line = name.span().unwrap().line() as u32;
     let marker = type_parameters(generics);
     let (slot_patterns, slot_types) = nested(&body.slots);
@@ -385,17 +390,7 @@ fn kernel_impl(
         // Use the span of the type, so that rustc reports errors there.
         syn::ReturnType::Type(_, of) => quote_spanned!(of.span()=> #of),
     };
-    let taken: Vec<TokenStream> = parameters
-        .types
-        .iter()
-        .map(|of| match of {
-            Type::Reference(reference) => {
-                let (mutability, of) = (&reference.mutability, &reference.elem);
-                quote!(&'static #mutability #of)
-            }
-            other => quote!(#other),
-        })
-        .collect();
+    let taken: Vec<TokenStream> = parameters.types.iter().map(|of| static_type(of)).collect();
     // A parameter of a launch. Use the span of the type, so that rustc reports errors there.
     let lasting: Vec<TokenStream> = taken
         .iter()
@@ -410,26 +405,7 @@ fn kernel_impl(
         Pat::Ident(ident) => ident.ident.to_string(),
         other => other.to_token_stream().to_string(),
     });
-    let group = arguments.group.as_ref().map(|extents| {
-        let all: Vec<&Expr> = match extents {
-            Expr::Array(extents) => extents.elems.iter().collect(),
-            len => vec![len],
-        };
-        let extent = |extent: &&Expr| {
-            let k = located(k, extent.span());
-            quote_spanned!(extent.span()=> #k::group_extent(#extent))
-        };
-        let all = all.iter().map(extent);
-        // If a length depends on generic parameters, check it for each instance.
-        let checked = (!signature.generics.params.is_empty()).then(|| group_check(body, extents));
-        let checked = checked.map(|check| quote!(const { #check };));
-        quote! {
-            fn group() -> ::std::vec::Vec<u32> {
-                #checked
-                ::std::vec![#(#all),*]
-            }
-        }
-    });
+    let group = arguments.group.as_ref().map(|extents| group_method(body, extents, signature));
     let check = arguments.group.as_ref().filter(|_| signature.generics.params.is_empty()).map(|extents| {
         let check = group_check(body, extents);
         quote!(const _: () = #check;)
@@ -441,6 +417,7 @@ fn kernel_impl(
         .filter(|(_, of)| !is_given_by_launch(of))
         .map(|(taken, _)| taken)
         .collect();
+    let item_methods = item_methods(k, &names, &lasting, &quote!(kernel_function_of_items #turbofish));
     let code = quote! {
         // Rename the function, because a parameter below can have the same name.
         use #name as kernel_function_of_items;
@@ -461,42 +438,88 @@ fn kernel_impl(
                 all
             }
 
-            fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_> {
-                let (#(#names,)*) = sources;
-                ((#(#lasting::bound(#names),)*), #k::Returning::nowhere())
-            }
-
-            fn given<'s>(given: &mut #k::LaunchArguments<'_, 's>) -> Self::Bound<'s> {
-                ((#(#lasting::given(given),)*), #k::Returning::given(given))
-            }
-
-            fn begin(bound: &mut Self::Bound<'_>, items: &::core::ops::Range<u64>) {
-                let ((#(#names,)*), returned) = bound;
-                #(#lasting::begin(#names, items);)*
-                returned.begin(items);
-            }
-
-            #[inline(always)]
-            fn run_item(bound: &mut Self::Bound<'_>, item: #k::Item) {
-                let ((#(#names,)*), returned) = bound;
-                returned.put(item, kernel_function_of_items #turbofish(#(#lasting::of_item(#names, item)),*));
-            }
-
-            fn end(bound: &mut Self::Bound<'_>) {
-                let ((#(#names,)*), returned) = bound;
-                #(#lasting::end(#names);)*
-                returned.end();
-            }
-
-            fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::InterpreterArgument<'_>> {
-                let (#(#names,)*) = sources;
-                let mut all = ::std::vec::Vec::new();
-                #(#lasting::arguments(#names, &mut all);)*
-                all
-            }
+            #item_methods
         }
     };
     placed(code, name.span())
+}
+
+/// Returns a parameter's type with a static lifetime in place of a reference's own.
+fn static_type(of: &Type) -> TokenStream {
+    match of {
+        Type::Reference(reference) => {
+            let (mutability, of) = (&reference.mutability, &reference.elem);
+            quote!(&'static #mutability #of)
+        }
+        other => quote!(#other),
+    }
+}
+
+/// The method that returns the extents of the kernel's groups.
+fn group_method(body: &BodyTranslation<'_>, extents: &Expr, signature: &Signature) -> TokenStream {
+    let all: Vec<&Expr> = match extents {
+        Expr::Array(extents) => extents.elems.iter().collect(),
+        len => vec![len],
+    };
+    let extent = |extent: &&Expr| {
+        let k = located(&body.k, extent.span());
+        quote_spanned!(extent.span()=> #k::group_extent(#extent))
+    };
+    let all = all.iter().map(extent);
+    // If a length depends on generic parameters, check it for each instance.
+    let checked = (!signature.generics.params.is_empty()).then(|| group_check(body, extents));
+    let checked = checked.map(|check| quote!(const { #check };));
+    quote! {
+        fn group() -> ::std::vec::Vec<u32> {
+            #checked
+            ::std::vec![#(#all),*]
+        }
+    }
+}
+
+/// The methods that bind arguments and run items on the host, given the names and types of parameters, and
+/// the function.
+fn item_methods(
+    k: &TokenStream,
+    names: &[Ident],
+    lasting: &[TokenStream],
+    function: &TokenStream,
+) -> TokenStream {
+    quote! {
+        fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_> {
+            let (#(#names,)*) = sources;
+            ((#(#lasting::bound(#names),)*), #k::Returning::nowhere())
+        }
+
+        fn given<'s>(given: &mut #k::LaunchArguments<'_, 's>) -> Self::Bound<'s> {
+            ((#(#lasting::given(given),)*), #k::Returning::given(given))
+        }
+
+        fn begin(bound: &mut Self::Bound<'_>, items: &::core::ops::Range<u64>) {
+            let ((#(#names,)*), returned) = bound;
+            #(#lasting::begin(#names, items);)*
+            returned.begin(items);
+        }
+
+        #[inline(always)]
+        fn run_item(bound: &mut Self::Bound<'_>, item: #k::Item) {
+            let ((#(#names,)*), returned) = bound;
+            returned.put(item, #function(#(#lasting::of_item(#names, item)),*));
+        }
+
+        fn end(bound: &mut Self::Bound<'_>) {
+            let ((#(#names,)*), returned) = bound;
+            #(#lasting::end(#names);)*
+            returned.end();
+        }
+
+        fn arguments(sources: Self::Sources<'_>) -> ::std::vec::Vec<#k::InterpreterArgument<'_>> {
+            let (#(#names,)*) = sources;
+            let mut all = ::std::vec::Vec::new();
+            #(#lasting::arguments(#names, &mut all);)*
+            all
+        }
+    }
 }
 
 /// The check of the length of a group.

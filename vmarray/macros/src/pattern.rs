@@ -14,29 +14,7 @@ impl BodyTranslation<'_> {
             Pat::Wild(_) => quote!(#k::Pattern::Wild),
             Pat::Paren(inner) => self.pattern(&inner.pat, is_reference),
             Pat::Type(typed) => self.pattern(&typed.pat, is_reference),
-            Pat::Ident(ident) => {
-                self.no_attributes(&ident.attrs);
-                if ident.by_ref.is_some() {
-                    self.error(ident, "leave `ref` out: kernel values are copied");
-                }
-                let name = ident.ident.to_string();
-                let is_constant = name.starts_with(|first: char| first.is_uppercase());
-                if is_constant && ident.mutability.is_none() && ident.subpat.is_none() {
-                    let number = self.constant_number(&ident.ident);
-                    return quote!(#k::Pattern::Constant(#number));
-                }
-                // The subpattern after `@` is read before the name is declared.
-                let inner = match &ident.subpat {
-                    Some((_, inner)) => {
-                        let inner = self.pattern(inner, false);
-                        quote!(Some(&#inner))
-                    }
-                    None => quote!(None),
-                };
-                let number = self.scope.declare(name, is_reference).number;
-                let is_mutable = ident.mutability.is_some();
-                quote!(#k::Pattern::Bind(#number, #is_mutable, #inner))
-            }
+            Pat::Ident(ident) => self.identifier_pattern(ident, is_reference),
             Pat::Tuple(tuple) => {
                 let parts: Vec<TokenStream> =
                     tuple.elems.iter().map(|part| self.pattern(part, false)).collect();
@@ -78,6 +56,31 @@ impl BodyTranslation<'_> {
             }
             other => self.refused_pattern(other),
         }
+    }
+
+    fn identifier_pattern(&mut self, ident: &syn::PatIdent, is_reference: bool) -> TokenStream {
+        let k = self.k.clone();
+        self.no_attributes(&ident.attrs);
+        if ident.by_ref.is_some() {
+            self.error(ident, "leave `ref` out: kernel values are copied");
+        }
+        let name = ident.ident.to_string();
+        let is_constant = name.starts_with(|first: char| first.is_uppercase());
+        if is_constant && ident.mutability.is_none() && ident.subpat.is_none() {
+            let number = self.constant_number(&ident.ident);
+            return quote!(#k::Pattern::Constant(#number));
+        }
+        // The subpattern after `@` is read before the name is declared.
+        let inner = match &ident.subpat {
+            Some((_, inner)) => {
+                let inner = self.pattern(inner, false);
+                quote!(Some(&#inner))
+            }
+            None => quote!(None),
+        };
+        let number = self.scope.declare(name, is_reference).number;
+        let is_mutable = ident.mutability.is_some();
+        quote!(#k::Pattern::Bind(#number, #is_mutable, #inner))
     }
 
     fn refused_pattern(&mut self, pattern: &Pat) -> TokenStream {

@@ -130,7 +130,6 @@ impl Backing for Home {
 /// with `None` the array is read-only.
 #[pyfunction]
 pub fn create_over(
-    py: Python<'_>,
     shape: Vec<usize>,
     dtype: &Bound<'_, PyAny>,
     page_items: usize,
@@ -138,6 +137,7 @@ pub fn create_over(
     name: String,
     given: &Bound<'_, PyDict>,
 ) -> PyResult<Core> {
+    let py = dtype.py();
     let grid = described(py, &shape, dtype)?;
     let (itemsize, count) = (grid.dtype().itemsize(), grid.len());
     let (page_bytes, (read, write)) = (page_items * itemsize, functions);

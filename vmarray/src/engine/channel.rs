@@ -152,6 +152,23 @@ pub(crate) struct ChannelPlan {
     pub(crate) wipe: bool,
 }
 
+impl ChannelPlan {
+    /// Allocates the memory of the home slots.
+    fn allocate_slots(&self) -> Result<DeviceBuffer<dyn Device>> {
+        let page_bytes = self.layout.page_bytes;
+        let bytes = |slots: u64| -> Result<u64> {
+            let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: page_bytes }.into();
+            slots.checked_mul(page_bytes as u64).ok_or_else(too_long)
+        };
+        let (bytes, most) = (bytes(self.slots)?, bytes(self.slots_most)?);
+        if bytes >= most {
+            return Ok(DeviceBuffer::new(&self.device, bytes, self.commit)?);
+        }
+        let most = if self.is_open { u64::MAX } else { most };
+        Ok(DeviceBuffer::extensible(&self.device, bytes, most, self.commit)?)
+    }
+}
+
 /// Constant properties of a channel.
 #[derive(Debug)]
 pub(crate) struct ChannelLayout {
@@ -265,19 +282,7 @@ struct WorkUnderWay {
 
 impl Channel {
     pub(crate) fn new(plan: ChannelPlan) -> Result<Self> {
-        let page_bytes = plan.layout.page_bytes;
-        let bytes = |slots: u64| -> Result<u64> {
-            let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: page_bytes }.into();
-            slots.checked_mul(page_bytes as u64).ok_or_else(too_long)
-        };
-        let (bytes, most) = (bytes(plan.slots)?, bytes(plan.slots_most)?);
-        let slots = match bytes < most {
-            true => {
-                let most = if plan.is_open { u64::MAX } else { most };
-                DeviceBuffer::extensible(&plan.device, bytes, most, plan.commit)?
-            }
-            false => DeviceBuffer::new(&plan.device, bytes, plan.commit)?,
-        };
+        let slots = plan.allocate_slots()?;
         let frames_max = plan.layout.frames_max as usize;
         let evictor = Evictor::new(plan.policy, frames_max);
         let recency = !evictor.wants_touches();
@@ -329,18 +334,23 @@ impl Channel {
             counters,
         };
         if plan.slots_most > 0 {
-            // If there is no memory for the first frames, the builder returns the error, and not the first
-            // access.
-            channel.grow()?;
-            // Allocate the remaining required frames now, so that later accesses cannot fail.
-            while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
-                channel.grow()?;
-            }
-            if plan.is_ahead {
-                channel.reserve_pinned();
-            }
+            channel.allocate_frames(frames_max)?;
         }
         Ok(channel)
+    }
+
+    /// Allocates the first frames. If there is no memory for them, the builder returns the error, and not the
+    /// first access.
+    fn allocate_frames(&self, frames_max: usize) -> Result<()> {
+        self.grow()?;
+        // Allocate the remaining required frames now, so that later accesses cannot fail.
+        while !self.fall_back && self.lock().frames.list.len() < frames_max {
+            self.grow()?;
+        }
+        if self.is_ahead {
+            self.reserve_pinned();
+        }
+        Ok(())
     }
 
     /// Allocates memory for lists and stages in the background, for large arrays on GPUs, so that the first

@@ -40,7 +40,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::recording;
 use crate::base::stats::{Baseline, Stats};
 use crate::base::stats_export::Publication;
-use crate::engine::channel::{Blocking, Channel, Load, LoadFor, LoadResult, WakeupDriver};
+use crate::engine::channel::{Blocking, Channel, Frame, Load, LoadFor, LoadResult, WakeupDriver};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{
     AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, UNSAVED, WAITED, WRITER_PENDING,
@@ -74,6 +74,15 @@ pub(crate) enum Stream {
     Follow,
     /// No read-ahead: the access is part of an operation with its own prefetch.
     Ignore,
+}
+
+/// Acquisition of a page: the purpose, and the use of the page's contents.
+#[derive(Clone, Copy, Debug)]
+struct Acquisition {
+    page: u64,
+    then: LoadFor,
+    fetch: Fetch,
+    stream: Stream,
 }
 
 /// Page held by the caller.
@@ -414,7 +423,7 @@ impl Pager {
 
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
-            let held = self.acquire_or_want(page, then, fetch, stream, wants)?;
+            let held = self.acquire_or_want(Acquisition { page, then, fetch, stream }, wants)?;
             // Acquisition clears the mark, so a mark that is set belongs to another thread.
             *wants = false;
             Ok(held)
@@ -442,14 +451,8 @@ impl Pager {
         self.await_page(page, state, true)
     }
 
-    fn acquire_or_want(
-        &self,
-        page: u64,
-        then: LoadFor,
-        fetch: Fetch,
-        stream: Stream,
-        wants: &mut bool,
-    ) -> Result<Held> {
+    fn acquire_or_want(&self, wanted: Acquisition, wants: &mut bool) -> Result<Held> {
+        let Acquisition { page, then, stream, .. } = wanted;
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         let exclusive = matches!(then, LoadFor::Exclusive(_));
@@ -489,7 +492,7 @@ impl Pager {
                     }
                 }
                 Err(Refusal::Absent) => {
-                    if let Some(held) = self.load(page, then, fetch, stream, false, wants)? {
+                    if let Some(held) = self.load(wanted, false, wants)? {
                         return Ok(held);
                     }
                 }
@@ -499,54 +502,19 @@ impl Pager {
 
     /// All phases of a [miss](crate::engine::channel): gives an absent page a frame and its contents, fetched
     /// `alone` or in a batch. `None` if another thread was faster.
-    fn load(
-        &self,
-        page: u64,
-        then: LoadFor,
-        fetch: Fetch,
-        stream: Stream,
-        alone: bool,
-        wants: &mut bool,
-    ) -> Result<Option<Held>> {
-        let entry = self.table.entry(page);
-        let channel = self.channel(page);
+    fn load(&self, wanted: Acquisition, alone: bool, wants: &mut bool) -> Result<Option<Held>> {
+        let Acquisition { page, then, fetch, stream } = wanted;
+        let (entry, channel) = (self.table.entry(page), self.channel(page));
         // Take the frame first, without a hold or a mark on the page, so that a thread that waits for a frame
         // blocks no other thread.
-        let mut frame = None;
-        if *wants {
-            frame = channel.take_frame(&self.table, Blocking::Try)?;
-            if frame.is_none() {
-                *wants = false;
-                if entry.give_up() {
-                    unpark(entry);
-                }
-            }
-        }
-        if frame.is_none() {
-            frame = channel.take_frame(&self.table, Blocking::Wait)?;
-        }
-        let Some(frame) = frame else { return Ok(None) };
-        // Readers of the home slot may stay while the page is only shared: write-back waits for their end.
-        let exclusive = matches!(then, LoadFor::Exclusive(_));
-        let home = match entry.try_claim_absent(!exclusive) {
-            Ok(before) => before,
-            Err(refusal) => {
-                channel.put_back(frame);
-                match refusal {
-                    Refusal::Busy(state) if state.any(RESIDENT) => {}
-                    Refusal::Busy(state) if exclusive => self.await_wanted(page, state, wants)?,
-                    Refusal::Busy(state) => self.await_page(page, state, false)?,
-                    Refusal::Absent => {}
-                }
-                return Ok(None);
-            }
-        };
+        let Some(frame) = self.take_frame(page, wants)? else { return Ok(None) };
+        let Some(home) = self.claim_absent(page, then, frame, wants)? else { return Ok(None) };
         channel.counters.misses.add(1);
         let _spent = recording::spent("miss");
-        let held = Held { address: frame.address, before: State(0) };
-        let has_contents = home.has(HOME) && fetch == Fetch::Contents;
         let mut deferral = None;
-        if has_contents && channel.loads_directly() {
+        if !home.has(HOME) || fetch == Fetch::Overwrite {
+            channel.install_new(entry, page, frame, fetch == Fetch::Contents);
+        } else if channel.loads_directly() {
             // Threads woken here may wait for the page until its release.
             deferral = Some(DeferredWakes::begin());
             let load = channel.begin_direct_load(entry, frame);
@@ -555,31 +523,8 @@ impl Pager {
             }
             channel.make_room(&self.table);
             load.finish(page)?;
-        } else if has_contents {
-            let load = Load { page, frame, then, id: channel.load_id() };
-            if alone {
-                // Ignore an error here: `await_load` below reports it.
-                let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
-            } else {
-                channel.request(&self.table, [load]);
-            }
-            if stream == Stream::Follow {
-                self.follow(page, Use::Missed);
-            }
-            channel.make_room(&self.table);
-            channel.counters.waits.add(1);
-            if channel.await_load(&self.table, &load, home)? == LoadResult::NotWithOthers {
-                return self.load(page, then, fetch, Stream::Ignore, true, wants);
-            }
-            if let LoadFor::Exclusive(holder) = then
-                && entry.hold_exclusive(holder)
-            {
-                unpark(entry);
-            }
-            return Ok(Some(held));
-        }
-        if !has_contents {
-            channel.install_new(entry, page, frame, fetch == Fetch::Contents);
+        } else {
+            return self.load_by_copy(wanted, (frame, home), alone, wants);
         }
         let wake = match then {
             LoadFor::Share(holder) => entry.downgrade(holder),
@@ -590,7 +535,82 @@ impl Pager {
             unpark(entry);
         }
         drop(deferral);
-        Ok(Some(held))
+        Ok(Some(Held { address: frame.address, before: State(0) }))
+    }
+
+    /// Takes a frame for a page. If the caller has marked the page as wanted, it removes the mark before it
+    /// waits for a frame. `None` if there was none.
+    fn take_frame(&self, page: u64, wants: &mut bool) -> Result<Option<Frame>> {
+        let (entry, channel) = (self.table.entry(page), self.channel(page));
+        if *wants {
+            if let Some(frame) = channel.take_frame(&self.table, Blocking::Try)? {
+                return Ok(Some(frame));
+            }
+            *wants = false;
+            if entry.give_up() {
+                unpark(entry);
+            }
+        }
+        channel.take_frame(&self.table, Blocking::Wait)
+    }
+
+    /// Claims an absent page, and returns its state before. If another thread was faster, puts the frame
+    /// back, waits for the page if it is neither resident nor absent, and returns `None`.
+    fn claim_absent(
+        &self,
+        page: u64,
+        then: LoadFor,
+        frame: Frame,
+        wants: &mut bool,
+    ) -> Result<Option<State>> {
+        // Readers of the home slot may stay while the page is only shared: write-back waits for their end.
+        let exclusive = matches!(then, LoadFor::Exclusive(_));
+        let refusal = match self.table.entry(page).try_claim_absent(!exclusive) {
+            Ok(before) => return Ok(Some(before)),
+            Err(refusal) => refusal,
+        };
+        self.channel(page).put_back(frame);
+        match refusal {
+            Refusal::Busy(state) if state.any(RESIDENT) => {}
+            Refusal::Busy(state) if exclusive => self.await_wanted(page, state, wants)?,
+            Refusal::Busy(state) => self.await_page(page, state, false)?,
+            Refusal::Absent => {}
+        }
+        Ok(None)
+    }
+
+    /// Fetches a claimed page by a copy, and waits for it. If the copy of its batch failed, fetches it alone.
+    fn load_by_copy(
+        &self,
+        wanted: Acquisition,
+        (frame, home): (Frame, State),
+        alone: bool,
+        wants: &mut bool,
+    ) -> Result<Option<Held>> {
+        let Acquisition { page, then, stream, .. } = wanted;
+        let channel = self.channel(page);
+        let load = Load { page, frame, then, id: channel.load_id() };
+        if alone {
+            // Ignore an error here: `await_load` below reports it.
+            let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
+        } else {
+            channel.request(&self.table, [load]);
+        }
+        if stream == Stream::Follow {
+            self.follow(page, Use::Missed);
+        }
+        channel.make_room(&self.table);
+        channel.counters.waits.add(1);
+        if channel.await_load(&self.table, &load, home)? == LoadResult::NotWithOthers {
+            return self.load(Acquisition { stream: Stream::Ignore, ..wanted }, true, wants);
+        }
+        let entry = self.table.entry(page);
+        if let LoadFor::Exclusive(holder) = then
+            && entry.hold_exclusive(holder)
+        {
+            unpark(entry);
+        }
+        Ok(Some(Held { address: frame.address, before: State(0) }))
     }
 
     /// Waits, for a limited time, until a busy page may be free, and helps with the work that occupies it.

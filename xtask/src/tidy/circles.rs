@@ -256,6 +256,11 @@ impl<'ast> Visit<'ast> for NamedPaths {
     }
 }
 
+/// Returns true for files of tests and of models for tests.
+pub fn is_test(path: &str) -> bool {
+    path.contains("tests") || path.contains("model")
+}
+
 /// Returns true if an item exists only in tests or in documentation.
 pub fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {

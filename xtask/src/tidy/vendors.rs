@@ -5,7 +5,7 @@
 //! `opencl`, in capitals or small letters, and no code reads `DeviceInfo::backend`. Comments and tests are
 //! exempt, and so are the two names of OpenCL C, the language of texts of kernels: `opencl_c` and `OpenClC`.
 
-use super::{circles, is_test};
+use super::circles::{self, is_test};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprField, Item, LitStr, Macro, Member};

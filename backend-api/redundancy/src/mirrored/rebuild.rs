@@ -216,26 +216,7 @@ impl Core {
             there.iter().filter(|(_, device)| !links_to(&[(0, Arc::clone(&spare))], device).is_empty());
         let back: Vec<u64> = back.map(|(id, _)| *id).collect();
         let _setup = self.setup.lock();
-        let lost = loop {
-            let mut state = self.lock();
-            if state.members.iter().any(|member| is_same(&member.device, &spare)) {
-                return Err(self.refused("the spare is already a device of the mirror"));
-            }
-            let Some(lost) = lost else { break None };
-            let is_it =
-                |member: &&Member| member.status == MemberStatus::Lost && is_same(&member.device, lost);
-            let lost = state.members.iter().find(is_it);
-            let lost = lost.map(|member| member.id);
-            let Some(lost) = lost else {
-                return Err(self.refused("the device is not a lost device of the mirror"));
-            };
-            // All work of the lost device must be over, and other devices must have taken over its unfinished
-            // work.
-            let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
-            let Some(part) = part else { break Some(lost) };
-            drop(state);
-            let _ = part.device.wait(part.ticket);
-        };
+        let lost = self.lost_without_work(lost, &spare)?;
         if self.own.lock().wipes {
             spare.wipe_on_release()?;
         }
@@ -276,6 +257,33 @@ impl Core {
         // The lost device has no work in flight. Its drop ends its imports of host memory.
         drop(lost);
         Ok(id)
+    }
+
+    /// Waits for the end of a lost device's work, and returns the member. Other devices then have taken over
+    /// its unfinished work.
+    fn lost_without_work(
+        &self,
+        lost: Option<&Arc<dyn Device>>,
+        spare: &Arc<dyn Device>,
+    ) -> Result<Option<u64>> {
+        loop {
+            let mut state = self.lock();
+            if state.members.iter().any(|member| is_same(&member.device, spare)) {
+                return Err(self.refused("the spare is already a device of the mirror"));
+            }
+            let Some(lost) = lost else { return Ok(None) };
+            let is_it =
+                |member: &&Member| member.status == MemberStatus::Lost && is_same(&member.device, lost);
+            let lost = state.members.iter().find(is_it);
+            let lost = lost.map(|member| member.id);
+            let Some(lost) = lost else {
+                return Err(self.refused("the device is not a lost device of the mirror"));
+            };
+            let part = state.find_part(|entry| entry.parts.iter().any(|part| part.member == lost));
+            let Some(part) = part else { return Ok(Some(lost)) };
+            drop(state);
+            let _ = part.device.wait(part.ticket);
+        }
     }
 
     /// Copies a part of a buffer from one device to another, ordered between earlier and later

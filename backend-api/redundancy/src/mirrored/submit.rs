@@ -136,18 +136,7 @@ impl Core {
         request: &Request<'_>,
         entry: &mut MirrorSubmission,
     ) -> Result<Vec<u64>> {
-        let first = loop {
-            let Some(id) = state.primary() else { return Err(state.all_lost(request.operation())) };
-            let Some(member) = state.member(id) else { continue };
-            match member.start(queue, request, Adapted::default()) {
-                Err(error) if error.kind() == ErrorKind::Lost => state.lose(id, &error),
-                Err(error) => return Err(error),
-                Ok(ticket) => {
-                    state.begin_part(entry, id, ticket);
-                    break id;
-                }
-            }
-        };
+        let first = begin_on_primary(state, queue, request, entry)?;
         if let Request::Copies(transfers, route) = *request {
             let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
             let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
@@ -318,5 +307,26 @@ fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool 
             are_alike && !is_open
         }
         _ => are_alike,
+    }
+}
+
+/// Starts a request on the first device, or on the next one if that is lost, and returns the member.
+fn begin_on_primary(
+    state: &mut MirrorState,
+    queue: QueueId,
+    request: &Request<'_>,
+    entry: &mut MirrorSubmission,
+) -> Result<u64> {
+    loop {
+        let Some(id) = state.primary() else { return Err(state.all_lost(request.operation())) };
+        let Some(member) = state.member(id) else { continue };
+        match member.start(queue, request, Adapted::default()) {
+            Err(error) if error.kind() == ErrorKind::Lost => state.lose(id, &error),
+            Err(error) => return Err(error),
+            Ok(ticket) => {
+                state.begin_part(entry, id, ticket);
+                return Ok(id);
+            }
+        }
     }
 }

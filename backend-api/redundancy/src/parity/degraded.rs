@@ -142,7 +142,7 @@ impl Core {
             if other == position || !self.member_queues[other].lock().member.is_current() {
                 continue;
             }
-            match self.run_degraded_on(other, position, request, touches, targets, &error) {
+            match self.run_degraded_on((other, position), request, touches, targets, &error) {
                 Ok(done) => return Ok(done),
                 // Another device may support the request, so ask it.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => {
@@ -158,8 +158,7 @@ impl Core {
 
     fn run_degraded_on(
         &self,
-        other: usize,
-        position: usize,
+        (other, position): (usize, usize),
         request: &Request<'_>,
         touches: &AccessSet,
         targets: &[StripeTarget],

@@ -48,11 +48,6 @@ impl Core {
         lost: &Arc<dyn Device>,
         spare: Arc<dyn Device>,
     ) -> Result<usize> {
-        let refused = |detail: &str| {
-            Error::new(ErrorKind::InvalidArgument, "rebuild")
-                .with_detail(detail)
-                .with_advice("name a lost device of the group, and a spare that the group does not use")
-        };
         let _setup = self.setup.lock();
         if self.member_queues.iter().any(|member_queue| is_same(&member_queue.lock().member.device, &spare)) {
             return Err(refused("the spare is already a device of the group"));
@@ -167,4 +162,11 @@ impl Core {
         self.write(position, If::There, &[target], &bytes)?;
         Ok(Some(target.bytes))
     }
+}
+
+/// The error for devices that cannot be exchanged.
+fn refused(detail: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "rebuild")
+        .with_detail(detail)
+        .with_advice("name a lost device of the group, and a spare that the group does not use")
 }

@@ -13,13 +13,12 @@ mod vectors;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
-use backend_api::expr::{Task, Type, Value};
+use backend_api::expr::{FieldStore, Task, Type, Value};
 use backend_api::kernel::{Op, Reg, ScalarFunction};
 
-use self::vectors::ElementDistribution;
-use super::shape::ProgramKey;
+use super::shape::{ElementDistribution, ProgramKey};
 use crate::kernel::launch::codegen::function;
-use crate::kernel::text::{Text, emit, is_wide, register, suffix};
+use crate::kernel::text::{LoadSource, Text, emit, is_wide, register, suffix};
 
 /// Elements of one splice; `EACH` in `kernels/splice.h`.
 const EACH: u64 = 8;
@@ -110,6 +109,16 @@ impl DerefMut for Code<'_> {
     }
 }
 
+/// Keys of a thread's elements, which have the order of their values.
+struct Keys<'a> {
+    of: Value,
+    /// The names of predicates that are true for elements with a key.
+    kept: &'a [String],
+    keys: &'a [String],
+    /// The name of the index of the first element.
+    number: &'a str,
+}
+
 impl<'a> Code<'a> {
     fn new(shape: &'a ProgramKey, entry: &'a str, step: u64) -> Self {
         Self { shape, entry, step, rows: None, functions: shape.functions(), text: Text::default() }
@@ -176,11 +185,12 @@ impl<'a> Code<'a> {
             ) => {
                 let number = rest.first().copied().unwrap_or("0");
                 let (kept, keys) = self.keys(*value, *filter, count);
+                let keys = Keys { of: *value, kept: &kept, keys: &keys, number };
                 if *least {
-                    self.extreme(*value, &kept, &keys, number, (least_key, least_at), true);
+                    self.extreme(&keys, (least_key, least_at), true);
                 }
                 if *greatest {
-                    self.extreme(*value, &kept, &keys, number, (greatest_key, greatest_at), false);
+                    self.extreme(&keys, (greatest_key, greatest_at), false);
                 }
             }
             ("histogram", Task::Histogram { value, filter }, bins) => {
@@ -191,15 +201,7 @@ impl<'a> Code<'a> {
                 }
             }
             ("store", Task::Store { stores, filter }, []) => {
-                if let Some(rows) = self.rows {
-                    return self.store_rows(rows, stores, &left);
-                }
-                for k in 0..EACH {
-                    let kept = self.kept(*filter, k);
-                    for store in stores {
-                        self.store(store.value, store.source, store.offset, &kept, k);
-                    }
-                }
+                self.stores(stores, *filter, &left);
             }
             // Skip kernels of other tasks in the text, because they are never launched.
             _ => {}
@@ -276,7 +278,7 @@ impl<'a> Code<'a> {
         let (at, from) = self.place(source, offset, k);
         let way = if layout.read_only { "ld.global.nc" } else { "ld.global" };
         let align = 1 << (layout.align | u64::from(offset)).trailing_zeros();
-        self.text.load(of, name, way, &format!("@valid{k} "), (&at, from), align);
+        self.text.load(of, name, &format!("@valid{k} "), LoadSource { way, at: &at, from, align });
     }
 
     fn store(&mut self, value: Value, source: u8, offset: u32, kept: &str, k: u64) {
@@ -329,6 +331,19 @@ impl<'a> Code<'a> {
         emit!(self, "add.u64 {at}, {at}, {}", self.offset(k));
         let (page_len, channels) = (self.shape.page_len, self.shape.channels);
         self.text.index(name, &at, &channel, page_len, channels);
+    }
+
+    /// Stores the values of the elements that meet the filter.
+    fn stores(&mut self, stores: &[FieldStore], filter: Option<Value>, left: &str) {
+        if let Some(rows) = self.rows {
+            return self.store_rows(rows, stores, left);
+        }
+        for k in 0..EACH {
+            let kept = self.kept(filter, k);
+            for store in stores {
+                self.store(store.value, store.source, store.offset, &kept, k);
+            }
+        }
     }
 
     /// Returns the predicate that is true if element `k` exists and passes the filter.
@@ -417,16 +432,9 @@ impl<'a> Code<'a> {
     }
 
     /// Finds the extreme of these elements, and its index only if it is a new extreme.
-    fn extreme(
-        &mut self,
-        value: Value,
-        kept: &[String],
-        keys: &[String],
-        number: &str,
-        (best, best_at): (&str, &str),
-        least: bool,
-    ) {
-        let bits = if is_wide(self.shape.of(value)) { 64 } else { 32 };
+    fn extreme(&mut self, candidates: &Keys<'_>, (best, best_at): (&str, &str), least: bool) {
+        let &Keys { of, kept, keys, number } = candidates;
+        let bits = if is_wide(self.shape.of(of)) { 64 } else { 32 };
         let kind = if bits == 64 { "b64" } else { "b32" };
         let (choose, none, news) = if least { ("min", "-1", "lt") } else { ("max", "0", "gt") };
         let (found, one) = (self.temporary(kind), self.temporary(kind));

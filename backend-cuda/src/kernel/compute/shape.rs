@@ -80,6 +80,22 @@ pub(super) struct FieldComparison {
     pub parameters: usize,
 }
 
+/// Distribution of the elements of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ElementDistribution {
+    /// Number of elements in a row.
+    pub len: u64,
+    /// Distance of two rows.
+    pub step: u64,
+}
+
+impl ElementDistribution {
+    /// Distance of element `k` from the first one.
+    pub fn offset(self, k: u64) -> u64 {
+        k / self.len * self.step + k % self.len
+    }
+}
+
 impl ProgramKey {
     /// The number of elements that a block counts at a time: 8, or 64 bytes, for each thread.
     pub fn tile(&self) -> u64 {

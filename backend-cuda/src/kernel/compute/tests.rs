@@ -5,6 +5,7 @@ use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Reg, ScalarFunction, Spac
 use backend_api::wrap::SplitMix64;
 use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
+use super::cache::source;
 use super::*;
 use crate::fake::emulator;
 

@@ -9,10 +9,12 @@
 pub(super) mod affine;
 mod bounds;
 mod group_ops;
+pub(super) mod known;
 mod lanes;
 mod private_heap;
 mod unroll;
-pub(super) mod windows;
+pub(super) mod warps;
+mod windows;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -22,8 +24,9 @@ use backend_api::kernel::{
     Access, ArrayDecl, Body, Builtin, Memory, Op, Reg, ScalarFunction, Space, Type, VerifiedKernel,
 };
 
+use self::known::{KnownValue, known, writes};
 use crate::driver::objects::THREADS;
-use crate::kernel::text::{Text, emit, memory_suffix, register};
+use crate::kernel::text::{LoadSource, Text, emit, memory_suffix, register};
 
 /// Maximal bytes of a kernel's parameters on all GPUs.
 const PARAMETER_BYTES_MAX: u64 = 4096;
@@ -232,45 +235,9 @@ pub(super) fn module(shapes: &[KernelKey], capability: (u32, u32)) -> (String, V
     (text, can_fail)
 }
 
-/// Value of a register at all its reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KnownValue {
-    Literal(u64),
-    Item,
-}
-
-/// Number of operations that write each register.
-pub(super) fn writes(body: &Body) -> Vec<u32> {
-    let mut writes = vec![0; body.registers.len()];
-    body.operations(|_, op| {
-        if let Some(to) = op.written() {
-            writes[to.at()] += 1;
-        }
-    });
-    writes
-}
-
 fn bools_in_words(body: &Body) -> Vec<bool> {
     let of = body.registers.iter().zip(writes(body));
     of.map(|(of, writes)| *of == Type::Bool && writes > 1).collect()
-}
-
-/// Known values of registers with one write.
-pub(super) fn known(body: &Body) -> Vec<Option<KnownValue>> {
-    let writes = writes(body);
-    let mut known = vec![None; body.registers.len()];
-    body.operations(|_, op| {
-        let (to, value) = match *op {
-            Op::Literal { to, bits } => (to, Some(KnownValue::Literal(bits))),
-            Op::Builtin { to, what: Builtin::Item } => (to, Some(KnownValue::Item)),
-            Op::Copy { to, of } => (to, known[of.at()]),
-            _ => return,
-        };
-        if writes[to.at()] == 1 {
-            known[to.at()] = value;
-        }
-    });
-    known
 }
 
 struct Writer<'a> {
@@ -298,7 +265,7 @@ struct Writer<'a> {
     /// With several items that read neighbouring elements: their analysis, and the end of the warp that is
     /// being tested.
     around: Option<Rc<affine::LaneAnalysis>>,
-    end: Option<windows::WarpEnd>,
+    end: Option<warps::WarpEnd>,
     /// Elements of arrays that were loaded for several iterations of a loop, by the site of the read:
     /// registers of the current iteration.
     ahead: HashMap<u32, String>,
@@ -657,7 +624,7 @@ impl<'a> Writer<'a> {
                 self.check(site, &never, &r(detail));
             }
             Op::Atomic { op, place, value, scope, to } => {
-                self.atomic(site, op, to.map(|_| name), place, value, scope);
+                self.atomic(site, to.map(|_| name), (op, scope), place, value);
             }
             Op::Barrier => emit!(self.text, "barrier.sync 0"),
             Op::Subgroup { how, of, .. } => self.subgroup_op(how, name, of),
@@ -807,35 +774,28 @@ impl<'a> Writer<'a> {
         let (address, from, align) = self.address(view, &element, offset);
         let is_written = self.body.views[view].access.is_written();
         let way = if is_written { "ld.global" } else { "ld.global.nc" };
-        self.fetch(of, name, way, inside.as_deref(), (&address, from), align);
+        let source = LoadSource { way, at: &address, from, align };
+        self.fetch(of, name, inside.as_deref(), source);
         if let Some(inside) = inside {
             self.check(site, &inside, &r(at));
         }
     }
 
     /// Loads a value if a predicate is true, else 0.
-    fn fetch(
-        &mut self,
-        of: Memory,
-        name: &str,
-        way: &str,
-        inside: Option<&str>,
-        (address, from): (&str, u64),
-        align: u64,
-    ) {
+    fn fetch(&mut self, of: Memory, name: &str, inside: Option<&str>, source: LoadSource<'_>) {
         let (lies_as, to) = match of {
             Memory::Value(of) => (of, name.to_owned()),
             Memory::F16 => (Type::U16, self.text.temporary("b32")),
         };
         match inside {
-            None => self.text.load(lies_as, &to, way, "", (address, from), align),
+            None => self.text.load(lies_as, &to, "", source),
             Some(inside) => {
                 let guard = format!("@{inside} ");
-                if align >= lies_as.bytes().into() {
+                if source.align >= lies_as.bytes().into() {
                     self.text.literal(lies_as, &to, 0);
-                    self.text.load(lies_as, &to, way, &guard, (address, from), align);
+                    self.text.load(lies_as, &to, &guard, source);
                 } else {
-                    self.text.load(lies_as, &to, way, &guard, (address, from), align);
+                    self.text.load(lies_as, &to, &guard, source);
                     self.text.select_or_zero(lies_as, &to, inside);
                 }
             }
@@ -898,7 +858,8 @@ impl<'a> Writer<'a> {
                 (address, start)
             }
         };
-        self.fetch(decl.of, name, way, inside.as_deref(), (&place.0, place.1), bytes);
+        let source = LoadSource { way, at: &place.0, from: place.1, align: bytes };
+        self.fetch(decl.of, name, inside.as_deref(), source);
         if let Some(inside) = inside {
             self.check(site, &inside, &r(at));
         }

@@ -2,30 +2,19 @@
 
 use std::sync::Arc;
 
-use backend_api::expr::ProgramCache;
 use backend_api::kernel::{self, NativeLaunch, NativeQueue, NativeView, Report};
 use backend_api::{Error, Launch, LaunchView};
 
 use super::super::argument;
 use super::super::search::AnswerPlace;
-use crate::core::CudaSubmission;
+use super::cache::LoadedText;
 use crate::driver::objects::Module;
-use crate::driver::{DriverResult, Function, StatusCode};
+use crate::driver::{DriverResult, StatusCode};
 use crate::host_memory::HostAddress;
+use crate::submission::CudaSubmission;
 
 /// Items of a group if the kernel does not specify it.
 const GROUP_LEN: u32 = 256;
-
-/// A loaded text and its entry point.
-#[derive(Debug)]
-pub(super) struct LoadedText {
-    function: Function,
-    /// Keeps the function alive.
-    _module: Module,
-}
-
-/// Cache of loaded texts.
-pub(super) type ModuleCache = ProgramCache<kernel::Code, LoadedText>;
 
 /// Code of a kernel for this device, if there is any and each view is contiguous.
 pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {

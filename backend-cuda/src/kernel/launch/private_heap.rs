@@ -2,7 +2,7 @@
 
 use backend_api::kernel::{Body, Op, Reg, arithmetic};
 
-use super::codegen::writes;
+use super::codegen::known::writes;
 
 /// Returns the maximal number of bytes that an item allocates, if it is known before the launch: the sizes
 /// follow from constants and parameters, and no allocation is in a loop. The kernel must write registers

@@ -1,15 +1,17 @@
 //! Tests of kernels without a GPU: the fake driver runs the generated PTX, and the tests compare the results
 //! with the interpreter's. If `VMARRAY_PTXAS` names NVIDIA's assembler, it must accept the PTX.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Report, Type, ViewDecl};
+use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Report, Type, VerifiedKernel, ViewDecl};
 use backend_api::wrap::{has_all_cases, random_cases};
-use backend_api::{BufferHandle, Device, Elements, Fill, HostAllocation, HostMemory, Transfer};
+use backend_api::{BufferHandle, Device, Elements, ErrorKind, Fill, HostAllocation, HostMemory, Transfer};
 use vmarray_conformance::random::{self, Case, CaseView};
 use vmarray_conformance::{Limits, Outcome, checks};
 
+use super::cache::TranslatedKernelCache;
 use super::*;
 use crate::CudaDevice;
 use crate::fake::{self, driven};

@@ -3,7 +3,7 @@
 use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 
 use super::codegen::affine::{self, LaneAnalysis};
-use super::codegen::{KnownValue, known};
+use super::codegen::known::{KnownValue, known};
 
 /// Longer bodies run item by item, because they compute more than they wait for memory.
 const OPERATIONS_SIDE_BY_SIDE: usize = 96;

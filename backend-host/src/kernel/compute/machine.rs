@@ -143,7 +143,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             }
             match *op {
                 Op::Load { view, offset, of, .. } => {
-                    self.load_field(at, usize::from(view), offset as usize, of.value(), first, lanes)?;
+                    let field = (usize::from(view), offset as usize, of.value());
+                    self.load_field(at, field, (first, lanes))?;
                 }
                 Op::FieldEquals { view, offset, ref bytes, .. } => {
                     let (source, mut field) = (usize::from(view), Passage(vec![0; bytes.len()]));
@@ -185,11 +186,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     fn load_field(
         &mut self,
         at: usize,
-        source: usize,
-        offset: usize,
-        of: Type,
-        first: u64,
-        lanes: usize,
+        (source, offset, of): (usize, usize, Type),
+        (first, lanes): (u64, usize),
     ) -> Result<()> {
         let (plan, width) = (self.plan, of.bytes() as usize);
         let (memory, stride) = (&plan.sources[source].memory, plan.stride(source));
@@ -280,10 +278,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     /// Updates `extremes` with a column of values.
     pub fn extremes(
         &self,
-        value: Value,
-        filter: Option<Value>,
-        first: u64,
-        lanes: usize,
+        (value, filter): (Value, Option<Value>),
+        (first, lanes): (u64, usize),
         wanted: (bool, bool),
         extremes: &mut ThreadExtremes,
     ) {

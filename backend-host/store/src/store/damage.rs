@@ -364,15 +364,8 @@ fn expect_sound(
     let are_marks_gone = (0..2).all(|at| found[at] != stored[at]);
     let _context = Context { case, words: format!("{damage:?} of a store {:?}", shape.end) };
     count(&counts.cases);
-    let open = |is_read_only| match Volume::open(Box::new(disk.clone()), is_read_only) {
-        Ok(volume) => Some(volume),
-        Err(error) => {
-            assert!(matches!(error.kind(), ErrorKind::Corrupted | ErrorKind::WrongFormat), "{error}");
-            None
-        }
-    };
-    let Some(volume) = open(true) else {
-        assert!(open(false).is_none(), "a store that cannot be read cannot be opened for writing");
+    let Some(volume) = open(disk, true) else {
+        assert!(open(disk, false).is_none(), "a store that cannot be read cannot be opened for writing");
         return count(&counts.refused);
     };
     let [commit, seven, square] = volume.note();
@@ -402,12 +395,34 @@ fn expect_sound(
         }
     }
     drop(volume);
-    // The store accepts changes; none is lost or mixed with the damaged contents.
-    let Some(volume) = open(false) else { return };
+    expect_changes(shape, &mut random, disk, (commit, *pages, expected), damaged);
+}
+
+/// Opens a store; `None` if it is damaged too much.
+fn open(disk: &MemoryDisk, is_read_only: bool) -> Option<Volume> {
+    match Volume::open(Box::new(disk.clone()), is_read_only) {
+        Ok(volume) => Some(volume),
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Corrupted | ErrorKind::WrongFormat), "{error}");
+            None
+        }
+    }
+}
+
+/// The store accepts changes; none is lost or mixed with the damaged contents.
+fn expect_changes(
+    shape: &Shape,
+    random: &mut SplitMix64,
+    disk: &MemoryDisk,
+    (commit, pages, expected): (u64, u64, &Pages),
+    damaged: u64,
+) {
+    let Some(volume) = open(disk, false) else { return };
+    let newest = shape.history.len() as u64 - 1;
     assert_eq!(volume.note()[0], commit);
     let (mut now, is_closed) = (expected.clone(), random.index(2) == 0);
     for turn in 1..=2 {
-        change(&volume, &mut random, &mut now, *pages + 2);
+        change(&volume, random, &mut now, pages + 2);
         volume.set_note([newest + turn, 7, 0]).unwrap();
         volume.sync().unwrap();
     }

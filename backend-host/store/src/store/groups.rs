@@ -217,10 +217,8 @@ fn files_of_two_moments_do_not_open() {
     let (mut refused, mut whole) = (0, 0);
     for seed in 0..number("VMARRAY_DAMAGE_CASES").map_or(40, |cases| cases / 10) {
         let mut random = SplitMix64::new(seed);
-        let (count, end) = (
-            2 + random.index(3),
-            [ProgramEnd::Closed, ProgramEnd::Killed, ProgramEnd::PowerLost][random.index(3)],
-        );
+        let ends = [ProgramEnd::Closed, ProgramEnd::Killed, ProgramEnd::PowerLost];
+        let (count, end) = (2 + random.index(3), ends[random.index(3)]);
         let history = History::new(&mut random, count, end);
         let last = history.images.len() - 1;
         // Another program continues with copies of the files.

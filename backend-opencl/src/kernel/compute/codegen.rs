@@ -104,31 +104,7 @@ impl SpecializedProgram {
             // Writing to a string never fails.
             let _ = writeln!(text, "{words}");
         };
-        let (mut parameters, mut list) = (String::new(), String::new());
-        for source in 0..self.layouts.len() {
-            let _ = write!(parameters, "Bytes s{source}, ulong o{source}, ");
-            let _ = write!(list, "s{source}, o{source}, ");
-        }
-        for literal in 0..self.literals_used {
-            let _ = write!(parameters, "ulong l{literal}, ");
-            let _ = write!(list, "l{literal}, ");
-        }
-        if let Some(comparison) = self.comparison {
-            parameters.push_str("ulong field_offset, ulong field_stride, uint field_bytes, ");
-            list.push_str("field_offset, field_stride, field_bytes, ");
-            if comparison.is_long {
-                parameters.push_str("ConstBytes value_bytes, ");
-                list.push_str("value_bytes, ");
-            }
-        }
-        for (at, (number, _)) in self.limited().into_iter().enumerate() {
-            if at == 0 {
-                parameters.push_str("__global volatile uint *late, __global const volatile uint *ticks, ");
-                list.push_str("late, ticks, ");
-            }
-            let _ = write!(parameters, "uint limit{number}, ");
-            let _ = write!(list, "limit{number}, ");
-        }
+        let (parameters, list) = self.parameters();
         line(format!("#define SOURCES {parameters}ulong first, ulong channel"));
         line(format!("#define SOURCE_LIST {list}first, channel"));
         line(format!("#define BINS_MAX {}", Compute::BINS_MAX));
@@ -143,22 +119,7 @@ impl SpecializedProgram {
         let (task, filter) = (&self.program.task, self.program.task.filter());
         let value = task.value().map(|value| self.program.of(value));
         line(format!("#define VALUE {}", value.map_or("uint", name)));
-        line(
-            match task {
-                Task::Find { .. } => "#define TASK_FIND",
-                Task::Sum { .. } if value.is_some_and(Type::is_float) => {
-                    "#define TASK_SUM\n#define SUM_OF_FLOATS"
-                }
-                Task::Sum { .. } if value.is_some_and(|of| of.bytes() == 8) => {
-                    "#define TASK_SUM\n#define WIDE"
-                }
-                Task::Sum { .. } => "#define TASK_SUM",
-                Task::Extremes { .. } => "#define TASK_EXTREMES",
-                Task::Histogram { .. } => "#define TASK_HISTOGRAM",
-                Task::Store { .. } => "#define TASK_STORE",
-            }
-            .into(),
-        );
+        line(task_macros(task, value).into());
         let is_extremes = matches!(task, Task::Extremes { .. });
         if let (true, Some(of)) = (is_extremes, value) {
             line(key_function(of));
@@ -195,6 +156,36 @@ impl SpecializedProgram {
         }
         line("}".into());
         text
+    }
+
+    /// Returns the parameters of the functions as a list of declarations, and as a list of names.
+    fn parameters(&self) -> (String, String) {
+        let (mut parameters, mut list) = (String::new(), String::new());
+        for source in 0..self.layouts.len() {
+            let _ = write!(parameters, "Bytes s{source}, ulong o{source}, ");
+            let _ = write!(list, "s{source}, o{source}, ");
+        }
+        for literal in 0..self.literals_used {
+            let _ = write!(parameters, "ulong l{literal}, ");
+            let _ = write!(list, "l{literal}, ");
+        }
+        if let Some(comparison) = self.comparison {
+            parameters.push_str("ulong field_offset, ulong field_stride, uint field_bytes, ");
+            list.push_str("field_offset, field_stride, field_bytes, ");
+            if comparison.is_long {
+                parameters.push_str("ConstBytes value_bytes, ");
+                list.push_str("value_bytes, ");
+            }
+        }
+        for (at, (number, _)) in self.limited().into_iter().enumerate() {
+            if at == 0 {
+                parameters.push_str("__global volatile uint *late, __global const volatile uint *ticks, ");
+                list.push_str("late, ticks, ");
+            }
+            let _ = write!(parameters, "uint limit{number}, ");
+            let _ = write!(list, "limit{number}, ");
+        }
+        (parameters, list)
     }
 
     fn expression(&self, at: usize, op: &Op, functions: &[&ScalarFunction]) -> String {
@@ -288,4 +279,17 @@ fn key_function(of: Type) -> String {
         _ => "return (ulong)value;".to_owned(),
     };
     format!("static inline ulong key_of(VALUE value) {{ {body} }}")
+}
+
+/// Returns the macros that select a task's kernels, given the type of its value.
+fn task_macros(task: &Task, value: Option<Type>) -> &'static str {
+    match task {
+        Task::Find { .. } => "#define TASK_FIND",
+        Task::Sum { .. } if value.is_some_and(Type::is_float) => "#define TASK_SUM\n#define SUM_OF_FLOATS",
+        Task::Sum { .. } if value.is_some_and(|of| of.bytes() == 8) => "#define TASK_SUM\n#define WIDE",
+        Task::Sum { .. } => "#define TASK_SUM",
+        Task::Extremes { .. } => "#define TASK_EXTREMES",
+        Task::Histogram { .. } => "#define TASK_HISTOGRAM",
+        Task::Store { .. } => "#define TASK_STORE",
+    }
 }

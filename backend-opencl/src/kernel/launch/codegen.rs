@@ -758,31 +758,10 @@ impl<'a> Writer<'a> {
             }
             SubgroupOp::Reduce(op) | SubgroupOp::Scan(op) => {
                 let is_scan = matches!(how, SubgroupOp::Scan(_));
-                let of_type = name(found);
-                lines.push(format!("{of_type} value = {value};"));
+                lines.push(format!("{} value = {value};", name(found)));
                 for apart in if is_scan { [1, 2, 4, 8, 16] } else { [16, 8, 4, 2, 1] } {
                     lines.extend([leave("value"), BARRIER.into()]);
-                    if is_scan {
-                        lines.push(format!("if ((own & 31u) >= {apart}u) {{"));
-                        lines.push(format!(
-                            "    const {of_type} below = {};",
-                            lane(&format!("own - {apart}u"))
-                        ));
-                        lines.push(format!("    value = {};", binary(op, found, "below", "value")));
-                        lines.push("}".into());
-                    } else {
-                        lines.push("{".into());
-                        lines.push(format!(
-                            "    const {of_type} low = {};",
-                            lane(&format!("own & ~{apart}u"))
-                        ));
-                        lines.push(format!(
-                            "    const {of_type} high = {};",
-                            lane(&format!("own | {apart}u"))
-                        ));
-                        lines.push(format!("    value = {};", binary(op, found, "low", "high")));
-                        lines.push("}".into());
-                    }
+                    lines.extend(combining_step(op, found, apart, is_scan));
                     lines.push(BARRIER.into());
                 }
                 lines.push(format!("{to_name} = value;"));
@@ -849,4 +828,26 @@ impl<'a> Writer<'a> {
         };
         self.checked(&format!("{at} < {}ul", decl.len), &[then], (site, &at, Some(&r(to))));
     }
+}
+
+/// Returns lines that combine the value of a lane with the value of the lane `apart` below it (a scan), or
+/// of its partner `apart` away (a reduction).
+fn combining_step(op: Binary, of: Type, apart: u32, is_scan: bool) -> Vec<String> {
+    let lane = |at: String| from_bits(of, &format!("lanes[{at}]"));
+    let of_type = name(of);
+    if is_scan {
+        return vec![
+            format!("if ((own & 31u) >= {apart}u) {{"),
+            format!("    const {of_type} below = {};", lane(format!("own - {apart}u"))),
+            format!("    value = {};", binary(op, of, "below", "value")),
+            "}".into(),
+        ];
+    }
+    vec![
+        "{".into(),
+        format!("    const {of_type} low = {};", lane(format!("own & ~{apart}u"))),
+        format!("    const {of_type} high = {};", lane(format!("own | {apart}u"))),
+        format!("    value = {};", binary(op, of, "low", "high")),
+        "}".into(),
+    ]
 }

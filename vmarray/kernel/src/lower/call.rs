@@ -3,7 +3,7 @@
 
 use super::expr::{assembled, bare};
 use super::frame::{FlowOutcome, InlineFrame, may_assign};
-use super::value::{Leaf, LoweredValue, Node, ScalarOperand};
+use super::value::{Allocated, Leaf, LoweredValue, Node, ScalarOperand};
 use super::{Exit, GroupPart, Lower, Result, ScalarSource};
 use crate::error::ErrorKind;
 use crate::inferred_types::{Definition, InferredSlot};
@@ -365,66 +365,101 @@ impl Lower {
             return self.plus(&of, arguments);
         }
         let arguments = self.several(arguments)?;
-        if let Node::View(view) = of.node {
-            return match (name, &arguments[..]) {
-                ("get", []) if self.views[view].around.is_some() => self.own_element(view),
-                ("get", []) => Ok(self.view_element(view, None)),
-                ("len", []) if self.views[view].starts.is_some() => {
-                    let rows = self.row_count(view);
-                    Ok(LoweredValue::scalar(Type::U64, rows))
-                }
-                ("row_len", [row]) => {
-                    let row = self.operand(row)?;
-                    self.row_len(view, row)
-                }
-                ("len", []) => {
-                    let parameter = self.views[view].parameter;
-                    let length = self.scalar(ScalarSource::Length { parameter }, Type::U64);
-                    Ok(LoweredValue::scalar(Type::U64, ScalarOperand::Register(length)))
-                }
-                ("shape", []) => {
-                    let extents = self.shape(Some(view));
-                    self.extents(&extents)
-                }
-                ("set", [value]) if matches!(self.views[view].access, Access::Write { .. }) => {
-                    let place = self.view_element(view, None);
-                    self.assign(&place, value)?;
-                    Ok(LoweredValue::unit())
-                }
-                ("push", [value]) if self.views[view].access == Access::Append => self.push(view, value),
-                _ if self.views[view].access == Access::Atomic => self.atomic(&of, name, &arguments),
-                _ => Err(self.unexpected(&format!("the method `{name}` of a view"))),
-            };
+        match &of.node {
+            Node::View(view) => self.view_method(&of, *view, name, &arguments),
+            Node::Allocated(allocated) => self.memory_method(allocated, name, &arguments),
+            Node::Array(len, _) => self.array_method(&of, *len, name, &arguments),
+            _ => self.place_method(&of, name, &arguments),
         }
-        if let Node::Allocated(allocated) = &of.node {
-            return match (name, &arguments[..]) {
-                ("len", []) => Ok(LoweredValue::scalar(Type::U64, allocated.len)),
-                ("set", [at, value]) => {
-                    let at = self.operand(at)?;
-                    let place = self.allocated_element(allocated, at)?;
-                    self.assign(&place, value)?;
-                    Ok(LoweredValue::unit())
-                }
-                _ => Err(self.unexpected(&format!("the method `{name}` of memory"))),
-            };
+    }
+
+    fn view_method(
+        &mut self,
+        of: &LoweredValue,
+        view: usize,
+        name: &str,
+        arguments: &[LoweredValue],
+    ) -> Result<LoweredValue> {
+        match (name, arguments) {
+            ("get", []) if self.views[view].around.is_some() => self.own_element(view),
+            ("get", []) => Ok(self.view_element(view, None)),
+            ("len", []) if self.views[view].starts.is_some() => {
+                let rows = self.row_count(view);
+                Ok(LoweredValue::scalar(Type::U64, rows))
+            }
+            ("row_len", [row]) => {
+                let row = self.operand(row)?;
+                self.row_len(view, row)
+            }
+            ("len", []) => {
+                let parameter = self.views[view].parameter;
+                let length = self.scalar(ScalarSource::Length { parameter }, Type::U64);
+                Ok(LoweredValue::scalar(Type::U64, ScalarOperand::Register(length)))
+            }
+            ("shape", []) => {
+                let extents = self.shape(Some(view));
+                self.extents(&extents)
+            }
+            ("set", [value]) if matches!(self.views[view].access, Access::Write { .. }) => {
+                let place = self.view_element(view, None);
+                self.assign(&place, value)?;
+                Ok(LoweredValue::unit())
+            }
+            ("push", [value]) if self.views[view].access == Access::Append => self.push(view, value),
+            _ if self.views[view].access == Access::Atomic => self.atomic(of, name, arguments),
+            _ => Err(self.unexpected(&format!("the method `{name}` of a view"))),
         }
-        if let Node::Array(len, _) = of.node {
-            return match (name, &arguments[..]) {
-                ("len", []) => {
-                    let len = self.len_of(&of, len) as u64;
-                    Ok(LoweredValue::scalar(Type::U64, ScalarOperand::Constant(Type::U64, len)))
-                }
-                ("set", [at, value]) => {
-                    let at = self.indices(at)?;
-                    let place = self.element_of(&of, &at)?;
-                    self.assign(&place, value)?;
-                    Ok(LoweredValue::unit())
-                }
-                _ => self.atomic(&of, name, &arguments),
-            };
+    }
+
+    fn memory_method(
+        &mut self,
+        allocated: &Allocated,
+        name: &str,
+        arguments: &[LoweredValue],
+    ) -> Result<LoweredValue> {
+        match (name, arguments) {
+            ("len", []) => Ok(LoweredValue::scalar(Type::U64, allocated.len)),
+            ("set", [at, value]) => {
+                let at = self.operand(at)?;
+                let place = self.allocated_element(allocated, at)?;
+                self.assign(&place, value)?;
+                Ok(LoweredValue::unit())
+            }
+            _ => Err(self.unexpected(&format!("the method `{name}` of memory"))),
         }
-        match (name, &arguments[..]) {
-            ("index", []) => Ok(LoweredValue::scalar(Type::U64, self.operand(&of)?)),
+    }
+
+    fn array_method(
+        &mut self,
+        of: &LoweredValue,
+        len: usize,
+        name: &str,
+        arguments: &[LoweredValue],
+    ) -> Result<LoweredValue> {
+        match (name, arguments) {
+            ("len", []) => {
+                let len = self.len_of(of, len) as u64;
+                Ok(LoweredValue::scalar(Type::U64, ScalarOperand::Constant(Type::U64, len)))
+            }
+            ("set", [at, value]) => {
+                let at = self.indices(at)?;
+                let place = self.element_of(of, &at)?;
+                self.assign(&place, value)?;
+                Ok(LoweredValue::unit())
+            }
+            _ => self.atomic(of, name, arguments),
+        }
+    }
+
+    /// Lowers a method of an item's place.
+    fn place_method(
+        &mut self,
+        of: &LoweredValue,
+        name: &str,
+        arguments: &[LoweredValue],
+    ) -> Result<LoweredValue> {
+        match (name, arguments) {
+            ("index", []) => Ok(LoweredValue::scalar(Type::U64, self.operand(of)?)),
             ("shape", []) => {
                 let extents = self.shape(None);
                 self.extents(&extents)

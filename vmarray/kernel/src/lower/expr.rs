@@ -62,13 +62,7 @@ impl Lower {
                 self.expr(of)
             }
             TreeExpr::Bool(value) => Ok(constant(Type::Bool, u64::from(*value))),
-            TreeExpr::Literal(slot, text) => match self.frame()?.definition.slots.get(usize::from(*slot)) {
-                Some(InferredSlot::Literal(of)) => {
-                    let of = *of;
-                    self.number(of, text)
-                }
-                _ => Err(self.unexpected("this literal")),
-            },
+            TreeExpr::Literal(slot, text) => self.inferred_literal(*slot, text),
             TreeExpr::Number(of, text) => self.number(*of, text),
             TreeExpr::Local(number) => match self.frame()?.locals.get(usize::from(*number)) {
                 Some(Some(value)) => Ok(LoweredValue { is_fresh: false, ..value.clone() }),
@@ -81,18 +75,7 @@ impl Lower {
                 };
                 Ok(self.constant(&constant.layout, &constant.values))
             }
-            TreeExpr::Binary(operator, left, right) => {
-                let first = self.expr(left)?;
-                if let Layout::Struct { .. } = first.layout {
-                    let first = if may_assign(right) { self.kept(&first)? } else { self.settled(&first)? };
-                    let second = self.expr(right)?;
-                    let second = self.settled(&second)?;
-                    return self.operated_foreign(*operator, &first, &second);
-                }
-                let [left, right] = self.two(&first, right)?;
-                let value = self.operated(*operator, left, right);
-                Ok(LoweredValue::scalar(self.type_of(value), value))
-            }
+            TreeExpr::Binary(operator, left, right) => self.binary_expr(*operator, left, right),
             TreeExpr::Both(left, right) => self.both(left, right, true),
             TreeExpr::Either(left, right) => self.both(left, right, false),
             TreeExpr::Cast(of, to) => {
@@ -105,17 +88,13 @@ impl Lower {
             }
             TreeExpr::FromF32(of, to) => {
                 let of = self.computed(of)?;
-                match self.frame()?.definition.types.get(usize::from(*to)).cloned() {
-                    Some(layout) => self.nearest(of, &layout),
-                    None => Err(self.unexpected("this type")),
-                }
+                let layout = self.named_layout(*to)?;
+                self.nearest(of, &layout)
             }
             TreeExpr::Alloc(len, of) => {
                 let len = self.computed(len)?;
-                match self.frame()?.definition.types.get(usize::from(*of)).cloned() {
-                    Some(layout) => self.allocated(layout, len),
-                    None => Err(self.unexpected("this type")),
-                }
+                let layout = self.named_layout(*of)?;
+                self.allocated(layout, len)
             }
             TreeExpr::Index(of, at) => self.index(of, at),
             TreeExpr::Field(of, name) => {
@@ -130,45 +109,12 @@ impl Lower {
                 let layout = Layout::Tuple(parts.iter().map(|part| part.layout.clone()).collect());
                 Ok(assembled(layout, parts))
             }
-            TreeExpr::Array(parts) => {
-                let parts = self.several(parts)?;
-                let Some(first) = parts.first() else {
-                    return Err(
-                        self.error(ErrorKind::Unsupported, "an array must have at least one element".into())
-                    );
-                };
-                let layout = Layout::Array(Box::new(first.layout.clone()), parts.len());
-                let place = self.place(&layout, self.depth)?;
-                for (at, part) in (0..).zip(&parts) {
-                    let to = self.element(&place, ScalarOperand::Constant(Type::U64, at))?;
-                    self.assign(&to, part)?;
-                }
-                Ok(place.fresh())
-            }
+            TreeExpr::Array(parts) => self.array(parts),
             TreeExpr::Repeat(value, len) => self.repeat(value, *len),
             TreeExpr::Struct(of, fields, rest) => self.structure(*of, fields, *rest),
             TreeExpr::Assign(place, value) => self.assignment(place, value),
             TreeExpr::Compound(operator, place, value) => {
-                let value = self.expr(value)?;
-                if let Layout::Struct { .. } = value.layout {
-                    let value = if may_assign(place) { self.kept(&value)? } else { self.settled(&value)? };
-                    let place = self.place_of(place)?;
-                    let before = self.kept(&place)?;
-                    let after = self.operated_foreign(*operator, &before, &value)?;
-                    self.assign(&place, &after)?;
-                    return Ok(LoweredValue::unit());
-                }
-                let mut value = self.operand(&value)?;
-                if let ScalarOperand::Register(register) = value
-                    && self.is_variable[register.at()]
-                    && may_assign(place)
-                {
-                    value = self.kept_operand(value)?;
-                }
-                let place = self.place_of(place)?;
-                let before = self.operand(&place)?;
-                let after = self.operated(*operator, before, value);
-                self.assign(&place, &LoweredValue::scalar(self.type_of(after), after))?;
+                self.compound_assignment(*operator, place, value)?;
                 Ok(LoweredValue::unit())
             }
             TreeExpr::Call(name, arguments) => self.call_number(name, arguments),
@@ -186,6 +132,79 @@ impl Lower {
             TreeExpr::Method(of, name, arguments) => self.method(of, name, arguments),
             other => self.flow(other),
         }
+    }
+
+    fn inferred_literal(&mut self, slot: u16, text: &'static str) -> Result<LoweredValue> {
+        let Some(InferredSlot::Literal(of)) = self.frame()?.definition.slots.get(usize::from(slot)) else {
+            return Err(self.unexpected("this literal"));
+        };
+        let of = *of;
+        self.number(of, text)
+    }
+
+    /// Returns the layout of a type that the function names.
+    fn named_layout(&mut self, number: u16) -> Result<Layout> {
+        let layout = self.frame()?.definition.types.get(usize::from(number)).cloned();
+        layout.ok_or_else(|| self.unexpected("this type"))
+    }
+
+    fn binary_expr(
+        &mut self,
+        operator: Operator,
+        left: &'static TreeExpr,
+        right: &'static TreeExpr,
+    ) -> Result<LoweredValue> {
+        let first = self.expr(left)?;
+        if let Layout::Struct { .. } = first.layout {
+            let first = if may_assign(right) { self.kept(&first)? } else { self.settled(&first)? };
+            let second = self.expr(right)?;
+            let second = self.settled(&second)?;
+            return self.operated_foreign(operator, &first, &second);
+        }
+        let [left, right] = self.two(&first, right)?;
+        let value = self.operated(operator, left, right);
+        Ok(LoweredValue::scalar(self.type_of(value), value))
+    }
+
+    fn array(&mut self, parts: &'static [TreeExpr]) -> Result<LoweredValue> {
+        let parts = self.several(parts)?;
+        let Some(first) = parts.first() else {
+            return Err(self.error(ErrorKind::Unsupported, "an array must have at least one element".into()));
+        };
+        let layout = Layout::Array(Box::new(first.layout.clone()), parts.len());
+        let place = self.place(&layout, self.depth)?;
+        for (at, part) in (0..).zip(&parts) {
+            let to = self.element(&place, ScalarOperand::Constant(Type::U64, at))?;
+            self.assign(&to, part)?;
+        }
+        Ok(place.fresh())
+    }
+
+    fn compound_assignment(
+        &mut self,
+        operator: Operator,
+        place: &'static TreeExpr,
+        value: &'static TreeExpr,
+    ) -> Result<()> {
+        let value = self.expr(value)?;
+        if let Layout::Struct { .. } = value.layout {
+            let value = if may_assign(place) { self.kept(&value)? } else { self.settled(&value)? };
+            let place = self.place_of(place)?;
+            let before = self.kept(&place)?;
+            let after = self.operated_foreign(operator, &before, &value)?;
+            return self.assign(&place, &after);
+        }
+        let mut value = self.operand(&value)?;
+        if let ScalarOperand::Register(register) = value
+            && self.is_variable[register.at()]
+            && may_assign(place)
+        {
+            value = self.kept_operand(value)?;
+        }
+        let place = self.place_of(place)?;
+        let before = self.operand(&place)?;
+        let after = self.operated(operator, before, value);
+        self.assign(&place, &LoweredValue::scalar(self.type_of(after), after))
     }
 
     /// Lowers an expression to its scalar value.

@@ -46,30 +46,7 @@ impl Lower {
                 self.looped(line, body)?;
                 value.ok_or(Exit::Diverges)
             }
-            TreeExpr::While(label, condition, body) => {
-                let line = self.frame()?.line;
-                let outer = self.open(*label, Some(Next::Continue(self.nesting + 1)))?;
-                let level = self.nesting;
-                let end = self.ended(|lower| {
-                    let condition = lower.computed(condition)?;
-                    if condition != ScalarOperand::Constant(Type::Bool, 1) {
-                        let (when, out) = (lower.register(condition), lower.out(level));
-                        lower.code.push(Op::If {
-                            when,
-                            then: Vec::new(),
-                            otherwise: vec![Op::Break { out }],
-                        });
-                        if let Some(target) = lower.frame()?.targets.last_mut() {
-                            target.is_left = true;
-                        }
-                    }
-                    lower.expr(body)
-                })?;
-                drop(end);
-                let (value, body) = self.close(outer, None)?;
-                self.looped(line, body)?;
-                value.ok_or(Exit::Diverges)
-            }
+            TreeExpr::While(label, condition, body) => self.while_loop(*label, condition, body),
             TreeExpr::For(label, pattern, range, body) => self.counted(*label, pattern, range, body),
             TreeExpr::Break(label, value) => {
                 let value = match value {
@@ -88,23 +65,51 @@ impl Lower {
                 self.code.push(op);
                 Err(Exit::Diverges)
             }
-            TreeExpr::Return(value) => {
-                let value = match value {
-                    Some(value) => self.expr(value)?,
-                    None => LoweredValue::unit(),
-                };
-                let mut outcome = std::mem::take(&mut self.frame()?.outcome);
-                let given = self.give(&mut outcome, &value);
-                let frame = self.frame()?;
-                (frame.outcome, frame.is_left) = (outcome, true);
-                let level = frame.level;
-                given?;
-                let out = self.out(level);
-                self.code.push(Op::Break { out });
-                Err(Exit::Diverges)
-            }
+            TreeExpr::Return(value) => self.return_from_function(*value),
             _ => Err(self.unexpected("this")),
         }
+    }
+
+    fn while_loop(
+        &mut self,
+        label: u16,
+        condition: &'static TreeExpr,
+        body: &'static TreeExpr,
+    ) -> Result<LoweredValue> {
+        let line = self.frame()?.line;
+        let outer = self.open(label, Some(Next::Continue(self.nesting + 1)))?;
+        let level = self.nesting;
+        let end = self.ended(|lower| {
+            let condition = lower.computed(condition)?;
+            if condition != ScalarOperand::Constant(Type::Bool, 1) {
+                let (when, out) = (lower.register(condition), lower.out(level));
+                lower.code.push(Op::If { when, then: Vec::new(), otherwise: vec![Op::Break { out }] });
+                if let Some(target) = lower.frame()?.targets.last_mut() {
+                    target.is_left = true;
+                }
+            }
+            lower.expr(body)
+        })?;
+        drop(end);
+        let (value, body) = self.close(outer, None)?;
+        self.looped(line, body)?;
+        value.ok_or(Exit::Diverges)
+    }
+
+    fn return_from_function(&mut self, value: Option<&'static TreeExpr>) -> Result<LoweredValue> {
+        let value = match value {
+            Some(value) => self.expr(value)?,
+            None => LoweredValue::unit(),
+        };
+        let mut outcome = std::mem::take(&mut self.frame()?.outcome);
+        let given = self.give(&mut outcome, &value);
+        let frame = self.frame()?;
+        (frame.outcome, frame.is_left) = (outcome, true);
+        let level = frame.level;
+        given?;
+        let out = self.out(level);
+        self.code.push(Op::Break { out });
+        Err(Exit::Diverges)
     }
 
     /// The distance of a level in blocks and loops.

@@ -418,19 +418,8 @@ impl Channel {
             false => shard.frames.pages.iter().copied().filter(|page| *page != NO_PAGE).collect(),
         };
         drop(shard);
-        if let Some(driver) = self.tasks.driver.get() {
-            for page in pages {
-                let entry = table.entry(page);
-                if entry.state(Ordering::Acquire).guards() > 0 {
-                    continue;
-                }
-                match park_task(entry, driver, |s| s.any(EXCLUSIVE) || s.shared()) {
-                    Some(asleep) => serving.asleep.push(asleep),
-                    // A page in a reserved frame is not busy, so do not count it.
-                    None if self.lock().frames.is_reserved_at(entry.address()) => {}
-                    None => return Stuck::Again,
-                }
-            }
+        if !self.sleep_on_pages(table, pages, serving) {
+            return Stuck::Again;
         }
         // The waiting threads may hold all frames. Wake the tasks, whose polls detect this as an error.
         if are_all_kept {
@@ -438,6 +427,24 @@ impl Channel {
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);
         }
         Stuck::Frames
+    }
+
+    /// Registers the driver of tasks at pages that threads hold. Returns false if a page is free meanwhile.
+    fn sleep_on_pages(&self, table: &PageTable, pages: Vec<u64>, serving: &mut Serving) -> bool {
+        let Some(driver) = self.tasks.driver.get() else { return true };
+        for page in pages {
+            let entry = table.entry(page);
+            if entry.state(Ordering::Acquire).guards() > 0 {
+                continue;
+            }
+            match park_task(entry, driver, |s| s.any(EXCLUSIVE) || s.shared()) {
+                Some(asleep) => serving.asleep.push(asleep),
+                // A page in a reserved frame is not busy, so do not count it.
+                None if self.lock().frames.is_reserved_at(entry.address()) => {}
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Finishes a completed transfer, and returns its result. `None` if another thread is about to finish it.

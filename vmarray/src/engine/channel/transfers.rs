@@ -245,7 +245,7 @@ impl Channel {
             self.serve_all(table, &loads, requests, &mut served, wakes);
             shard = self.lock();
         }
-        self.complete(&mut shard, table, ticket, outcome.as_ref().err(), served, wakes);
+        self.complete(&mut shard, table, (ticket, outcome.as_ref().err()), served, wakes);
         shard
     }
 
@@ -306,8 +306,7 @@ impl Channel {
         &self,
         shard: &mut Shard,
         table: &PageTable,
-        ticket: Ticket,
-        error: Option<&backend_api::Error>,
+        (ticket, error): (Ticket, Option<&backend_api::Error>),
         mut served: Served,
         wakes: &mut Wakes,
     ) {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::number::PrefixSummed;
 use super::plan::PrefixScan;
-use super::tree::{Carried, ScanNode};
+use super::tree::{Carried, SumTreeNode};
 use crate::base::error::Result;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 use crate::ops::sort::{TileState, TileStates, is_unsupported, of_each, refusal, scan_kernel, scan_tile};
@@ -153,7 +153,7 @@ fn carry<T: PrefixSummed>(
         let [known, sum, left, _] = *state;
         let [before, left_before] = T::words(&carried.sum());
         *state = [1, before, left_before, 0];
-        carried.pass(ScanNode { sum: T::of_words([sum, left]), begins: known == 3 });
+        carried.pass(SumTreeNode { sum: T::of_words([sum, left]), begins: known == 3 });
     }
 }
 

@@ -13,7 +13,7 @@ use super::listed::ListedElements;
 use super::number::PrefixSummed;
 use super::on_cards::scan_on_cards;
 use super::plan::PrefixScan;
-use super::tree::{Carried, ScanNode};
+use super::tree::{Carried, SumTreeNode};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::Operand;
@@ -164,8 +164,8 @@ impl PrefixScan<'_> {
     }
 
     /// Returns the tree node of a block of `len` elements that ends at distance `end` from the first.
-    fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> ScanNode<T> {
-        ScanNode { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
+    fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> SumTreeNode<T> {
+        SumTreeNode { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
     }
 
     /// Computes the sums of blocks.

@@ -8,19 +8,19 @@ use super::number::PrefixSummed;
 
 /// A node of the tree: the sum of its elements, back to the start of the last one's row.
 #[derive(Clone)]
-pub(super) struct ScanNode<T: PrefixSummed> {
+pub(super) struct SumTreeNode<T: PrefixSummed> {
     pub sum: T::Sum,
     /// True if a row starts in the blocks of this node.
     pub begins: bool,
 }
 
-impl<T: PrefixSummed> Default for ScanNode<T> {
+impl<T: PrefixSummed> Default for SumTreeNode<T> {
     fn default() -> Self {
         Self { sum: T::Sum::default(), begins: false }
     }
 }
 
-impl<T: PrefixSummed> ScanNode<T> {
+impl<T: PrefixSummed> SumTreeNode<T> {
     /// Combines two nodes; `later` comes second.
     fn then(&self, later: &Self) -> Self {
         if later.begins {
@@ -35,15 +35,15 @@ pub(super) struct Carried<T: PrefixSummed> {
     /// Number of the block.
     number: u64,
     /// For each n, the last node of 2^n blocks that ends before the block.
-    nodes: Vec<ScanNode<T>>,
+    nodes: Vec<SumTreeNode<T>>,
     /// For each n, the carry into the last reached block whose number is an odd multiple of 2^n.
-    before: Vec<ScanNode<T>>,
+    before: Vec<SumTreeNode<T>>,
 }
 
 impl<T: PrefixSummed> Carried<T> {
     /// Returns the state before block `number`, with a carry of zero.
     pub fn before(number: u64) -> Self {
-        let empty = || vec![ScanNode::default(); u64::BITS as usize];
+        let empty = || vec![SumTreeNode::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }
     }
 
@@ -52,12 +52,12 @@ impl<T: PrefixSummed> Carried<T> {
     }
 
     /// Carry into an earlier block, whose number is this block's with some of the lowest bits cleared.
-    fn at(&self, number: u64) -> ScanNode<T> {
+    fn at(&self, number: u64) -> SumTreeNode<T> {
         self.before.get(number.trailing_zeros() as usize).cloned().unwrap_or_default()
     }
 
     /// Advances to the next block, past a block with this sum.
-    pub fn pass(&mut self, mut node: ScanNode<T>) {
+    pub fn pass(&mut self, mut node: SumTreeNode<T>) {
         let level = self.number.trailing_ones() as usize;
         for left in &self.nodes[..level] {
             node = left.then(&node);

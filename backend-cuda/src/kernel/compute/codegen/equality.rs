@@ -9,10 +9,9 @@
 
 use std::fmt::Write;
 
-use super::vectors::ElementDistribution;
 use super::{Code, EACH, LITERALS};
 use crate::driver::objects::THREADS;
-use crate::kernel::compute::shape::{FieldComparison, VECTOR_BYTES};
+use crate::kernel::compute::shape::{ElementDistribution, FieldComparison, VECTOR_BYTES};
 use crate::kernel::text::emit;
 
 /// The kind of register of a word.

@@ -16,24 +16,8 @@ use backend_api::expr::{FieldStore, Task, Type};
 
 use super::{Code, EACH};
 use crate::driver::objects::THREADS;
-use crate::kernel::compute::shape::VECTOR_BYTES;
+use crate::kernel::compute::shape::{ElementDistribution, VECTOR_BYTES};
 use crate::kernel::text::{emit, is_wide, register};
-
-/// Distribution of the elements of a thread.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ElementDistribution {
-    /// Number of elements in a row.
-    pub(super) len: u64,
-    /// Distance of two rows.
-    pub(super) step: u64,
-}
-
-impl ElementDistribution {
-    /// Distance of element `k` from the first one.
-    pub(super) fn offset(self, k: u64) -> u64 {
-        k / self.len * self.step + k % self.len
-    }
-}
 
 impl Code<'_> {
     /// Returns the rows for a kind of code, if rows are faster.

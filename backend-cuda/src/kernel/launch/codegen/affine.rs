@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use backend_api::kernel::{Access, Binary, Body, Builtin, Memory, Op, Reg, Type, Unary};
 
-use super::{KnownValue, known};
+use super::known::{KnownValue, known};
 
 /// Limits of the analysis; beyond them, items run one by one.
 const OPERATIONS_MAX: usize = 768;

@@ -197,11 +197,10 @@ impl Writer<'_> {
     pub(super) fn atomic(
         &mut self,
         site: u32,
-        op: Rmw,
         name: Option<&str>,
+        (op, scope): (Rmw, Scope),
         place: Place,
         value: Reg,
-        scope: Scope,
     ) {
         let of = self.of(value);
         let (space, address, inside) = match place {

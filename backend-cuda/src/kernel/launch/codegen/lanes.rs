@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use backend_api::kernel::{Access, Memory, Op, Reg, Type};
 
-use super::windows::WARP;
-use super::{KnownValue, LeadingParameters, Writer, affine};
-use crate::kernel::text::{Text, emit, memory_suffix, register};
+use super::known::KnownValue;
+use super::warps::WARP;
+use super::{LeadingParameters, Writer, affine};
+use crate::kernel::text::{LoadSource, Text, emit, memory_suffix, register};
 
 /// Register with a lane's element of a view.
 fn cell(view: usize, lane: u32) -> String {
@@ -78,13 +79,21 @@ impl Writer<'_> {
             emit!(self.text, "mov.u32 left, {lanes}");
             emit!(self.text, "bra again");
         }
+        self.single(around.is_some(), &pieces, &head);
+        self.text.label("done");
+    }
+
+    /// The items outside of pieces, one after the other; in warps that process pieces `around` their items,
+    /// also the items of a piece.
+    fn single(&mut self, around: bool, pieces: &str, head: &str) {
+        let lanes = self.shape.lanes;
         self.text.label("single");
         let behind = self.text.temporary("pred");
         emit!(self.text, "sub.u64 item, number, {pieces}");
         emit!(self.text, "setp.ge.u64 {behind}, item, {head}");
         emit!(self.text, "@{behind} mad.lo.u64 item, {pieces}, {lanes}, item");
         self.site = 0;
-        if around.is_none() {
+        if !around {
             self.item();
         } else {
             emit!(self.text, "mov.u32 left, 1");
@@ -96,7 +105,6 @@ impl Writer<'_> {
             emit!(self.text, "setp.ne.u32 {more}, left, 0");
             emit!(self.text, "@{more} bra again");
         }
-        self.text.label("done");
     }
 
     /// Returns the type of the items' own elements of a view, and whether they are loaded and stored.
@@ -201,7 +209,8 @@ impl Writer<'_> {
         }
         for lane in 0..self.shape.lanes {
             let at = u64::from(lane) * bytes;
-            self.text.load(of, &cell(view, lane), way, "", (&address, at), self.shape.views[view].ahead);
+            let source = LoadSource { way, at: &address, from: at, align: self.shape.views[view].ahead };
+            self.text.load(of, &cell(view, lane), "", source);
         }
     }
 

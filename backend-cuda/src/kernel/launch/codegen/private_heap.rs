@@ -7,7 +7,7 @@
 use backend_api::kernel::{Body, Memory, Op, Reg, Type};
 
 use super::{LeadingParameters, Writer, r};
-use crate::kernel::text::emit;
+use crate::kernel::text::{LoadSource, emit};
 
 /// Length of a word.
 fn word_bytes(body: &Body) -> u32 {
@@ -96,7 +96,8 @@ impl Writer<'_> {
     pub(super) fn load_taken(&mut self, site: u32, name: &str, at: Reg, of: Type) {
         let (address, inside) = self.in_slab(at, of);
         let align = of.bytes().into();
-        self.fetch(Memory::Value(of), name, "ld.global", Some(&inside), (&address, 0), align);
+        let source = LoadSource { way: "ld.global", at: &address, from: 0, align };
+        self.fetch(Memory::Value(of), name, Some(&inside), source);
         self.check(site, &inside, &r(at));
     }
 

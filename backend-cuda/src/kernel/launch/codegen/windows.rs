@@ -9,21 +9,10 @@ use backend_api::kernel::{Memory, Op, Reg, Type};
 
 use super::affine::{Granted, LaneAnalysis, LoadRun};
 use super::lanes::lies_as;
+use super::warps::{ROWS, WARP, WarpEnd};
 use super::{LeadingParameters, Writer, r};
 use crate::driver::objects::THREADS;
-use crate::kernel::text::{emit, memory_suffix, register, suffix};
-
-/// Threads of a warp.
-pub(in super::super) const WARP: u32 = 32;
-/// Warps of a block, in consecutive rows if positions have rows.
-pub(in super::super) const ROWS: u32 = THREADS / WARP;
-
-/// End of a warp's items that is tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WarpEnd {
-    First,
-    Last,
-}
+use crate::kernel::text::{LoadSource, emit, memory_suffix, register, suffix};
 
 /// Register of an element of a run, counted from the lowest that any thread loads.
 fn element(run: usize, number: i64) -> String {
@@ -167,7 +156,9 @@ impl Writer<'_> {
                     for at in read {
                         let (name, place) = (element(number, at), at as u64 * u64::from(of.bytes()));
                         let from = format!("from{number}");
-                        self.text.load(of, &name, "ld.global.nc", "", (&from, place), of.bytes().into());
+                        let align = of.bytes().into();
+                        let source = LoadSource { way: "ld.global.nc", at: &from, from: place, align };
+                        self.text.load(of, &name, "", source);
                     }
                 }
             }

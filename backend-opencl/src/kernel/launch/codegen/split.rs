@@ -472,6 +472,15 @@ impl Writer<'_> {
         }
         self.line("{");
         before.iter().for_each(|line| self.line(line));
+        self.item_loop(run, &first, &last);
+        after.iter().for_each(|line| self.line(line));
+        self.line("}");
+    }
+
+    /// Writes a loop over the items of a group, with lines at the start and at the end of its body.
+    fn item_loop(&mut self, run: &[Op], first: &[String], last: &[String]) {
+        let Some(split) = self.split else { return };
+        let len = split.len;
         self.line(&format!("for (uint own = 0u; own < {len}u; own++) {{"));
         self.indent += 1;
         if self.labels.iter().any(|label| split.skipped.contains(&label.site)) {
@@ -492,8 +501,6 @@ impl Writer<'_> {
         }
         last.iter().for_each(|line| self.line(line));
         self.indent -= 1;
-        self.line("}");
-        after.iter().for_each(|line| self.line(line));
         self.line("}");
     }
 

@@ -1,0 +1,81 @@
+//! Cache of translated programs.
+
+use std::sync::Arc;
+
+use backend_api::Compute;
+use backend_api::expr::{ProgramCache, Task};
+
+use super::codegen;
+use super::shape::ProgramKey;
+use crate::context::CudaContext;
+use crate::driver::objects::{Module, THREADS};
+use crate::driver::{DriverResult, Function};
+use crate::kernel::ptx as text;
+
+const FIND: &str = text!("compute_find");
+const SUM: &str = text!("compute_sum");
+const EXTREMES: &str = text!("compute_extremes");
+const HISTOGRAM: &str = text!("compute_histogram");
+const STORE: &str = text!("compute_store");
+
+/// The kernels of one shape.
+#[derive(Debug)]
+pub(super) struct Computing {
+    pub functions: Vec<Function>,
+    /// The number of blocks of the first kernel that a multiprocessor runs at once.
+    pub blocks: u32,
+    _module: Module,
+}
+
+/// The translated programs of a device.
+#[derive(Debug, Default)]
+pub(crate) struct TranslatedProgramCache(ProgramCache<ProgramKey, Computing>);
+
+impl TranslatedProgramCache {
+    /// Returns the kernels for a shape, and translates them if they are unknown. The context is current.
+    pub(super) fn get(&self, context: &Arc<CudaContext>, shape: ProgramKey) -> DriverResult<Arc<Computing>> {
+        if let Some(found) = self.0.find(&shape) {
+            return Ok(found);
+        }
+        // Do not hold a lock here, so that other programs continue. Two threads may translate the same
+        // program.
+        let (text, names) = source(&shape);
+        let module = Module::load(context, &codegen::splice(text, &shape, names))?;
+        let functions = names.iter().map(|name| module.function(name)).collect::<DriverResult<Vec<_>>>()?;
+        let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
+        let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
+        // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
+        // them.
+        if let Some(forgotten) = forgotten
+            && let Err(code) = context.synchronize()
+        {
+            std::mem::forget(forgotten);
+            return Err(code);
+        }
+        Ok(made)
+    }
+
+    /// Translates the kernels for a request with these source addresses, if they are unknown. The context
+    /// is current.
+    pub(crate) fn prepare(
+        &self,
+        context: &Arc<CudaContext>,
+        compute: &Compute<'_>,
+        starts: &[u64],
+    ) -> DriverResult {
+        self.get(context, ProgramKey::new(compute, starts).0).map(drop)
+    }
+}
+
+/// Returns the text that contains a shape's kernels, and their names.
+pub(super) fn source(shape: &ProgramKey) -> (&'static str, &'static [&'static str]) {
+    match &shape.task {
+        Task::Find { .. } => (FIND, &["compute_count", "compute_list"]),
+        Task::Sum { value, .. } if shape.of(*value).is_float() => (SUM, &["compute_sum_floats"]),
+        Task::Sum { .. } => (SUM, &["compute_sum"]),
+        Task::Extremes { value, .. } if shape.of(*value).bytes() == 8 => (EXTREMES, &["compute_extremes_64"]),
+        Task::Extremes { .. } => (EXTREMES, &["compute_extremes_32"]),
+        Task::Histogram { .. } => (HISTOGRAM, &["compute_histogram", "compute_histogram_answer"]),
+        Task::Store { .. } => (STORE, &["compute_store"]),
+    }
+}

@@ -1,0 +1,39 @@
+//! Values of registers that are known before a launch.
+
+use backend_api::kernel::{Body, Builtin, Op};
+
+/// Value of a register at all its reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum KnownValue {
+    Literal(u64),
+    Item,
+}
+
+/// Number of operations that write each register.
+pub(in super::super) fn writes(body: &Body) -> Vec<u32> {
+    let mut writes = vec![0; body.registers.len()];
+    body.operations(|_, op| {
+        if let Some(to) = op.written() {
+            writes[to.at()] += 1;
+        }
+    });
+    writes
+}
+
+/// Known values of registers with one write.
+pub(in super::super) fn known(body: &Body) -> Vec<Option<KnownValue>> {
+    let writes = writes(body);
+    let mut known = vec![None; body.registers.len()];
+    body.operations(|_, op| {
+        let (to, value) = match *op {
+            Op::Literal { to, bits } => (to, Some(KnownValue::Literal(bits))),
+            Op::Builtin { to, what: Builtin::Item } => (to, Some(KnownValue::Item)),
+            Op::Copy { to, of } => (to, known[of.at()]),
+            _ => return,
+        };
+        if writes[to.at()] == 1 {
+            known[to.at()] = value;
+        }
+    });
+    known
+}
