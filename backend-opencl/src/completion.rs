@@ -33,7 +33,7 @@ use crate::core::OpenClCore;
 use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
-use crate::wakers::{WakeJob, settle};
+use crate::wakers::{DoneSubmission, WakeJob, WakeableQueue, settle};
 
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;
@@ -207,7 +207,8 @@ impl Track {
             wakers: Mutex::default(),
             unknown: AtomicBool::new(false),
         });
-        core.watch(&track);
+        let history: Arc<dyn WakeableQueue> = Arc::<Self>::clone(&track);
+        core.watch(&history);
         track
     }
 
@@ -274,16 +275,6 @@ impl Track {
         let pending = self.pending.lock();
         let mut asked = pending.iter().take_while(|mark| mark.value <= value);
         asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
-    }
-
-    /// Starts a thread that waits for all work so far, and then runs the wakers. The backend calls it when
-    /// the device is lost, but its work may still run.
-    pub fn see_off(self: Arc<Self>) {
-        if self.backlog() == 0 {
-            return;
-        }
-        let newest = self.timeline.newest().value;
-        elsewhere(self, newest);
     }
 
     /// Removes and returns the wakers whose tickets are done, have failed or are lost.
@@ -377,6 +368,35 @@ impl Track {
             elsewhere(Arc::clone(self), value);
             self.core.callbacks.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+impl WakeableQueue for Track {
+    fn await_outcome(&self, value: u64) {
+        // The timeline has the outcome.
+        drop(self.wait_for_outcome(value));
+    }
+
+    fn take_due(&self) -> Vec<Waker> {
+        self.due()
+    }
+
+    fn lose(&self, error: Error) {
+        self.timeline.lose(error);
+    }
+
+    fn see_off(self: Arc<Self>) {
+        if self.backlog() == 0 {
+            return;
+        }
+        let newest = self.timeline.newest().value;
+        elsewhere(self, newest);
+    }
+}
+
+impl DoneSubmission for Mark {
+    fn value(&self) -> u64 {
+        self.value
     }
 }
 

@@ -11,6 +11,7 @@ use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Tran
 use vmarray_support::backends::MemoryTable;
 use vmarray_support::backends::copies::joined;
 
+use crate::batch::{Batch, OtherSide, ResolvedCopy};
 use crate::driver::objects::DriverArgument;
 use crate::host_memory::HostPiece;
 use crate::kernel::indexed::piece_arguments;
@@ -30,36 +31,7 @@ const PACKED_BYTES: u64 = 32 << 20;
 /// The number of pieces that the kernel can access.
 const KERNEL_PIECES: usize = 8;
 
-/// The copies of one call, with memory looked up and neighbours merged.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    copies: Vec<Resolved>,
-}
-
-/// One copy between known memory.
-#[derive(Debug)]
-struct Resolved {
-    to_device: bool,
-    buffer: Arc<Buffer>,
-    offset: u64,
-    other: Other,
-    /// The offset in the other memory.
-    at: u64,
-    bytes: u64,
-}
-
-/// The other side of a copy; if it is on the device, it is the source.
-#[derive(Debug)]
-enum Other {
-    Host(Arc<HostPiece>),
-    Device(Arc<Buffer>),
-}
-
 impl Batch {
-    pub fn clear(&mut self) {
-        self.copies.clear();
-    }
-
     /// Adds checked copies, and records that the submission uses their memory.
     pub fn add(
         &mut self,
@@ -76,18 +48,18 @@ impl Batch {
         let host = |at: HostSpan<'_>| {
             let host = memory.host("submit", at.host())?;
             host.uses.note(queue, value);
-            Ok(Other::Host(Arc::clone(host)))
+            Ok(OtherSide::Host(Arc::clone(host)))
         };
         for copy in joined(transfers) {
             let (place, other, at, to_device) = match copy {
                 Transfer::Upload { from, to, .. } => (to, host(from)?, from.offset(), true),
                 Transfer::Download { from, to, .. } => (from, host(to)?, to.offset(), false),
                 Transfer::Internal { from, to, .. } => {
-                    (to, Other::Device(device(from)?), from.offset(), true)
+                    (to, OtherSide::Device(device(from)?), from.offset(), true)
                 }
             };
             let (buffer, offset, bytes) = (device(place)?, place.offset(), copy.bytes());
-            self.copies.push(Resolved { to_device, buffer, offset, other, at, bytes });
+            self.copies.push(ResolvedCopy { to_device, buffer, offset, other, at, bytes });
         }
         Ok(())
     }
@@ -123,26 +95,17 @@ impl Batch {
     }
 }
 
-impl Resolved {
-    fn host(&self) -> Option<&Arc<HostPiece>> {
-        match &self.other {
-            Other::Host(host) => Some(host),
-            Other::Device(_) => None,
-        }
-    }
-}
-
 /// Copies in one direction between one buffer and one piece of host memory.
 struct Run<'a> {
-    copies: &'a [Resolved],
-    first: &'a Resolved,
+    copies: &'a [ResolvedCopy],
+    first: &'a ResolvedCopy,
     host: &'a HostPiece,
     bytes: u64,
 }
 
 impl<'a> Run<'a> {
     /// Returns the longest run of leading copies that one kernel can execute.
-    fn new(copies: &'a [Resolved]) -> Option<Self> {
+    fn new(copies: &'a [ResolvedCopy]) -> Option<Self> {
         let first = copies.first()?;
         let host = first.host()?;
         let (mut bytes, mut length) = (0, 0);
@@ -249,13 +212,13 @@ impl<'a> Run<'a> {
     }
 }
 
-fn enqueue_one(copy: &Resolved, submission: &mut OpenClSubmission<'_>, last: bool) -> Result<()> {
-    let Resolved { to_device, buffer, offset, other, at, bytes } = copy;
+fn enqueue_one(copy: &ResolvedCopy, submission: &mut OpenClSubmission<'_>, last: bool) -> Result<()> {
+    let ResolvedCopy { to_device, buffer, offset, other, at, bytes } = copy;
     for part in buffer.parts(*offset, *bytes) {
         let memory = &buffer.pieces[part.piece];
         let is_end = |done: u64| last && done == *bytes;
         match other {
-            Other::Host(host) => {
+            OtherSide::Host(host) => {
                 let (address, last) = (host.at(at + part.before), is_end(part.before + part.bytes));
                 // SAFETY: the ranges were checked; both pieces of memory recorded this submission and live
                 // until it is done.
@@ -266,7 +229,7 @@ fn enqueue_one(copy: &Resolved, submission: &mut OpenClSubmission<'_>, last: boo
                     }
                 }
             }
-            Other::Device(source) => {
+            OtherSide::Device(source) => {
                 for inner in source.parts(at + part.before, part.bytes) {
                     let from = (&**source.pieces[inner.piece], inner.offset);
                     let to = (&***memory, part.offset + inner.before);

@@ -3,23 +3,22 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing};
+use backend_api::{DeviceInfo, DeviceKind, Error, ErrorKind, Result, Routing};
 use opencl3::memory::CL_MEM_READ_WRITE;
-use opencl3::types::cl_int;
+use opencl3::types::{cl_device_id, cl_int};
 use parking_lot::{Mutex, RwLock};
 use vmarray_support::warn;
 
-use crate::completion::Track;
 use crate::discovery::{DeviceTraits, Discovered, Handles, piece_bytes};
 use crate::driver::objects::{CommandQueue, Context, Memory, Status};
 use crate::driver::{Sys, sys};
 use crate::error::{self, Severity};
 use crate::kernel::BuiltKernels;
-use crate::kernel::compute::BuiltProgramCache;
-use crate::kernel::launch::BuiltKernelCache;
+use crate::kernel::compute::cache::BuiltProgramCache;
+use crate::kernel::launch::cache::BuiltKernelCache;
 use crate::options::OpenClOptions;
 use crate::retry::{DOUBT, insist, keep_for_good};
-use crate::wakers::{CompletionSender, WakeJob};
+use crate::wakers::{CompletionSender, WakeJob, WakeableQueue};
 use crate::zero_copy;
 
 const OPEN: &str = "open";
@@ -41,7 +40,7 @@ pub(crate) struct OpenClCore {
     lost: OnceLock<Error>,
     /// True if the driver itself reports that the device is gone, so that none of its work continues.
     gone: AtomicBool,
-    tracks: Mutex<Vec<Weak<Track>>>,
+    tracks: Mutex<Vec<Weak<dyn WakeableQueue>>>,
     /// Number of callbacks that the driver still has to make, plus the number of wakers that the completion
     /// thread still has to run.
     pub callbacks: Arc<AtomicUsize>,
@@ -109,6 +108,16 @@ impl OpenClCore {
         }))
     }
 
+    /// Returns the context and the device for which programs are built.
+    pub fn target(&self) -> (&Context, cl_device_id) {
+        (&self.context, self.handles.device)
+    }
+
+    /// Returns true if kernels of the device can read a clock.
+    pub fn has_clock(&self) -> bool {
+        self.info.kind == DeviceKind::Cpu && self.traits.shares_fine_grained
+    }
+
     /// Checks that the device is not lost.
     ///
     /// # Errors
@@ -130,7 +139,7 @@ impl OpenClCore {
     }
 
     /// Registers the completion tracker of a queue, whose tickets fail when the device is lost.
-    pub fn watch(&self, track: &Arc<Track>) {
+    pub fn watch(&self, track: &Arc<dyn WakeableQueue>) {
         let mut tracks = self.tracks.lock();
         tracks.retain(|known| known.strong_count() > 0);
         tracks.push(Arc::downgrade(track));
@@ -138,7 +147,7 @@ impl OpenClCore {
         if self.is_gone()
             && let Some(error) = self.lost.get()
         {
-            track.timeline.lose(error.clone());
+            track.lose(error.clone());
         }
     }
 
@@ -158,7 +167,7 @@ impl OpenClCore {
         let tracks: Vec<_> = self.tracks.lock().iter().filter_map(Weak::upgrade).collect();
         for track in tracks {
             if gone {
-                track.timeline.lose(error.clone());
+                track.lose(error.clone());
                 self.callbacks.fetch_add(1, Ordering::AcqRel);
                 self.completion_thread.send(WakeJob { track, done: None });
             } else {

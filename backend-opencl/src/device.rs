@@ -484,18 +484,18 @@ unsafe impl Device for OpenClDevice {
                 Request::Launch(launch) => launches.push((*launch, self.placed(OPERATION, launch)?)),
                 Request::Compute(compute) => {
                     request.check(&*self.memory.read()).map_err(|error| self.named(error))?;
-                    self.core.programs.prepare(&self.core, compute)?;
+                    self.core.prepare_program(compute)?;
                 }
                 _ => {}
             }
         }
-        self.core.launches.prepare(&self.core, &launches)
+        self.core.prepare_kernels(&launches)
     }
 
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         self.core.alive("kernel_facts")?;
         let views = self.placed("kernel_facts", launch)?;
-        self.core.launches.facts(&self.core, launch, &views)
+        self.core.kernel_facts(launch, &views)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {

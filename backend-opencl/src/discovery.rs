@@ -370,6 +370,9 @@ fn wide_atomics(has: &dyn Fn(&str) -> bool) -> WideAtomics {
     }
 }
 
+/// The shift for memory in one piece: every offset is in piece 0.
+pub(crate) const ONE_PIECE: u32 = 63;
+
 /// Returns the length of the pieces of memory above the largest allocation: a power of two, so that kernels
 /// find a byte's piece by a shift.
 pub(crate) fn piece_bytes(largest_allocation_bytes: u64) -> u64 {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::{Error, ErrorKind, HostMemory, QueueProgress, Result, racy};
+use backend_api::{Error, ErrorKind, HostMemory, Result, racy};
 use opencl3::memory::{CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER};
 use vmarray_support::backends::PIN_ADVICE;
 
@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 
 use crate::core::OpenClCore;
 use crate::driver::objects::{DriverArgument, Memory};
-use crate::memory::Uses;
-use crate::queue::OpenClQueue;
+use crate::uses::{Uses, UsingQueue};
 
 /// The alignment of host memory that [`allocate_host`](backend_api::Device::allocate_host) promises.
 const ALIGNMENT_BYTES: usize = 4096;
@@ -69,27 +68,25 @@ struct Writes(Mutex<WriteList>);
 
 #[derive(Debug, Default)]
 struct WriteList {
-    writes: Vec<(Weak<OpenClQueue>, u64, Range<u64>)>,
+    writes: Vec<(Weak<dyn UsingQueue>, u64, Range<u64>)>,
     /// The length of the list at which finished writes are removed.
     tidy_at: usize,
 }
 
 impl Writes {
-    fn note(&self, queue: &Arc<OpenClQueue>, value: u64, range: Range<u64>) {
+    fn note(&self, queue: &Arc<impl UsingQueue + 'static>, value: u64, range: Range<u64>) {
         let mut list = self.0.lock();
         if list.writes.len() >= list.tidy_at {
-            list.writes.retain(|(queue, value, _)| {
-                queue
-                    .upgrade()
-                    .is_some_and(|queue| queue.track.timeline.poll(*value) == Ok(QueueProgress::Pending))
-            });
+            list.writes
+                .retain(|(queue, value, _)| queue.upgrade().is_some_and(|queue| queue.is_pending(*value)));
             list.tidy_at = (2 * list.writes.len()).max(64);
         }
-        list.writes.push((Arc::downgrade(queue), value, range));
+        let queue = Arc::downgrade(queue);
+        list.writes.push((queue, value, range));
     }
 
     fn await_writes_in(&self, range: Range<u64>) {
-        let mut due: Vec<(Weak<OpenClQueue>, u64)> = Vec::new();
+        let mut due: Vec<(Weak<dyn UsingQueue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
             // The newest write of a queue ends after all earlier writes of the queue.
@@ -101,7 +98,7 @@ impl Writes {
         }
         for (queue, value) in due {
             if let Some(queue) = queue.upgrade() {
-                queue.track.settle(value);
+                queue.settle(value);
             }
         }
     }
@@ -284,7 +281,7 @@ impl HostPiece {
     }
 
     /// Records that a submission will write to this memory. Call it before the submission.
-    pub fn will_be_written(&self, queue: &Arc<OpenClQueue>, value: u64, at: u64, bytes: u64) {
+    pub fn will_be_written(&self, queue: &Arc<impl UsingQueue + 'static>, value: u64, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.note(queue, value, at..at + bytes);
         }

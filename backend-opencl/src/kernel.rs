@@ -17,7 +17,6 @@ use backend_api::{ErrorKind, Result};
 use opencl3::types::cl_device_id;
 
 use self::cache::CacheFile;
-use crate::core::OpenClCore;
 use crate::discovery::{DeviceTraits, Discovered};
 use crate::driver::objects::{Context, DriverArgument, Kernel, Program, Status};
 use crate::error;
@@ -137,35 +136,35 @@ impl BuiltKernels {
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
-    pub fn build_more(&self, core: &OpenClCore, text: &str) -> Result<Program> {
+    pub fn build_more(&self, target: (&Context, cl_device_id), text: &str) -> Result<Program> {
         // `-w` suppresses warnings about unused variables and labels of generated functions.
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [COMMON, self.division.text(), self.division.root(), LAUNCH, CHUNKS, text, COMPUTE];
         self.translations.fetch_add(1, Ordering::Relaxed);
-        build(&core.context, core.handles.device, &sources, &options, "compute")
+        build(target.0, target.1, &sources, &options, "compute")
     }
 
     /// Builds kernels of the user's program from their text.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
-    pub fn build_kernels(&self, core: &OpenClCore, text: &str) -> Result<Program> {
+    pub fn build_kernels(&self, target: (&Context, cl_device_id), text: &str) -> Result<Program> {
         let options = format!("{}{} -w", options(self.group), self.division.option());
         let sources = [CONTRACT_OFF, COMMON, self.division.text(), self.division.root(), LAUNCH, text];
         self.translations.fetch_add(1, Ordering::Relaxed);
-        build(&core.context, core.handles.device, &sources, &options, "launch")
+        build(target.0, target.1, &sources, &options, "launch")
     }
 
     /// Builds foreign code: OpenCL C that the user's program provides.
-    pub fn build_foreign(&self, core: &OpenClCore, text: &str) -> Result<Program> {
+    pub fn build_foreign(&self, target: (&Context, cl_device_id), text: &str) -> Result<Program> {
         self.translations.fetch_add(1, Ordering::Relaxed);
-        build(&core.context, core.handles.device, &[text], "", "launch")
+        build(target.0, target.1, &[text], "", "launch")
     }
 
     /// Returns true if the device supports `f64`.
-    pub fn has_doubles(&self, core: &OpenClCore) -> bool {
+    pub fn has_doubles(&self, target: (&Context, cl_device_id)) -> bool {
         let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";
-        build(&core.context, core.handles.device, &[text], &options(self.group), "compute").is_ok()
+        build(target.0, target.1, &[text], &options(self.group), "compute").is_ok()
     }
 
     /// Returns the number of groups to launch for `items` items.

@@ -79,6 +79,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[forbid(unsafe_code)]
+mod batch;
 mod completion;
 mod copy;
 mod core;
@@ -98,6 +100,8 @@ mod options;
 mod queue;
 #[forbid(unsafe_code)]
 mod retry;
+#[forbid(unsafe_code)]
+mod uses;
 #[forbid(unsafe_code)]
 mod wakers;
 mod zero_copy;

@@ -1,49 +1,20 @@
 //! Device memory: a handle may refer to several OpenCL buffers. Also counts allocated bytes.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use backend_api::{Error, ErrorKind, MemoryStatus, Result};
 use opencl3::memory::CL_MEM_READ_WRITE;
-use parking_lot::Mutex;
 use vmarray_support::backends::{Account, AccountShare, check_extend, check_extensible};
 use vmarray_support::warn;
 
 use crate::core::OpenClCore;
-use crate::discovery::{free_bytes, piece_bytes};
+use crate::discovery::{ONE_PIECE, free_bytes, piece_bytes};
 use crate::driver::objects::{Memory, Status};
 use crate::error;
-use crate::queue::OpenClQueue;
 use crate::retry::{DOUBT, insist};
-
-/// The submissions that touch a piece of memory: the newest of each queue.
-#[derive(Debug, Default)]
-pub(crate) struct Uses(Mutex<Vec<(Weak<OpenClQueue>, u64)>>);
-
-impl Uses {
-    /// Records that the next submission of `queue`, with number `value`, accesses the memory.
-    pub fn note(&self, queue: &Arc<OpenClQueue>, value: u64) {
-        let mut uses = self.0.lock();
-        if let Some((_, newest)) = uses.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(queue)) {
-            *newest = value;
-            return;
-        }
-        uses.retain(|(known, _)| known.strong_count() > 0);
-        uses.push((Arc::downgrade(queue), value));
-    }
-
-    /// Blocks until all recorded submissions are done or the device is gone. No thread may record more
-    /// meanwhile. Returns false if the device is lost and their end is unknown: then the caller must
-    /// [keep](OpenClCore::keep) the memory.
-    #[must_use]
-    pub fn wait(&self) -> bool {
-        let uses = std::mem::take(&mut *self.0.lock());
-        let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
-        // Wait for all queues, even after a queue whose end is unknown.
-        queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
-    }
-}
+use crate::uses::Uses;
 
 /// A buffer of the driver that holds elements. It is wiped before its release if the device wipes.
 ///
@@ -115,9 +86,6 @@ pub(crate) struct PiecePart {
     /// Offset of the part in the whole range, in bytes.
     pub before: u64,
 }
-
-/// The shift for memory in one piece: every offset is in piece 0.
-pub(crate) const ONE_PIECE: u32 = 63;
 
 /// The most pieces of extensible memory, if the driver can allocate pieces of the needed length: the
 /// number that a kernel can access at once.

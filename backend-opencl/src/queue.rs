@@ -3,12 +3,12 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
+use backend_api::{Error, ErrorKind, QueueId, QueueProgress, Result, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use vmarray_support::{Queues, contended};
 
+use crate::batch::Batch;
 use crate::completion::{Keep, KernelVerdict, Mark, Track};
-use crate::copy::Batch;
 use crate::core::OpenClCore;
 use crate::driver::objects::{CommandQueue, DriverArgument, Event, EventPlace, Memory, Program, Status};
 use crate::host_memory::HostPiece;
@@ -16,6 +16,7 @@ use crate::kernel::KernelSet;
 use crate::kernel_clock::{ClockUse, KernelClock};
 use crate::memory::OwnMemory;
 use crate::retry::{PATIENCE, insist, keep_for_good};
+use crate::uses::UsingQueue;
 
 /// The number of unfinished submissions at which the queue polls for finished ones, and again after as
 /// many more. Programs that never poll a ticket must not fill the memory.
@@ -164,15 +165,6 @@ impl OpenClQueue {
         result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
     }
 
-    /// Blocks until a recorded submission is done, or has failed to start. Returns false if the device is
-    /// lost and the end of the work is unknown.
-    pub fn wait_for_noted(&self, value: u64) -> bool {
-        // The submitting thread holds the lock until the recorded submission has a ticket or has failed.
-        let newest = self.submit.lock().newest;
-        self.wait_quietly(value.min(newest));
-        !self.core.is_lost() || self.track.is_over(value)
-    }
-
     /// Returns the counts of the queue's driver calls so far.
     pub fn statistics(&self) -> Statistics {
         self.submit.lock().statistics
@@ -200,6 +192,23 @@ impl OpenClQueue {
         if value > 0 && !self.core.is_gone() {
             drop(self.track.wait(value));
         }
+    }
+}
+
+impl UsingQueue for OpenClQueue {
+    fn wait_for_noted(&self, value: u64) -> bool {
+        // The submitting thread holds the lock until the recorded submission has a ticket or has failed.
+        let newest = self.submit.lock().newest;
+        self.wait_quietly(value.min(newest));
+        !self.core.is_lost() || self.track.is_over(value)
+    }
+
+    fn is_pending(&self, value: u64) -> bool {
+        self.track.timeline.poll(value) == Ok(QueueProgress::Pending)
+    }
+
+    fn settle(&self, value: u64) {
+        self.track.settle(value);
     }
 }
 

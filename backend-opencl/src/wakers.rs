@@ -10,18 +10,39 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::thread::ThreadId;
 
+use backend_api::Error;
 use parking_lot::{Condvar, Mutex};
 use vmarray_support::backends::wake_all;
-
-use crate::completion::{Mark, Track};
 
 /// A message about a queue in which a submission is done, or which is lost.
 ///
 /// It counts in the device's `callbacks`, from before the sending until it holds no part of the device any
 /// more.
 pub(crate) struct WakeJob {
-    pub track: Arc<Track>,
-    pub done: Option<Arc<Mark>>,
+    pub track: Arc<dyn WakeableQueue>,
+    pub done: Option<Arc<dyn DoneSubmission>>,
+}
+
+/// The history of a queue with waiters, whose tickets fail when the device is lost.
+pub(crate) trait WakeableQueue: std::fmt::Debug + Send + Sync {
+    /// Blocks until all submissions up to a value are done and recorded. Runs no waker.
+    fn await_outcome(&self, value: u64);
+
+    /// Removes and returns the wakers whose tickets are done, have failed or are lost.
+    fn take_due(&self) -> Vec<Waker>;
+
+    /// Fails all pending tickets.
+    fn lose(&self, error: Error);
+
+    /// Starts a thread that waits for all work so far, and then runs the wakers. The backend calls it when
+    /// the device is lost, but its work may still run.
+    fn see_off(self: Arc<Self>);
+}
+
+/// A submission whose commands are done.
+pub(crate) trait DoneSubmission: Send + Sync {
+    /// The number of the submission.
+    fn value(&self) -> u64;
 }
 
 /// The messages that no thread has taken, and the wakers of the taken ones.
@@ -41,11 +62,15 @@ struct Mailbox {
 
 /// Waits for a value if one is given, takes the wakers that are due then, and gives up this part of the
 /// device.
-pub(crate) fn settle(track: Arc<Track>, value: Option<u64>, callbacks: &AtomicUsize) -> Vec<Waker> {
+pub(crate) fn settle(
+    track: Arc<dyn WakeableQueue>,
+    value: Option<u64>,
+    callbacks: &AtomicUsize,
+) -> Vec<Waker> {
     if let Some(value) = value {
-        drop(track.wait_for_outcome(value));
+        track.await_outcome(value);
     }
-    let due = track.due();
+    let due = track.take_due();
     drop(track);
     callbacks.fetch_sub(1, Ordering::AcqRel);
     due
@@ -55,7 +80,7 @@ impl Mailbox {
     /// The commands of a message are done. If this call blocks, it blocks only until the driver has marked
     /// earlier commands.
     fn settle(&self, WakeJob { track, done }: WakeJob) -> Vec<Waker> {
-        settle(track, done.map(|mark| mark.value), &self.callbacks)
+        settle(track, done.map(|done| done.value()), &self.callbacks)
     }
 
     fn work(&self) {

@@ -7,10 +7,9 @@
 
 use opencl3::memory::CL_MEM_READ_WRITE;
 
-use crate::discovery::Handles;
+use crate::discovery::{Handles, ONE_PIECE};
 use crate::driver::objects::{CommandQueue, Context, DriverArgument, Memory, Status};
 use crate::kernel::{BuiltKernels, KernelSet};
-use crate::memory::ONE_PIECE;
 use crate::retry::{PATIENCE, insist, keep_for_good};
 
 const PAGE: usize = 4096;

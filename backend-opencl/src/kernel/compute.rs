@@ -1,16 +1,17 @@
 //! Computations: kernels generated for a program, and the division of elements into launches.
 
 #[forbid(unsafe_code)]
+pub(crate) mod cache;
+#[forbid(unsafe_code)]
 pub(super) mod codegen;
 
 use std::sync::Arc;
 
-use backend_api::expr::{Action, Geometry, Partial, ProgramCache};
+use backend_api::expr::{Action, Geometry, Partial};
 use backend_api::kernel::{Report, ScalarFunction};
 use backend_api::{Compute, Error, ErrorKind, Result};
 
 use self::codegen::{Comparison, SpecializedProgram};
-use super::launch::has_clock;
 use super::listing::{Limit, Listing};
 use crate::core::OpenClCore;
 use crate::driver::objects::{DriverArgument, Memory, Program};
@@ -34,32 +35,28 @@ const ALIGNMENT: u64 = 64;
 /// The length of the words about a call over its time limit.
 const LATE_BYTES: u64 = 16;
 
-/// The built programs of a device.
-#[derive(Debug, Default)]
-pub(crate) struct BuiltProgramCache(ProgramCache<SpecializedProgram, Program>);
-
-impl BuiltProgramCache {
+impl OpenClCore {
     /// Builds the kernels for a request, if they are unknown.
-    pub(crate) fn prepare(&self, core: &OpenClCore, request: &Compute<'_>) -> Result<()> {
-        self.get(core, SpecializedProgram::new(request, has_clock(core)).0).map(drop)
+    pub(crate) fn prepare_program(&self, request: &Compute<'_>) -> Result<()> {
+        self.program(SpecializedProgram::new(request, self.has_clock()).0).map(drop)
     }
 
     /// Returns the kernels for a shape, and builds them if they are unknown.
-    fn get(&self, core: &OpenClCore, shape: SpecializedProgram) -> Result<Arc<Program>> {
-        if let Some(found) = self.0.find(&shape) {
+    fn program(&self, shape: SpecializedProgram) -> Result<Arc<Program>> {
+        if let Some(found) = self.programs.0.find(&shape) {
             return Ok(found);
         }
         // Other programs continue meanwhile.
-        let built = core.kernels.build_more(core, &shape.text()).map_err(|error| {
-            if shape.needs_doubles() && !core.kernels.has_doubles(core) {
+        let built = self.kernels.build_more(self.target(), &shape.text()).map_err(|error| {
+            if shape.needs_doubles() && !self.kernels.has_doubles(self.target()) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
                     .with_detail("the device does not support f64")
-                    .on(&core.info);
+                    .on(&self.info);
             }
-            error.on(&core.info)
+            error.on(&self.info)
         })?;
         // Drivers keep programs that commands use, so an evicted one may be dropped at once.
-        Ok(self.0.add(shape, built).0)
+        Ok(self.programs.0.add(shape, built).0)
     }
 }
 
@@ -266,7 +263,7 @@ pub(crate) fn compute(
     if request.count() == 0 {
         return answer.map_or(Ok(()), |answer| answer_zeroes(submission, request, answer));
     }
-    let (shape, literals) = SpecializedProgram::new(request, has_clock(core));
+    let (shape, literals) = SpecializedProgram::new(request, core.has_clock());
     let limits = Limits::new(submission, &shape, request.geometry)?;
     let comparison = shape.comparison;
     let value = match request.program.field_equals() {
@@ -277,7 +274,7 @@ pub(crate) fn compute(
         }
         _ => None,
     };
-    let program = core.programs.get(core, shape)?;
+    let program = core.program(shape)?;
     let places: Vec<_> = request
         .sources
         .iter()

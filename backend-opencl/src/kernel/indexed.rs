@@ -6,9 +6,10 @@ use std::sync::Arc;
 use backend_api::{Elements, Error, Result};
 use vmarray_support::backends::IndexedDirection;
 
+use crate::discovery::ONE_PIECE;
 use crate::driver::objects::DriverArgument;
 use crate::host_memory::HostPiece;
-use crate::memory::{Buffer, ONE_PIECE};
+use crate::memory::Buffer;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
 /// The most bytes of values in one round.

@@ -1,22 +1,27 @@
 //! Launches of the program's kernels: translation, cache, and arguments.
 
 #[forbid(unsafe_code)]
+pub(crate) mod cache;
+#[forbid(unsafe_code)]
 pub(super) mod codegen;
 mod foreign;
+#[forbid(unsafe_code)]
+mod places;
 
 use std::sync::Arc;
 
-use backend_api::expr::ProgramCache;
 use backend_api::kernel::{KernelFacts, Needs, Report};
-use backend_api::{DeviceKind, DeviceSpan, Error, ErrorKind, Launch, Result};
+use backend_api::{DeviceKind, Error, ErrorKind, Launch, Result};
 
+use self::cache::BuiltKernel;
 use self::codegen::{LaunchKey, ViewShape};
+pub(crate) use self::places::ViewPlaces;
 use crate::core::OpenClCore;
 use crate::discovery::WideAtomics;
-use crate::driver::objects::{DriverArgument, Program};
+use crate::driver::objects::DriverArgument;
 use crate::host_memory::HostPiece;
 use crate::kernel_clock::KernelClock;
-use crate::memory::{Buffer, OwnMemory};
+use crate::memory::OwnMemory;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
 const OPERATION: &str = "launch";
@@ -33,54 +38,10 @@ const PRIVATE_HEAPS_BYTES: u64 = 256 << 20;
 /// Number of kernels in one program: compilers are slow to start, and slow with long texts.
 const KERNELS_IN_A_PROGRAM: usize = 16;
 
-/// A kernel of a built program.
-#[derive(Debug)]
-struct Built {
-    program: Arc<Program>,
-    name: String,
-    /// Bytes of its group's items that a work-item saves.
-    kept_bytes: u64,
-}
-
-/// Cache of built kernels of a device.
-#[derive(Debug, Default)]
-pub(crate) struct BuiltKernelCache {
-    built: ProgramCache<LaunchKey, Built>,
-    texts: foreign::TextCache,
-}
-
-/// Places of a view: for each base the buffer, the first accessed piece, the number of pieces, and the
-/// offset.
-pub(crate) struct ViewPlaces {
-    bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
-}
-
-impl ViewPlaces {
-    /// Returns the places of bases in these buffers.
-    pub(crate) fn new<'a>(
-        ranges: impl Iterator<Item = (DeviceSpan<'a>, u64)>,
-        buffers: Vec<Arc<Buffer>>,
-    ) -> Self {
-        let base = |((start, bytes), buffer): ((DeviceSpan<'_>, u64), Arc<Buffer>)| {
-            let first = start.offset() >> buffer.shift;
-            let pieces =
-                if bytes == 0 { 0 } else { ((start.offset() + bytes - 1) >> buffer.shift) - first + 1 };
-            let before = start.offset() - (first << buffer.shift);
-            (buffer, first as usize, pieces as usize, before)
-        };
-        Self { bases: ranges.zip(buffers).map(base).collect() }
-    }
-}
-
 /// Returns true if the launch has a time limit on this device: if its kernels can read a clock. One
 /// work-item runs an item or a whole group there.
 fn has_time_limit(core: &OpenClCore, launch: &Launch<'_>) -> bool {
-    launch.time_limit.is_some() && has_clock(core) && launch.kernel.body().has_loops()
-}
-
-/// Returns true if kernels of the device can read a clock.
-pub(super) fn has_clock(core: &OpenClCore) -> bool {
-    core.info.kind == DeviceKind::Cpu && core.traits.shares_fine_grained
+    launch.time_limit.is_some() && core.has_clock() && launch.kernel.body().has_loops()
 }
 
 /// Returns the key of the code for a launch.
@@ -133,39 +94,35 @@ fn shape_of(core: &OpenClCore, launch: &Launch<'_>, views: &[ViewPlaces]) -> Res
     Ok(shape)
 }
 
-impl BuiltKernelCache {
+impl OpenClCore {
     /// Builds missing kernels for checked launches, several in one program.
-    pub(crate) fn prepare(
-        &self,
-        core: &OpenClCore,
-        launches: &[(&Launch<'_>, Vec<ViewPlaces>)],
-    ) -> Result<()> {
+    pub(crate) fn prepare_kernels(&self, launches: &[(&Launch<'_>, Vec<ViewPlaces>)]) -> Result<()> {
         let mut missing: Vec<LaunchKey> = Vec::new();
         for (launch, views) in launches {
-            if let Some(code) = foreign::code_of(core, launch, views) {
+            if let Some(code) = foreign::code_of(self, launch, views) {
                 if code.submission().is_none() {
-                    foreign::built(core, code)?;
+                    foreign::built(self, code)?;
                 }
                 continue;
             }
-            let shape = shape_of(core, launch, views)?;
-            if self.built.find(&shape).is_none() && !missing.contains(&shape) {
+            let shape = shape_of(self, launch, views)?;
+            if self.launches.built.find(&shape).is_none() && !missing.contains(&shape) {
                 missing.push(shape);
             }
         }
-        missing.chunks(KERNELS_IN_A_PROGRAM).try_for_each(|shapes| self.build(core, shapes).map(drop))
+        missing.chunks(KERNELS_IN_A_PROGRAM).try_for_each(|shapes| self.build(shapes).map(drop))
     }
 
     /// Returns the kernel of a shape, and builds it if it is not in the cache.
-    fn get(&self, core: &OpenClCore, shape: LaunchKey) -> Result<Arc<Built>> {
-        match self.built.find(&shape) {
+    fn kernel(&self, shape: LaunchKey) -> Result<Arc<BuiltKernel>> {
+        match self.launches.built.find(&shape) {
             Some(found) => Ok(found),
-            None => self.build(core, &[shape]),
+            None => self.build(&[shape]),
         }
     }
 
     /// Builds kernels in one program; returns the last.
-    fn build(&self, core: &OpenClCore, shapes: &[LaunchKey]) -> Result<Arc<Built>> {
+    fn build(&self, shapes: &[LaunchKey]) -> Result<Arc<BuiltKernel>> {
         let name = |number: usize| format!("launch_{number}");
         let mut text = String::new();
         if shapes.iter().any(|shape| shape.kernel.needs().atomics_of_64_bits) {
@@ -181,21 +138,21 @@ impl BuiltKernelCache {
             kept.push(kept_bytes);
         }
         // Build without a lock, so that work with other programs continues meanwhile.
-        let program = core.kernels.build_kernels(core, &text).map_err(|error| {
+        let program = self.kernels.build_kernels(self.target(), &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
-            if needs_doubles && !core.kernels.has_doubles(core) {
+            if needs_doubles && !self.kernels.has_doubles(self.target()) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
                     .with_detail("the device does not support f64")
-                    .on(&core.info);
+                    .on(&self.info);
             }
-            error.on(&core.info)
+            error.on(&self.info)
         })?;
         let program = Arc::new(program);
         let add = |(number, shape): (usize, &LaunchKey)| {
             let kept_bytes = kept[number];
-            let built = Built { program: Arc::clone(&program), name: name(number), kept_bytes };
+            let built = BuiltKernel { program: Arc::clone(&program), name: name(number), kept_bytes };
             // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
-            self.built.add(shape.clone(), built).0
+            self.launches.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();
         last.ok_or_else(|| {
@@ -205,16 +162,11 @@ impl BuiltKernelCache {
     }
 
     /// Returns the driver's facts about a kernel.
-    pub(crate) fn facts(
-        &self,
-        core: &OpenClCore,
-        launch: &Launch<'_>,
-        views: &[ViewPlaces],
-    ) -> Result<KernelFacts> {
-        self.get(core, shape_of(core, launch, views)?)?;
+    pub(crate) fn kernel_facts(&self, launch: &Launch<'_>, views: &[ViewPlaces]) -> Result<KernelFacts> {
+        self.kernel(shape_of(self, launch, views)?)?;
         let mut facts = KernelFacts::default();
         let own = launch.kernel.body().group_len;
-        facts.group_len = own.or_else(|| u32::try_from(core.kernels.group).ok());
+        facts.group_len = own.or_else(|| u32::try_from(self.kernels.group).ok());
         Ok(facts)
     }
 }
@@ -232,7 +184,7 @@ pub(crate) fn launch(
     }
     let shape = shape_of(core, launch, views)?;
     let is_split = shape.is_split;
-    let built = core.launches.get(core, shape)?;
+    let built = core.kernel(shape)?;
     let report = submission.scratch(QueueScratch::Answer, Report::BYTES)?;
     submission.upload(vec![0; Report::BYTES as usize], &report)?;
     if launch.items > 0 {

@@ -11,6 +11,7 @@
 //! operations use local memory, because sub-groups are an extension with a length that depends on the device.
 //! On processors a single work-item runs a group: see [`split`].
 
+mod division;
 mod split;
 
 use std::fmt::Write;
@@ -20,7 +21,7 @@ use backend_api::kernel::{
     Type, VerifiedKernel,
 };
 
-use self::split::{Region, Split};
+use self::division::{Region, Split};
 use crate::kernel::text::{binary, from_bits, index, name, to_bits, unsigned_name, value_of};
 
 /// Key of a kernel's code; all other properties are arguments.

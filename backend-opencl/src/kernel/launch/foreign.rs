@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use backend_api::expr::ProgramCache;
 use backend_api::kernel::{Code, NativeLaunch, NativeQueue, NativeView, Report};
 use backend_api::{Launch, LaunchView, Result};
 
-use super::ViewPlaces;
+use super::places::ViewPlaces;
 use crate::core::OpenClCore;
 use crate::driver::objects::{DriverArgument, Program};
 use crate::host_memory::HostPiece;
@@ -15,9 +14,6 @@ use crate::queue::{OpenClSubmission, QueueScratch};
 
 /// Items of a group, if the kernel does not specify it and the device supports this number.
 const GROUP_LEN: usize = 256;
-
-/// Cache of built texts, which may contain several kernels.
-pub(super) type TextCache = ProgramCache<Arc<str>, Program>;
 
 /// Code of a kernel for this device, if there is any, the device supports its group, and each view is
 /// contiguous in one buffer.
@@ -36,7 +32,7 @@ pub(super) fn built(core: &OpenClCore, code: &Code) -> Result<Arc<Program>> {
     if let Some(known) = texts.find(&text) {
         return Ok(known);
     }
-    let program = core.kernels.build_foreign(core, &text).map_err(|error| error.on(&core.info))?;
+    let program = core.kernels.build_foreign(core.target(), &text).map_err(|error| error.on(&core.info))?;
     // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
     Ok(texts.add(text, program).0)
 }

@@ -15,54 +15,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backend_api::kernel::{Binary, Body, Op, Place, Reg, Rmw, Space, SubgroupOp, Type};
+use backend_api::kernel::{Binary, Op, Reg, Rmw, Space, SubgroupOp, Type};
 
+use super::division::{Region, RegisterHome, SavedRow, array_of, uses_private_heap};
 use super::{Writer, changed, r};
 use crate::kernel::text::{binary, name};
-
-/// Division of a kernel's code, and the values saved between regions.
-pub(super) struct Split {
-    len: u32,
-    /// By site: true for statements that are written once for the group.
-    of_group: Vec<bool>,
-    registers: Vec<Home>,
-    /// By array: true for an item's array that is saved.
-    arrays: Vec<bool>,
-    /// Blocks and loops for whose end or next iteration some items skip whole regions.
-    skipped: BTreeSet<u32>,
-    rows: Vec<Row>,
-    bytes: u64,
-}
-
-/// Place of a register's value between regions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
-    /// The register is used within one region, so it is a variable of that region's loop.
-    Run,
-    /// The register is uniform: a variable of the group.
-    Group,
-    /// The register has a row in device memory, with a place for each item.
-    Row,
-}
-
-/// A number of values for each item.
-struct Row {
-    of: &'static str,
-    name: String,
-    count: u32,
-    offset: u64,
-    is_cleared: bool,
-}
-
-/// The loop over the items of a group that is being written.
-pub(super) struct Region {
-    /// Its first operation names its end.
-    first: u32,
-    /// Number of enclosing blocks and loops.
-    labels: usize,
-    /// True if a jump names its end.
-    is_left: bool,
-}
 
 /// Registers and arrays of a region.
 #[derive(Default)]
@@ -73,254 +30,6 @@ struct Uses {
     private_heap: bool,
     loops: bool,
     common_loops: bool,
-}
-
-impl Split {
-    pub fn new(body: &Body, has_budget: bool) -> Self {
-        let operations = body.code.iter().map(Op::count).sum();
-        let common = body.common();
-        let mut cuts = Cuts { of_group: vec![false; operations], ..Cuts::default() };
-        if let Some(common) = &common {
-            cuts.common = &common.operations;
-            while cuts.mark_all(&body.code) {}
-        }
-        let mut keeper = Keeper {
-            of_group: &cuts.of_group,
-            has_budget,
-            site: 0,
-            run: 0,
-            loops: 0,
-            labels: Vec::new(),
-            registers: vec![Touched::default(); body.registers.len()],
-            arrays: vec![Touched::default(); body.arrays.len()],
-            skipped: BTreeSet::new(),
-        };
-        keeper.list(&body.code, 0);
-        let Keeper { registers, arrays, skipped, .. } = keeper;
-        let same = |register: usize| common.as_ref().is_some_and(|common| common.registers[register]);
-        let home = |(number, touched): (usize, &Touched)| match touched.often {
-            false => Home::Run,
-            true if same(number) => Home::Group,
-            true => Home::Row,
-        };
-        let mut split = Self {
-            len: body.group_len.unwrap_or(1),
-            of_group: cuts.of_group,
-            registers: registers.iter().enumerate().map(home).collect(),
-            arrays: arrays
-                .iter()
-                .zip(&body.arrays)
-                .map(|(touched, array)| touched.often && array.space == Space::Item)
-                .collect(),
-            skipped,
-            rows: Vec::new(),
-            bytes: 0,
-        };
-        split.lay_out(body, has_budget);
-        split
-    }
-
-    /// Assigns a row to each saved value of items.
-    fn lay_out(&mut self, body: &Body, has_budget: bool) {
-        let mut private_heap = false;
-        body.operations(|_, op| private_heap |= uses_private_heap(op));
-        self.row("uint", "failed".into(), 1, true);
-        self.row("uint", "site".into(), 1, false);
-        self.row("ulong", "detail".into(), 1, false);
-        for (is_there, of, called) in [
-            (has_budget, "ulong", "turns"),
-            (private_heap, "ulong", "top"),
-            (!self.skipped.is_empty(), "uint", "gone"),
-        ] {
-            if is_there {
-                self.row(of, called.into(), 1, true);
-            }
-        }
-        for (number, of) in body.registers.iter().enumerate() {
-            if self.registers[number] == Home::Row {
-                // Initialise these registers if a budget can end loops before they are written.
-                self.row(name(*of), format!("r{number}"), 1, has_budget);
-            }
-        }
-        for (number, array) in body.arrays.iter().enumerate() {
-            if self.arrays[number] {
-                self.row(name(array.of), format!("a{number}"), array.len, true);
-            }
-        }
-    }
-
-    fn row(&mut self, of: &'static str, called: String, count: u32, is_cleared: bool) {
-        let width = match of {
-            "uchar" | "char" => 1,
-            "ushort" | "short" => 2,
-            "uint" | "int" | "float" => 4,
-            _ => 8,
-        };
-        self.rows.push(Row { of, name: called, count, offset: self.bytes, is_cleared });
-        self.bytes += (u64::from(self.len) * u64::from(count) * width).next_multiple_of(64);
-    }
-
-    /// Length in bytes of all rows of a group.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-fn uses_private_heap(op: &Op) -> bool {
-    matches!(op, Op::PrivateAlloc { .. } | Op::PrivateLoad { .. } | Op::PrivateStore { .. })
-}
-
-/// Array of an operation.
-fn array_of(op: &Op) -> Option<usize> {
-    match *op {
-        Op::Get { array, .. } | Op::Put { array, .. } => Some(usize::from(array)),
-        Op::Atomic { place: Place::Array { array, .. }, .. } => Some(usize::from(array)),
-        _ => None,
-    }
-}
-
-/// Finds the statements that are written once for the group: synchronisation points, enclosing statements,
-/// and jumps of all items out of these.
-#[derive(Default)]
-struct Cuts<'a> {
-    common: &'a [bool],
-    of_group: Vec<bool>,
-    site: usize,
-    labels: Vec<usize>,
-    has_changed: bool,
-}
-
-impl Cuts<'_> {
-    /// Returns true if it found more than before.
-    fn mark_all(&mut self, code: &[Op]) -> bool {
-        (self.site, self.has_changed) = (0, false);
-        self.mark(code);
-        self.has_changed
-    }
-
-    /// Returns true if a part of the code is written once.
-    fn mark(&mut self, code: &[Op]) -> bool {
-        let mut any = false;
-        for op in code {
-            let site = self.site;
-            self.site += 1;
-            let mut once = match *op {
-                Op::Barrier | Op::Subgroup { .. } => true,
-                Op::Break { out } | Op::Continue { out } => {
-                    self.common[site] && self.of_group[self.labels[self.labels.len() - 1 - usize::from(out)]]
-                }
-                _ => false,
-            };
-            let is_label = matches!(op, Op::Block { .. } | Op::Loop { .. });
-            if is_label {
-                self.labels.push(site);
-            }
-            for within in op.within() {
-                once |= self.mark(within);
-            }
-            if is_label {
-                self.labels.pop();
-            }
-            self.has_changed |= once && !self.of_group[site];
-            self.of_group[site] |= once;
-            any |= once;
-        }
-        any
-    }
-}
-
-/// Use of a register or array, by one region or several.
-#[derive(Clone, Copy, Default)]
-struct Touched {
-    by: Option<u32>,
-    often: bool,
-}
-
-impl Touched {
-    fn touch(&mut self, run: u32) {
-        self.often |= self.by.is_some_and(|by| by != run);
-        self.by = Some(run);
-    }
-}
-
-/// Finds the values to save between regions.
-struct Keeper<'a> {
-    of_group: &'a [bool],
-    has_budget: bool,
-    site: usize,
-    /// Number of the region.
-    run: u32,
-    /// Number of enclosing loops of the group.
-    loops: u32,
-    /// Enclosing blocks and loops: their sites, and the depth of their code if they belong to the group.
-    labels: Vec<(u32, Option<u32>)>,
-    registers: Vec<Touched>,
-    arrays: Vec<Touched>,
-    skipped: BTreeSet<u32>,
-}
-
-impl Keeper<'_> {
-    /// Code that is written once, except its regions.
-    fn list(&mut self, code: &[Op], depth: u32) {
-        self.run += 1;
-        for op in code {
-            if !self.of_group[self.site] {
-                self.items(op, depth);
-                continue;
-            }
-            let site = self.site as u32;
-            self.site += 1;
-            op.each_read(|register| self.registers[register.at()].often = true);
-            if let Some(to) = op.written() {
-                self.registers[to.at()].often = true;
-            }
-            let is_loop = u32::from(matches!(op, Op::Loop { .. }));
-            let is_label = matches!(op, Op::Block { .. } | Op::Loop { .. });
-            self.loops += is_loop;
-            if is_label {
-                self.labels.push((site, Some(depth + 1)));
-            }
-            op.within().into_iter().for_each(|within| self.list(within, depth + 1));
-            if is_label {
-                self.labels.pop();
-            }
-            self.loops -= is_loop;
-            self.run += 1;
-        }
-    }
-
-    /// An operation of a region.
-    fn items(&mut self, op: &Op, depth: u32) {
-        let (site, run) = (self.site as u32, self.run);
-        self.site += 1;
-        // If a budget ends loops, code may read values of an earlier iteration.
-        let often = self.has_budget && self.loops > 0;
-        let mut touch = |register: Reg| {
-            self.registers[register.at()].touch(run);
-            self.registers[register.at()].often |= often;
-        };
-        op.each_read(&mut touch);
-        op.written().into_iter().for_each(touch);
-        if let Some(array) = array_of(op) {
-            self.arrays[array].touch(run);
-            self.arrays[array].often |= self.loops > 0;
-        }
-        if let Op::Break { out } | Op::Continue { out } = *op {
-            let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
-            // A jump at the end of its own code skips no operation.
-            if code_depth.is_some_and(|code_depth| code_depth != depth) {
-                self.skipped.insert(label);
-            }
-        }
-        let is_label = matches!(op, Op::Block { .. } | Op::Loop { .. });
-        if is_label {
-            self.labels.push((site, None));
-        }
-        op.within().into_iter().flatten().for_each(|op| self.items(op, depth));
-        if is_label {
-            self.labels.pop();
-        }
-    }
 }
 
 impl Writer<'_> {
@@ -361,12 +70,12 @@ impl Writer<'_> {
         self.line("for (ulong group = place; place < width && group < groups; group += width) {");
         self.indent = 2;
         self.begin_time();
-        for Row { of, name, offset, .. } in &split.rows {
+        for SavedRow { of, name, offset, .. } in &split.rows {
             let row = format!("kept + place * {}ul + {offset}ul", split.bytes);
             self.line(&format!("__global {of} *const all_{name} = (__global {of} *)({row});"));
         }
         for (number, of) in body.registers.iter().enumerate() {
-            if split.registers[number] == Home::Group {
+            if split.registers[number] == RegisterHome::Group {
                 self.line(&format!("{} r{number} = 0;", name(*of)));
             }
         }
@@ -377,7 +86,7 @@ impl Writer<'_> {
             self.line(&format!("for (uint at = 0u; at < {array_len}u; at++)"));
             self.line(&format!("    a{number}[at] = 0;"));
         }
-        for Row { name, count, .. } in split.rows.iter().filter(|row| row.is_cleared) {
+        for SavedRow { name, count, .. } in split.rows.iter().filter(|row| row.is_cleared) {
             self.line(&format!("for (uint at = 0u; at < {}u; at++)", len * count));
             self.line(&format!("    all_{name}[at] = 0;"));
         }
@@ -444,11 +153,11 @@ impl Writer<'_> {
         for (&number, &is_written) in &uses.registers {
             let (of, called) = (name(body.registers[number]), format!("r{number}"));
             match split.registers[number] {
-                Home::Run => fetched.push(format!("{of} {called} = 0;")),
-                Home::Group if is_written => of_group(of, &called),
-                Home::Group => {}
-                Home::Row if is_written => in_rows.push((of, called)),
-                Home::Row => fetched.push(format!("const {of} {called} = all_{called}[own];")),
+                RegisterHome::Run => fetched.push(format!("{of} {called} = 0;")),
+                RegisterHome::Group if is_written => of_group(of, &called),
+                RegisterHome::Group => {}
+                RegisterHome::Row if is_written => in_rows.push((of, called)),
+                RegisterHome::Row => fetched.push(format!("const {of} {called} = all_{called}[own];")),
             }
         }
         first.extend(fetched);
@@ -569,7 +278,7 @@ impl Writer<'_> {
     /// Register of the item in a lane of `warp`.
     fn in_lane(&self, register: Reg) -> String {
         match self.split.map(|split| split.registers[register.at()]) {
-            Some(Home::Row) => format!("all_r{}[warp + lane]", register.0),
+            Some(RegisterHome::Row) => format!("all_r{}[warp + lane]", register.0),
             _ => r(register),
         }
     }
@@ -625,7 +334,7 @@ impl Writer<'_> {
         };
         lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
         // Compute a uniform result for one warp only.
-        let end = if split.registers[to.at()] == Home::Group { 32 } else { split.len };
+        let end = if split.registers[to.at()] == RegisterHome::Group { 32 } else { split.len };
         self.line(&format!("for (uint warp = 0u; warp < {end}u; warp += 32u) {{"));
         for line in lines {
             self.line(&format!("    {line}"));

@@ -1,0 +1,46 @@
+//! The copies of one call.
+
+use std::sync::Arc;
+
+use crate::host_memory::HostPiece;
+use crate::memory::Buffer;
+
+/// The copies of one call, with memory looked up and neighbours merged.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub copies: Vec<ResolvedCopy>,
+}
+
+/// One copy between known memory.
+#[derive(Debug)]
+pub(crate) struct ResolvedCopy {
+    pub to_device: bool,
+    pub buffer: Arc<Buffer>,
+    pub offset: u64,
+    pub other: OtherSide,
+    /// The offset in the other memory.
+    pub at: u64,
+    pub bytes: u64,
+}
+
+/// The other side of a copy; if it is on the device, it is the source.
+#[derive(Debug)]
+pub(crate) enum OtherSide {
+    Host(Arc<HostPiece>),
+    Device(Arc<Buffer>),
+}
+
+impl Batch {
+    pub fn clear(&mut self) {
+        self.copies.clear();
+    }
+}
+
+impl ResolvedCopy {
+    pub fn host(&self) -> Option<&Arc<HostPiece>> {
+        match &self.other {
+            OtherSide::Host(host) => Some(host),
+            OtherSide::Device(_) => None,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Cache of built kernels and of built texts.
+
+use std::sync::Arc;
+
+use backend_api::expr::ProgramCache;
+
+use super::codegen::LaunchKey;
+use crate::driver::objects::Program;
+
+/// A kernel of a built program.
+#[derive(Debug)]
+pub(super) struct BuiltKernel {
+    pub program: Arc<Program>,
+    pub name: String,
+    /// Bytes of its group's items that a work-item saves.
+    pub kept_bytes: u64,
+}
+
+/// Cache of built kernels of a device.
+#[derive(Debug, Default)]
+pub(crate) struct BuiltKernelCache {
+    pub(super) built: ProgramCache<LaunchKey, BuiltKernel>,
+    pub(super) texts: TextCache,
+}
+
+/// Cache of built texts, which may contain several kernels.
+pub(super) type TextCache = ProgramCache<Arc<str>, Program>;

@@ -1,0 +1,30 @@
+//! Places of the views of a launch.
+
+use std::sync::Arc;
+
+use backend_api::DeviceSpan;
+
+use crate::memory::Buffer;
+
+/// Places of a view: for each base the buffer, the first accessed piece, the number of pieces, and the
+/// offset.
+pub(crate) struct ViewPlaces {
+    pub(super) bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
+}
+
+impl ViewPlaces {
+    /// Returns the places of bases in these buffers.
+    pub(crate) fn new<'a>(
+        ranges: impl Iterator<Item = (DeviceSpan<'a>, u64)>,
+        buffers: Vec<Arc<Buffer>>,
+    ) -> Self {
+        let base = |((start, bytes), buffer): ((DeviceSpan<'_>, u64), Arc<Buffer>)| {
+            let first = start.offset() >> buffer.shift;
+            let pieces =
+                if bytes == 0 { 0 } else { ((start.offset() + bytes - 1) >> buffer.shift) - first + 1 };
+            let before = start.offset() - (first << buffer.shift);
+            (buffer, first as usize, pieces as usize, before)
+        };
+        Self { bases: ranges.zip(buffers).map(base).collect() }
+    }
+}

@@ -1,0 +1,49 @@
+//! The submissions that use a piece of memory.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+/// A queue whose submissions use memory.
+pub(crate) trait UsingQueue: std::fmt::Debug + Send + Sync {
+    /// Blocks until a recorded submission is done, or has failed to start. Returns false if the device is
+    /// lost and the end of the work is unknown.
+    fn wait_for_noted(&self, value: u64) -> bool;
+
+    /// Returns true if a submission is not known to be done.
+    fn is_pending(&self, value: u64) -> bool;
+
+    /// Blocks until the commands of a submission are done. Runs no waker.
+    fn settle(&self, value: u64);
+}
+
+/// The submissions that touch a piece of memory: the newest of each queue.
+#[derive(Debug, Default)]
+pub(crate) struct Uses(Mutex<Vec<(Weak<dyn UsingQueue>, u64)>>);
+
+impl Uses {
+    /// Records that the next submission of `queue`, with number `value`, accesses the memory.
+    pub fn note(&self, queue: &Arc<impl UsingQueue + 'static>, value: u64) {
+        let mut uses = self.0.lock();
+        if let Some((_, newest)) =
+            uses.iter_mut().find(|(known, _)| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(queue)))
+        {
+            *newest = value;
+            return;
+        }
+        uses.retain(|(known, _)| known.strong_count() > 0);
+        let queue = Arc::downgrade(queue);
+        uses.push((queue, value));
+    }
+
+    /// Blocks until all recorded submissions are done or the device is gone. No thread may record more
+    /// meanwhile. Returns false if the device is lost and their end is unknown: then the caller must
+    /// [keep](crate::core::OpenClCore::keep) the memory.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let uses = std::mem::take(&mut *self.0.lock());
+        let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
+        // Wait for all queues, even after a queue whose end is unknown.
+        queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
+    }
+}
