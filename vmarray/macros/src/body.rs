@@ -333,7 +333,7 @@ impl BodyTranslation<'_> {
         let name = to.to_token_stream().to_string();
         if let Some((literal, is_negative)) = literal_of(of)
             && (!is_negative || !name.starts_with('u'))
-            && crate::literal::NUMBERS.contains(&name.as_str())
+            && crate::methods::NUMBER_TYPES.contains(&name.as_str())
             && (matches!(literal, Lit::Float(_)) == name.starts_with('f'))
             && matches!(literal, Lit::Int(_) | Lit::Float(_))
             && !has_suffix(literal)

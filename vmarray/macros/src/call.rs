@@ -2,8 +2,7 @@
 
 use crate::body::{BodyTranslation, Callee, bare};
 use crate::code::{GeneratedCode, located};
-use crate::literal::NUMBERS;
-use crate::methods::{self, Method};
+use crate::methods::{self, Method, NUMBER_TYPES};
 use crate::view::ViewParameter;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -39,7 +38,7 @@ impl BodyTranslation<'_> {
             if name == "from_f32" && call.args.len() == 1 {
                 return self.nearest_half(callee, call);
             }
-            if is_parameter || NUMBERS.contains(&before.as_str()) {
+            if is_parameter || NUMBER_TYPES.contains(&before.as_str()) {
                 return self.call_number(callee, &last.ident, call);
             }
         }

@@ -2,13 +2,10 @@
 
 use crate::body::BodyTranslation;
 use crate::code::GeneratedCode;
+use crate::methods::NUMBER_TYPES;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Lit;
-
-/// The supported suffixes of numbers.
-pub const NUMBERS: [&str; 12] =
-    ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
 
 /// The digits and the suffix of a literal of a number: no suffix if there is none.
 fn number(literal: &Lit) -> Option<(String, String)> {
@@ -44,7 +41,7 @@ impl BodyTranslation<'_> {
                 tree: quote!(#k::TreeExpr::Literal(#number, #text)),
             };
         }
-        if !NUMBERS.contains(&known) {
+        if !NUMBER_TYPES.contains(&known) {
             return self.error(literal, "kernels support integers of at most 64 bits, `f32` and `f64`");
         }
         let of = syn::Ident::new(known, literal.span());

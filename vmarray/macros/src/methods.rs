@@ -1,5 +1,9 @@
 //! The methods that kernels support, and their numbers of arguments; advice for other methods.
 
+/// The types of numbers that kernels support.
+pub const NUMBER_TYPES: [&str; 12] =
+    ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
+
 /// Operations of the representation, and their aliases.
 const NUMBERS: [(&str, usize); 30] = [
     ("abs", 0),
