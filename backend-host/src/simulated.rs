@@ -30,7 +30,7 @@ use crate::job::HostSubmission;
 use crate::peers::{KnownMemory, MemoryGuard, names_others};
 use crate::ram::{Capacity, Ram};
 use routes::Routes;
-use schedule::{LinkTraffic, Schedule};
+use schedule::{LinkTraffic, Schedule, lost};
 
 /// A simulated device for tests: it delays, reorders and fails work at random, by a seed. A
 /// [`builder`](Self::builder) configures it.
@@ -116,11 +116,6 @@ pub struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    /// Returns a builder; with default settings the device delays and reorders without failures.
-    pub fn builder(seed: u64) -> SimulatedDeviceBuilder {
-        SimulatedDeviceBuilder::new(seed)
-    }
-
     /// Virtual time since the creation of the device.
     #[must_use]
     pub fn now(&self) -> Duration {
@@ -287,10 +282,6 @@ impl Drop for SimulatedDevice {
         self.schedule.lock().forget_work();
         self.have_others_leave(&self.registry.remove_all());
     }
-}
-
-fn lost(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Lost, operation).with_detail("the simulation injected the loss of the device")
 }
 
 // SAFETY: work runs under the schedule's lock, on checked ranges and on memory that it keeps alive. Its

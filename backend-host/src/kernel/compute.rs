@@ -25,8 +25,6 @@ use crate::host_memory::HostMemoryPiece;
 use crate::storage::Storage;
 use crate::worker::Crew;
 
-const OPERATION: &str = "compute";
-
 /// A checked computation.
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {

@@ -1,8 +1,6 @@
 //! Matches as a bit set, which needs a 64th of the memory of indices, and its conversion to a list.
 
-use backend_api::Result;
-
-use super::waves::no_memory;
+use backend_api::{Error, ErrorKind, Result};
 
 /// Number of indices listed at once, in the first-level cache.
 const LISTED: usize = 1024;
@@ -124,6 +122,13 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         next += matches;
     }
     (words.len(), next)
+}
+
+#[cold]
+pub(super) fn no_memory(operation: &'static str, more: usize) -> Error {
+    Error::new(ErrorKind::OutOfMemory, operation)
+        .with_bytes(more as u64 * 8)
+        .with_detail("no RAM for the list of matches")
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use backend_api::{Error, ErrorKind, Result, racy};
+use backend_api::{Result, racy};
 use parking_lot::Mutex;
 
 use super::each_part;
-use super::marked::Marked;
+use super::marked::{Marked, no_memory};
 use crate::handle_table::MemoryPlace;
 use crate::host_memory::HostMemoryPiece;
 use crate::worker::Crew;
@@ -275,18 +275,11 @@ impl Waves {
     }
 }
 
-#[cold]
-pub(super) fn no_memory(operation: &'static str, more: usize) -> Error {
-    Error::new(ErrorKind::OutOfMemory, operation)
-        .with_bytes(more as u64 * 8)
-        .with_detail("no RAM for the list of matches")
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use backend_api::ErrorKind;
+    use backend_api::{Error, ErrorKind};
     use proptest::prelude::*;
 
     use super::*;

@@ -64,6 +64,13 @@ pub struct SimulatedDeviceBuilder {
     settings: SimulationSettings,
 }
 
+impl SimulatedDevice {
+    /// Returns a builder; with default settings the device delays and reorders without failures.
+    pub fn builder(seed: u64) -> SimulatedDeviceBuilder {
+        SimulatedDeviceBuilder::new(seed)
+    }
+}
+
 impl SimulatedDeviceBuilder {
     pub(super) fn new(seed: u64) -> Self {
         Self {

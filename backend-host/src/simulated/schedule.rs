@@ -13,7 +13,6 @@ use vmarray_support::Timeline;
 
 use super::damage::Chance;
 use super::link::SimulatedLink;
-use super::lost;
 use super::trace::SimulatedOperation;
 use crate::job::HostSubmission;
 use crate::kernel::copy::CheckedCopy;
@@ -423,4 +422,8 @@ fn describe(operation: &'static str, ticket: Ticket, work: &HostSubmission<Ram>)
         HostSubmission::Indexed(indexed) => description.upload_bytes = indexed.count * 8 + indexed.bytes(),
     }
     description
+}
+
+pub(super) fn lost(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Lost, operation).with_detail("the simulation injected the loss of the device")
 }

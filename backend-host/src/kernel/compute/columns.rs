@@ -6,6 +6,9 @@ use backend_api::{by_binary, by_integer, by_type, by_unary};
 
 use crate::memory::Passage;
 
+/// The name of the operation in errors.
+pub(super) const OPERATION: &str = "compute";
+
 /// The values of one operation for a block of elements; bools as bytes of 0 and 1.
 #[derive(Debug, Default)]
 pub(super) struct ValueColumn(Passage<u64>);

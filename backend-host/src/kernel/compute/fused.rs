@@ -8,7 +8,7 @@ use backend_api::expr::{Number, Type};
 use backend_api::kernel::{Op, Reg};
 use backend_api::{Compute, Result};
 
-use super::OPERATION;
+use super::columns::OPERATION;
 use super::interval::Interval;
 use super::reduce::{LANES, Sum, ThreadExtremes};
 use crate::handle_table::MemoryPlace;

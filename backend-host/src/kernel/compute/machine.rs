@@ -5,7 +5,7 @@ use backend_api::kernel::{Op, TimeLimit};
 use backend_api::{Compute, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
-use super::OPERATION;
+use super::columns::OPERATION;
 use super::columns::{Late, ValueColumn, evaluate};
 use super::reduce::{FilteredColumn, NumberCounts, Sum, ThreadExtremes, count_true, list_true};
 use crate::handle_table::MemoryPlace;

@@ -1,8 +1,10 @@
 //! Volume: pages on a disk, with atomic commits.
 
 mod commit;
+mod errors;
 mod log;
 mod recover;
+mod state;
 mod sums;
 mod table;
 mod together;
@@ -14,19 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Result};
-use bytemuck::Zeroable;
-use bytemuck::allocation::try_zeroed_vec;
 use parking_lot::{Mutex, RwLock};
 
 use super::disk::{Disk, Loss};
 use super::format::{BLOCK_BYTES, CommitMetadata, HEAD_BYTES};
-use crate::error::{failure, file_advice, is_full};
+use crate::error::failure;
 use crate::extent_allocator::ExtentAllocator;
 use backend_host::parts::{Passage, system};
-use commit::CommitState;
+use errors::zeroes;
+use state::CommitState;
 use sums::Sums;
 use table::WordTable;
 
+pub(super) use errors::{corrupted, failed};
 pub use recover::StoreReport;
 pub(super) use recover::{OpenedVolume, PAGE_BYTES_MAX};
 pub(super) use together::{FileError, open_together, sync_together};
@@ -147,26 +149,6 @@ impl fmt::Debug for Volume {
 /// Returns true if all bytes are zero. Stops at the first block with another byte.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(512).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
-}
-
-/// Allocates `count` zeroes in untouched memory.
-fn zeroes<T: Zeroable>(operation: &'static str, count: u64) -> Result<Vec<T>> {
-    let bytes = count.saturating_mul(size_of::<T>() as u64);
-    let zeroes = usize::try_from(count).ok().and_then(|count| try_zeroed_vec(count).ok());
-    zeroes.ok_or_else(|| Error::new(ErrorKind::OutOfMemory, operation).with_bytes(bytes))
-}
-
-/// Returns the error of a read or write of the file.
-#[cold]
-pub(super) fn failed(operation: &'static str, cause: &io::Error) -> Error {
-    let kind = if is_full(cause) { ErrorKind::OutOfMemory } else { ErrorKind::System };
-    system(kind, operation, cause).with_advice(file_advice(operation, cause))
-}
-
-/// Returns the error of bytes that differ from the written ones.
-#[cold]
-pub(super) fn corrupted(operation: &'static str, detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupted, operation).with_detail(detail)
 }
 
 impl Volume {

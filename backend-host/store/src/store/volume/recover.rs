@@ -15,9 +15,7 @@ use super::super::format::{
 use super::log::LogReader;
 use super::sums::Sums;
 use super::table::WordTable;
-use super::{
-    Changed, CommitState, GROUPS, Space, Volume, VolumePlan, corrupted, failed, open_together, zeroes,
-};
+use super::{Changed, CommitState, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
 use crate::extent_allocator::ExtentAllocator;
 
 /// Bounds for the length of the log, which is as long as the map within them.
@@ -291,13 +289,6 @@ impl Volume {
             volume.commit.lock().spare = Some(volume.take_map(plan.pages)?);
         }
         Ok(volume)
-    }
-
-    /// Opens the volume of a disk in the state of its last complete commit.
-    pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
-        let opened = OpenedVolume::read(disk, is_read_only)?;
-        let mut volumes = open_together(vec![opened], is_read_only).map_err(|(_, error)| error)?;
-        Ok(volumes.remove(0))
     }
 
     /// Removes a commit that other volumes of the group do not have, before anything takes its places.

@@ -10,12 +10,22 @@ use std::panic::resume_unwind;
 
 use backend_api::{Error, Result};
 
+use super::super::disk::Disk;
 use super::super::format::CommitId;
 use super::recover::OpenedVolume;
 use super::{CommitState, Volume, corrupted};
 
 /// Error of one file of a group, with the number of the file.
 pub(crate) type FileError = (usize, Error);
+
+impl Volume {
+    /// Opens the volume of a disk in the state of its last complete commit.
+    pub fn open(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
+        let opened = OpenedVolume::read(disk, is_read_only)?;
+        let mut volumes = open_together(vec![opened], is_read_only).map_err(|(_, error)| error)?;
+        Ok(volumes.remove(0))
+    }
+}
 
 /// Commits a group of volumes: returns when all pages are durable in their present state, or in a later one.
 /// After a crash all volumes are as at this commit, or all as at the one before. One thread commits at a
