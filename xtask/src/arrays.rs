@@ -64,9 +64,6 @@ pub struct CompareArgs {
     /// Runs only workloads whose names begin with this text. Can be given several times.
     #[arg(long, value_name = "NAME")]
     pub filter: Vec<String>,
-    /// The seconds of a row. Each row has three to twelve rounds of OLD, NEW, NEW, OLD.
-    #[arg(long, value_name = "S", default_value_t = 4.0)]
-    pub seconds: f64,
     /// Further options of `bench`. Default: `--quick`.
     #[arg(last = true)]
     pub options: Vec<String>,
@@ -80,9 +77,6 @@ pub struct GateArgs {
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
-    /// The seconds of a row. Each row has three to twelve rounds of OLD, NEW, NEW, OLD.
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
-    pub seconds: f64,
     /// Two Pythons with the package of the previous commit and of this one: measures rows of the package too.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     pub python: Vec<PathBuf>,

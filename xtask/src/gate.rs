@@ -29,6 +29,8 @@ const GROUP_LEAST: f64 = 0.98;
 /// The widest distance from 1 of the old build against itself.
 const NOISE_MOST: f64 = 0.05;
 
+/// Beginnings of the names of the rows that use all threads.
+const MANY_THREADS: [&str; 2] = ["in-place/", "bulk/"];
 /// Names of the rows that run first in a fresh process.
 const FIRST_CALLS: &[&str] =
     &["rows/first-gather", "rows/first-scatter", "rows/first-read", "rows/first-transform"];
@@ -92,6 +94,7 @@ impl Judged {
         let speed = speeds(&ratios.new_to_old);
         let (low, _, high) = interval(&ratios.old_to_old);
         let noise = (1.0 - low).max(high - 1.0);
+        // A comparison with a time that is no number is false.
         let is_judged = noise <= NOISE_MOST;
         Self { speed, noise, is_judged, has_failed: is_judged && speed[2] < ROW_LEAST }
     }
@@ -189,18 +192,28 @@ pub fn run(args: &GateArgs) -> Result<()> {
     Ok(())
 }
 
+/// Returns true for one row of each kind: the one with all threads if the kind is about bandwidth, else the one
+/// with one thread.
+fn is_in_list(name: &str) -> bool {
+    let has_one = name.ends_with("/t1");
+    let has_many =
+        !has_one && name.rsplit_once("/t").is_some_and(|(_, threads)| threads.parse::<u32>().is_ok());
+    if MANY_THREADS.iter().any(|family| name.starts_with(family)) { !has_one } else { !has_many }
+}
+
 /// Measures all rows of the list, and the rows of the Python package if it is given.
 fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
-    let (programs, seconds) = ([&args.old, &args.new], args.seconds);
+    let programs = [&args.old, &args.new];
     let devices = args.devices.iter().flat_map(|devices| ["--devices".into(), devices.clone()]);
     let options: Vec<String> = std::iter::once("--quick".into()).chain(devices).collect();
     let mut ratios = BTreeMap::new();
     for name in FIRST_CALLS {
-        ratios.extend(turns::first_calls(&|which| in_turns(programs[which], &[name], &options), seconds)?);
+        ratios.extend(turns::first_calls(&|which| in_turns(programs[which], &[name], &options))?);
     }
     // The rows of one family share arrays, so that one process measures them all.
     for rows in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
-        ratios.extend(turns::rows(&|which| in_turns(programs[which], rows, &options), seconds)?);
+        let command = |which: usize| in_turns(programs[which], rows, &options);
+        ratios.extend(turns::rows(&command, &is_in_list)?);
     }
     if let [old, new] = &args.python[..] {
         let python = |which: usize| {
@@ -208,7 +221,7 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
             command.args(["-c", PYTHON]).args(&args.devices);
             command
         };
-        ratios.extend(turns::rows(&python, seconds)?);
+        ratios.extend(turns::rows(&python, &|_| true)?);
     }
     Ok(ratios)
 }

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The checks: a name, and the arguments of the xtask command that runs it. Short ones first.
+/// The checks: a name, and the arguments of the xtask command that runs it, with `{target}` for the target folder.
+/// Short ones first.
 const CHECKS: &[(&str, &[&str])] = &[
     ("misuse", &["misuse"]),
     ("ptx", &["ptx", "--check"]),
@@ -26,9 +27,9 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("kernels", &["kernels"]),
     ("fuzz", &["fuzz"]),
     ("sanitize", &["sanitize"]),
-    ("damage", &["damage", "--cases", "1000000", "--resume", "target/nightly-damage.txt"]),
-    ("kills", &["kills", "--count", "1000", "--resume", "target/nightly-kills.json"]),
-    ("soak", &["soak", "--operations", "1000000000", "--resume", "target/nightly-soak.json"]),
+    ("damage", &["damage", "--cases", "1000000", "--resume", "{target}/nightly-damage.txt"]),
+    ("kills", &["kills", "--count", "1000", "--resume", "{target}/nightly-kills.json"]),
+    ("soak", &["soak", "--operations", "1000000000", "--resume", "{target}/nightly-soak.json"]),
     ("python", &["python"]),
     ("mutants", &["mutants"]),
 ];
@@ -72,12 +73,16 @@ impl Passed {
 pub fn run(args: &Args) -> Result<()> {
     let unknown = args.only.iter().find(|only| CHECKS.iter().all(|(name, _)| name != only));
     ensure!(unknown.is_none(), "unknown check {unknown:?}; `cargo xtask nightly --list` names them");
-    let file = project::members()?.target_directory.join("nightly.json");
+    let target = project::members()?.target_directory;
+    let file = target.join("nightly.json");
     let mut passed = Passed::read(file.as_ref(), project::commit().unwrap_or_default());
     if args.list {
         for (name, arguments) in CHECKS {
             let state = passed.seconds.get(*name).map_or("not run".into(), |s| format!("passed in {s:.0} s"));
-            println!("{name:10} {state:18} cargo xtask {}", arguments.join(" "));
+            println!(
+                "{name:10} {state:18} cargo xtask {}",
+                arguments.join(" ").replace("{target}", "target")
+            );
         }
         return Ok(());
     }
@@ -92,7 +97,8 @@ pub fn run(args: &Args) -> Result<()> {
             let mut command = Command::new(&program);
             // All random cases, and optimised tests: `ci` runs a quarter, not optimised.
             command.env("VMARRAY_ALL_CASES", "1").env("CARGO_PROFILE_TEST_OPT_LEVEL", "1");
-            let status = command.args(*arguments).current_dir(project::root()).status()?;
+            let completed = arguments.iter().map(|argument| argument.replace("{target}", target.as_str()));
+            let status = command.args(completed).current_dir(project::root()).status()?;
             ensure!(status.success(), "`cargo xtask {}` ended with {status}", arguments.join(" "));
             Ok(crate::steps::Outcome::passed())
         });

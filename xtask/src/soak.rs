@@ -62,6 +62,7 @@ struct Soaked {
 /// Runs `cargo xtask soak`.
 pub fn run(args: SoakArgs) -> Result<()> {
     args.resume.iter().try_for_each(|file| crate::resume::begin(file))?;
+    use_few_arenas();
     let before = match &args.resume {
         Some(file) if file.exists() => load(file).with_context(|| file.display().to_string())?,
         _ => Soaked::default(),
@@ -136,6 +137,17 @@ impl Memory {
             );
         }
         Ok(mib)
+    }
+}
+
+/// Limits the arenas of the allocator. With 32 cores the GNU C library makes up to 256 of them, and the resident
+/// memory of 90 rounds grows from 118 to 185 MiB although the rounds free all memory; with two arenas it stays
+/// at 104 MiB.
+fn use_few_arenas() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: any thread may call it at any time; it changes a setting of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Two programs that measure the same rows in turns.
 //!
 //! A driver starts both programs. Each sets up a row and then waits, so that one program measures while the
-//! other is idle, and each sets up a row only once. A round is OLD, NEW, NEW, OLD, so that slow drifts (clock
-//! speed, temperature, other tenants) affect both alike. It yields two ratios of NEW to OLD, and one of OLD
-//! to OLD, which shows the machine's noise.
+//! other is idle. The driver repeats this with fresh processes, because the place of memory makes a process
+//! faster or slower than the next one for as long as it lives. Each pair of processes yields a ratio of NEW to
+//! OLD; OLD in two pairs yields a ratio of OLD to OLD, which shows the machine's noise.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`
@@ -13,36 +13,31 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The beginning of the lines for the driver.
 const MARK: &str = "turn: ";
-/// The fewest rounds of a row. The least and the greatest of six ratios enclose the median with 95 %
-/// confidence.
-const ROUNDS_MIN: usize = 3;
-/// The most rounds of a row.
-const ROUNDS_MAX: usize = 12;
+/// The pairs of processes. The least and the greatest of six ratios enclose the median with 95 % confidence.
+const PAIRS: usize = 6;
+/// The seconds of measurements in a turn, and the most measurements.
+const TURN: (f64, usize) = (0.1, 4);
 
 /// The ratios between the times of two programs for one row.
 #[derive(Default)]
 pub struct Ratios {
-    /// Ratios of NEW's time to OLD's time, two for each round.
+    /// Ratios of NEW's time to OLD's time, one for each pair of processes.
     pub new_to_old: Vec<f64>,
-    /// Ratios of the second time of OLD to the first one, one for each round.
+    /// Ratios of OLD's times in one pair to OLD's times in the pair before.
     pub old_to_old: Vec<f64>,
 }
 
 impl Ratios {
-    /// Adds the four times of a round, in the order OLD, NEW, NEW, OLD.
-    fn add(&mut self, [first, second, third, last]: [f64; 4]) {
-        self.new_to_old.extend([second / first, third / last]);
-        self.old_to_old.push(last / first);
-    }
-
-    /// Returns true if the row needs no further round after `seconds` have passed since `start`.
-    fn is_enough(&self, start: Instant, seconds: f64) -> bool {
-        let (rounds, spent) = (self.old_to_old.len(), start.elapsed());
-        rounds >= ROUNDS_MAX || rounds >= ROUNDS_MIN && spent >= Duration::from_secs_f64(seconds)
+    /// Returns the ratios of the times of OLD and NEW, pair by pair.
+    fn of(times: &[[f64; 2]]) -> Self {
+        Self {
+            new_to_old: times.iter().map(|[old, new]| new / old).collect(),
+            old_to_old: times.windows(2).map(|pairs| pairs[1][0] / pairs[0][0]).collect(),
+        }
     }
 }
 
@@ -107,6 +102,23 @@ impl Program {
         Ok(Some(name.to_owned()))
     }
 
+    /// Measures the current row for a turn. Returns the least time of a unit of work.
+    ///
+    /// The first measurement does not count, because it follows a turn of the other program, which has used
+    /// the caches of the processor and the clocks of the devices. The least time depends less on other
+    /// programs of the machine than the median does.
+    fn turn(&mut self) -> Result<f64> {
+        self.time()?;
+        let (start, mut least) = (Instant::now(), f64::INFINITY);
+        for _ in 0..TURN.1 {
+            least = least.min(self.time()?);
+            if start.elapsed().as_secs_f64() > TURN.0 {
+                break;
+            }
+        }
+        Ok(least)
+    }
+
     /// Measures the current row once. Returns the time of a unit of work.
     fn time(&mut self) -> Result<f64> {
         writeln!(self.input, "go")?;
@@ -129,7 +141,7 @@ impl Drop for Program {
     }
 }
 
-/// The programs OLD and NEW, both running.
+/// The processes of OLD and NEW, both running.
 struct Pair([Program; 2]);
 
 impl Pair {
@@ -154,54 +166,58 @@ impl Pair {
         Ok(None)
     }
 
-    /// Measures the current row by the programs `order`.
-    fn times<const N: usize>(&mut self, order: [usize; N]) -> Result<[f64; N]> {
-        let mut times = [0.0; N];
-        for (time, which) in times.iter_mut().zip(order) {
-            *time = self.0[which].time()?;
+    /// Measures the current row of both programs, in an order. Returns the times of OLD and NEW.
+    fn measure(&mut self, order: [usize; 2], by: fn(&mut Program) -> Result<f64>) -> Result<[f64; 2]> {
+        let mut times = [0.0; 2];
+        for which in order {
+            times[which] = by(&mut self.0[which])?;
         }
         Ok(times)
     }
 }
 
-/// Measures all rows of two programs in turns, each row for `seconds` and for three to twelve rounds.
-/// `command` returns the command of OLD for 0, of NEW for 1.
-pub fn rows(command: &dyn Fn(usize) -> Command, seconds: f64) -> Result<BTreeMap<String, Ratios>> {
-    let mut rows = BTreeMap::new();
-    let mut pair = Pair::start(command)?;
-    while let Some(name) = pair.row()? {
-        let (start, mut ratios) = (Instant::now(), Ratios::default());
-        // The first repetition of each program is slower, and does not count.
-        pair.times([0, 1])?;
-        while !ratios.is_enough(start, seconds) {
-            ratios.add(pair.times([0, 1, 1, 0])?);
+/// Measures the rows of two programs whose names `is_wanted` accepts, in turns. `command` returns the command of
+/// OLD for 0, of NEW for 1.
+pub fn rows(
+    command: &dyn Fn(usize) -> Command,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Ratios>> {
+    in_pairs(command, |pair, order, times| {
+        while let Some(name) = pair.row()? {
+            if is_wanted(&name) {
+                times(name, pair.measure(order, Program::turn)?);
+            }
+            pair.0.iter_mut().try_for_each(Program::leave)?;
         }
-        pair.0.iter_mut().try_for_each(Program::leave)?;
-        rows.insert(name, ratios);
-    }
-    Ok(rows)
+        Ok(())
+    })
 }
 
-/// Measures the first row of two programs in turns, as [`rows`] does, but in a fresh process each time.
-/// Returns `None` if the programs have no row in common.
-pub fn first_calls(command: &dyn Fn(usize) -> Command, seconds: f64) -> Result<Option<(String, Ratios)>> {
-    let (start, mut ratios) = (Instant::now(), Ratios::default());
-    loop {
-        let mut times = [0.0; 4];
-        let mut row = None;
-        for (times, order) in times.chunks_exact_mut(2).zip([[0, 1], [1, 0]]) {
-            let mut pair = Pair::start(command)?;
-            row = pair.row()?;
-            if row.is_none() {
-                return Ok(None);
-            }
-            times.copy_from_slice(&pair.times(order)?);
+/// Measures the first row of two programs, once in each process, in turns.
+pub fn first_calls(command: &dyn Fn(usize) -> Command) -> Result<BTreeMap<String, Ratios>> {
+    in_pairs(command, |pair, order, times| {
+        if let Some(name) = pair.row()? {
+            times(name, pair.measure(order, Program::time)?);
         }
-        ratios.add(times);
-        if ratios.is_enough(start, seconds) {
-            return Ok(row.map(|name| (name, ratios)));
-        }
+        Ok(())
+    })
+}
+
+/// Measures by fresh pairs of programs. `measure` is called with a pair, the order of its programs, and a
+/// function that takes the name of a row with the times of OLD and NEW.
+fn in_pairs(
+    command: &dyn Fn(usize) -> Command,
+    measure: impl Fn(&mut Pair, [usize; 2], &mut dyn FnMut(String, [f64; 2])) -> Result<()>,
+) -> Result<BTreeMap<String, Ratios>> {
+    let mut times: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    for number in 0..PAIRS {
+        // Slow drifts of the machine affect both programs alike, because each is the first in every second pair.
+        let order = if number % 2 == 0 { [0, 1] } else { [1, 0] };
+        measure(&mut Pair::start(command)?, order, &mut |name, of_pair| {
+            times.entry(name).or_default().push(of_pair);
+        })?;
     }
+    Ok(times.into_iter().map(|(name, times)| (name, Ratios::of(&times))).collect())
 }
 
 #[cfg(all(test, unix))]
@@ -221,19 +237,19 @@ mod tests {
 
     #[test]
     fn rows_of_both_programs_are_measured_in_turns() {
-        let programs = |which: usize| program(["a=2 b=1 d=1", "a=3 c=7 b=1e0 d=0.5"][which]);
-        let rows = rows(&programs, 0.0).unwrap();
-        assert_eq!(rows.keys().collect::<Vec<_>>(), ["a", "b", "d"]);
+        let programs = |which: usize| program(["a=2 b=1 d=1 e=1", "a=3 c=7 b=1e0 d=0.5 e=1"][which]);
+        let rows = rows(&programs, &|name| name != "b").unwrap();
+        assert_eq!(rows.keys().collect::<Vec<_>>(), ["a", "d", "e"]);
         assert_eq!(rows["a"].new_to_old, [1.5; 6]);
-        assert_eq!(rows["a"].old_to_old, [1.0; 3]);
+        assert_eq!(rows["a"].old_to_old, [1.0; 5]);
         assert_eq!(rows["d"].new_to_old, [0.5; 6]);
     }
 
     #[test]
-    fn first_calls_use_fresh_processes() {
-        let (name, ratios) = first_calls(&|which| program(["a=2", "a=4"][which]), 0.0).unwrap().unwrap();
-        assert_eq!((name.as_str(), ratios.new_to_old.as_slice()), ("a", &[2.0; 6][..]));
-        assert!(first_calls(&|which| program(["a=2", ""][which]), 0.0).unwrap().is_none());
+    fn first_calls_are_the_first_row() {
+        let rows = first_calls(&|which| program(["a=2 b=1", "a=4 b=1"][which])).unwrap();
+        assert_eq!((rows.len(), rows["a"].new_to_old.as_slice()), (1, &[2.0; 6][..]));
+        assert!(first_calls(&|which| program(["a=2", ""][which])).unwrap().is_empty());
     }
 
     #[test]
@@ -243,9 +259,9 @@ mod tests {
             command.args(["-c", "echo reason; exit 3"]);
             command
         };
-        let error = rows(&fails, 0.0).map(drop).unwrap_err().to_string();
+        let error = rows(&fails, &|_| true).map(drop).unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("reason"), "{error}");
         let silent = |_| program("a=x");
-        assert!(rows(&silent, 0.0).is_err(), "a time that is no number");
+        assert!(rows(&silent, &|_| true).is_err(), "a time that is no number");
     }
 }

@@ -305,7 +305,6 @@ fn blurred_tile_by_tile_is_blurred_at_once() {
     let mirrored = [Naive::Mirrored(false); 2];
     let padded = naive(&values, [64, 64], mirrored, [-2, -1], [68, 66]).unwrap();
     assert_eq!(blurred.to_vec(..).unwrap(), blur(&padded, 64, 64));
-    #[cfg(feature = "rayon")]
     {
         let again = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).build().unwrap();
         image

@@ -90,7 +90,6 @@ fn tiles_of_any_extent_cover_an_array_once() {
     }
 }
 
-#[cfg(feature = "rayon")]
 #[test]
 fn tiles_in_parallel_are_the_same() {
     let image = image(Some([8, 8]), 16);
@@ -190,7 +189,6 @@ fn tiles_of_a_larger_shape_are_refused_before_anything_is_done() {
         for mode in [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Scratch] {
             let error = array.for_each_tile(tiles.clone(), mode, |_, _| panic!("nothing fits")).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::BoxOutside { .. }), "{error}");
-            #[cfg(feature = "rayon")]
             {
                 let tiles = tiles.clone();
                 let error = array.par_for_each_tile(tiles, mode, |_, _| panic!("nothing fits")).unwrap_err();

@@ -211,7 +211,7 @@ fn a_file_has_its_name_when_it_is_whole() {
     let ended = npy::write(
         &path,
         &elements,
-        FileOptions::new().piece_bytes(4000).progress(|progress| {
+        FileOptions::new().piece_bytes(4000).threads(1).progress(|progress| {
             names = folder.names();
             if progress.done_bytes == 7680 {
                 std::ops::ControlFlow::Break(())

@@ -36,8 +36,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     let setup = bench.setup.clone();
-    let bytes = setup.large_bytes / 2;
-    let words: Vec<AtomicU32> = (0..bytes as u32 / 4).map(AtomicU32::new).collect();
+    let bytes = (setup.large_bytes / 2).min(4 << 30);
+    let words: Vec<AtomicU32> = (0..(bytes / 4) as u32).map(AtomicU32::new).collect();
     for page_bytes in PAGE_BYTES {
         lists(bench, &setup, &words, page_bytes)?;
     }
