@@ -192,8 +192,8 @@ pub fn run(args: &GateArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns true for one row of each kind: the one with all threads if the kind is about bandwidth, else the one
-/// with one thread.
+/// Returns true for one row of each kind: the one with all threads if the kind is about bandwidth, else the
+/// one with one thread.
 fn is_in_list(name: &str) -> bool {
     let has_one = name.ends_with("/t1");
     let has_many =

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The checks: a name, and the arguments of the xtask command that runs it, with `{target}` for the target folder.
-/// Short ones first.
+/// The checks: a name, and the arguments of the xtask command that runs it, with `{target}` for the target
+/// folder. Short ones first.
 const CHECKS: &[(&str, &[&str])] = &[
     ("misuse", &["misuse"]),
     ("ptx", &["ptx", "--check"]),

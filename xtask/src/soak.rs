@@ -140,9 +140,9 @@ impl Memory {
     }
 }
 
-/// Limits the arenas of the allocator. With 32 cores the GNU C library makes up to 256 of them, and the resident
-/// memory of 90 rounds grows from 118 to 185 MiB although the rounds free all memory; with two arenas it stays
-/// at 104 MiB.
+/// Limits the arenas of the allocator. With 32 cores the GNU C library makes up to 256 of them, and the
+/// resident memory of 90 rounds grows from 118 to 185 MiB although the rounds free all memory; with two
+/// arenas it stays at 104 MiB.
 fn use_few_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: any thread may call it at any time; it changes a setting of the allocator.

@@ -2,8 +2,8 @@
 //!
 //! A driver starts both programs. Each sets up a row and then waits, so that one program measures while the
 //! other is idle. The driver repeats this with fresh processes, because the place of memory makes a process
-//! faster or slower than the next one for as long as it lives. Each pair of processes yields a ratio of NEW to
-//! OLD; OLD in two pairs yields a ratio of OLD to OLD, which shows the machine's noise.
+//! faster or slower than the next one for as long as it lives. Each pair of processes yields a ratio of NEW
+//! to OLD; OLD in two pairs yields a ratio of OLD to OLD, which shows the machine's noise.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`
@@ -176,8 +176,8 @@ impl Pair {
     }
 }
 
-/// Measures the rows of two programs whose names `is_wanted` accepts, in turns. `command` returns the command of
-/// OLD for 0, of NEW for 1.
+/// Measures the rows of two programs whose names `is_wanted` accepts, in turns. `command` returns the
+/// command of OLD for 0, of NEW for 1.
 pub fn rows(
     command: &dyn Fn(usize) -> Command,
     is_wanted: &dyn Fn(&str) -> bool,
@@ -211,7 +211,8 @@ fn in_pairs(
 ) -> Result<BTreeMap<String, Ratios>> {
     let mut times: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     for number in 0..PAIRS {
-        // Slow drifts of the machine affect both programs alike, because each is the first in every second pair.
+        // Slow drifts of the machine affect both programs alike, because each is the first in every second
+        // pair.
         let order = if number % 2 == 0 { [0, 1] } else { [1, 0] };
         measure(&mut Pair::start(command)?, order, &mut |name, of_pair| {
             times.entry(name).or_default().push(of_pair);
