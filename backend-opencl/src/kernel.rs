@@ -311,10 +311,9 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         let all = [&entry, &entry, &other].map(|entry| options_of_its_own("-D GROUP=64", entry));
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
-        let off = OpenClOptions::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let kernels = BuiltKernels::new(&context, &found, &off).unwrap();
+            let kernels = BuiltKernels::new(&context, &found, &OpenClOptions::new()).unwrap();
             let widths = [1, 1000, u64::MAX].map(|items| kernels.groups_for(items));
             let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
             assert_eq!(widths, [if cpu { kernels.groups } else { 1 }, widths[1], kernels.groups]);
@@ -326,10 +325,9 @@ mod tests {
     fn kernels_that_the_driver_refuses_are_built_anew() {
         let folder = std::env::temp_dir().join(private_dir::random_name());
         let with = OpenClOptions::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
-        let off = OpenClOptions::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let group = BuiltKernels::new(&context, &found, &off).unwrap().group;
+            let group = BuiltKernels::new(&context, &found, &OpenClOptions::new()).unwrap().group;
             let entry = CacheFile::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
             entry.store(b"no program").unwrap();
             let kernels = BuiltKernels::new(&context, &found, &with).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use backend_api::expr::{
     Action, Binary, Geometry, Instruction, Partial, Program, Type, Unary, Value, evaluate_all,
 };
+use backend_api::wrap::has_all_cases;
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Search, Transfer,
 };
@@ -62,7 +63,9 @@ fn matches_equal_a_loops() {
     let comparisons = [Binary::Lt, Binary::Le, Binary::Eq, Binary::Ne];
     for of in [Type::F32, Type::U32, Type::I32] {
         for (round, bits) in literals.into_iter().map(u64::from).enumerate() {
-            for (op, is_swapped) in comparisons.into_iter().flat_map(|op| [(op, false), (op, true)]) {
+            let tests = comparisons.into_iter().flat_map(|op| [(op, false), (op, true)]).enumerate();
+            let tests = tests.filter(|(number, _)| has_all_cases() || (number + round) % 4 == 0);
+            for (_, (op, is_swapped)) in tests {
                 let (left, right) = if is_swapped { (Value(1), Value(0)) } else { (Value(0), Value(1)) };
                 let other = u64::from(literals[(round + 4) % literals.len()]);
                 let code = vec![

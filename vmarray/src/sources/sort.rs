@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn sources_larger_than_device_memory_are_sorted() {
         let mut random = SplitMix64::new(31);
-        for round in 0..70 {
+        for round in 0..backend_api::wrap::random_cases(70) as usize {
             let cards = 1 + round % 3;
             let is_whole = round % 4 == 3;
             let len = if is_whole { 300 + random.index(200) } else { 3000 + random.index(9000) };

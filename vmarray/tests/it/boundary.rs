@@ -198,7 +198,7 @@ fn writes<const N: usize>(array: &NdArray<u32, N>, mut model: Vec<u32>, random: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(backend_api::wrap::random_cases(60)))]
 
     #[test]
     fn windows_are_as_padded_copies(seed in any::<u64>()) {

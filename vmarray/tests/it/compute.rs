@@ -181,7 +181,7 @@ fn pages_that_cannot_be_prepared_are_released_with_the_earlier_ones() {
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            for i in 0..20_000 {
+            for i in 0..backend_api::wrap::random_cases(20_000) {
                 let _ = array.transform(.., value.set(i));
             }
             done.store(true, Ordering::Relaxed);

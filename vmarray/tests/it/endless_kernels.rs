@@ -342,7 +342,7 @@ fn the_limit_of_a_function_is_of_each_call() {
     #[vmarray::kernel]
     fn long(x: u32) -> u32 {
         let mut x = x;
-        for i in 0..200_000_u32 {
+        for i in 0..100_000_u32 {
             x = x * 3 + i;
         }
         x

@@ -377,7 +377,7 @@ fn a_device_lost_in_the_middle_of_a_list_is_reported() {
 /// Gathers see all writes, although loads, write-backs and kernels of other threads fail meanwhile.
 #[test]
 fn failing_write_backs_of_others_do_not_show() {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let fails = Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(0.05, seed).reported_later();
         let refused = Fault::anywhere(DeviceErrorKind::Driver).with_chance(0.02, !seed);
         let device = SimulatedDevice::builder(seed).bytes(1 << 20).fault(fails).fault(refused).build();

@@ -103,7 +103,7 @@ pub fn step(
 
 #[test]
 fn an_array_that_grows_is_a_vector() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let shape = Shape::any(&mut random, 40, 3);
         let first = random.below(50);
@@ -370,7 +370,7 @@ fn a_device_that_refuses_to_grow_leaves_the_array_as_it_is() {
 /// If a copy fails, each unlisted element keeps its place, or all have moved.
 #[test]
 fn a_tail_whose_move_fails_is_moved_back_or_reported() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let card = Arc::new(Faulty::new(SimulatedDevice::builder(seed).build()));
         let devices = [as_any(&Arc::new(SimulatedDevice::builder(seed + 100).build())), as_any(&card)];

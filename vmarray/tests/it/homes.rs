@@ -307,7 +307,8 @@ fn nothing_is_lost_or_wrong_while_devices_are_lost_and_rebuilt() {
                 .collect();
             let is_broken = || workers.iter().any(|worker| worker.is_finished());
             for turn in 0..10 {
-                let until = operations.load(Ordering::Relaxed) + 2000;
+                let until =
+                    operations.load(Ordering::Relaxed) + u64::from(backend_api::wrap::random_cases(2000));
                 while operations.load(Ordering::Relaxed) < until && !is_broken() {
                     std::thread::yield_now();
                 }

@@ -81,7 +81,7 @@ fn check(seed: u64, mode: impl Boundary<i32, 2> + Copy + Sync) {
 
 #[test]
 fn boxes_are_joined_to_others_and_to_shifted_boxes() {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         check(seed, Mirror);
         check(seed + 100, Circular);
         check(seed + 200, (Clamp, Constant(-7)));
@@ -91,7 +91,7 @@ fn boxes_are_joined_to_others_and_to_shifted_boxes() {
 
 #[test]
 fn arrays_sources_and_sections_are_joined_to_shifted_views() -> Result<()> {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let mut random = Numbers::new(seed);
         let (len, start) = (1 + random.below(200), random.below(20));
         let values: Vec<i64> = (0..len).map(|_| random.next() as i64 >> 20).collect();

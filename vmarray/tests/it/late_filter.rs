@@ -66,7 +66,7 @@ fn child() {
     let before = together(500);
     array.reset_stats();
     refuse(&calls);
-    let sum = before + together(2000);
+    let sum = before + together(backend_api::wrap::random_cases(2000).into());
     assert_eq!(array.to_vec(..).unwrap().iter().sum::<u64>(), sum);
     assert!(array.stats().total().barriers > 0);
 }

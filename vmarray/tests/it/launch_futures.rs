@@ -44,7 +44,7 @@ fn card(seed: u64) -> Arc<Counting<SimulatedDevice>> {
 
 #[test]
 fn futures_match_runs() -> Result<()> {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let (len, count) = (1 + random.below(200), 1 + random.below(2));
         let fabric = SimulatedFabric::new(Reach::Maps, 1_000_000_000, Duration::from_micros(3));
@@ -93,7 +93,7 @@ fn futures_match_runs() -> Result<()> {
 
 #[test]
 fn a_future_is_pending_until_the_launch_is_done_and_others_go_on() -> Result<()> {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let card = card(seed);
         let new = || Shape::one(16, 4).describe::<u32, _>(100, vec![as_any(&card)]).build();
         let (of, mut out) = (new()?, new()?);

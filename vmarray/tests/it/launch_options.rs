@@ -29,7 +29,7 @@ fn compared_natively(x: &[i32], y: &[f64]) -> Vec<(i64, f64, bool)> {
 
 #[test]
 fn returned_values_are_summed_for_elements_anywhere() -> Result<()> {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let len = random.below(500);
         let x: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
@@ -56,7 +56,7 @@ fn slope(at: At<1>, of: &Window<f32, 1>, steps: &Own<u8>) -> f32 {
 
 #[test]
 fn extremes_belong_to_the_first_items_that_return_them() -> Result<()> {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let len = random.below(300);
         let values: Vec<f32> = (0..len).map(|_| random.below(20) as f32).collect();
@@ -287,7 +287,7 @@ fn weighed(at: At<1>, by: u64, of: &Anywhere<u32>, seen: &Append<u64>) -> u64 {
 
 #[test]
 fn numbers_are_run_over_where_the_arguments_lie() -> Result<()> {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let mut random = Numbers::new(seed);
         let len = 1 + random.below(100);
         let values: Vec<u32> = (0..len).map(|_| random.next() as u32 >> 4).collect();

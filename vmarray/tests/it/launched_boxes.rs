@@ -43,7 +43,7 @@ fn placed(at: At<3>, by: &Own<u32>, out: &mut Own<u64>) {
 
 #[test]
 fn items_have_positions_in_boxes_of_any_layout() {
-    for seed in 0..120 {
+    for seed in 0..backend_api::wrap::random_cases(120).into() {
         let mut random = Numbers::new(seed);
         let shape: [usize; 3] = std::array::from_fn(|_| 1 + random.below(9));
         let len = shape.iter().product::<usize>();
@@ -121,7 +121,7 @@ where
 
 #[test]
 fn windows_of_images_follow_their_modes() {
-    for seed in 0..200 {
+    for seed in 0..backend_api::wrap::random_cases(200).into() {
         let mut random = Numbers::new(seed);
         let shape = [1 + random.below(14), 1 + random.below(20)];
         let len = shape[0] * shape[1];
@@ -178,7 +178,7 @@ fn turned(at: At<3>, of: &Window<[u16; 3], 3>, out: &mut Own<[u16; 3]>) {
 
 #[test]
 fn windows_of_volumes_have_elements_of_several_numbers() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let shape: [usize; 3] = std::array::from_fn(|_| 1 + random.below(7));
         let len = shape.iter().product::<usize>();
@@ -208,7 +208,7 @@ fn row<const R: usize>(at: At<1>, of: &Window<i32, 1>, out: &mut Own<i32>) {
 
 #[test]
 fn rows_are_read_where_they_lie() {
-    for seed in 0..100 {
+    for seed in 0..backend_api::wrap::random_cases(100).into() {
         let mut random = Numbers::new(seed);
         let len = 1 + random.below(100);
         let values: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
@@ -272,7 +272,7 @@ fn product(at: At<2>, a: &Anywhere<i32, 2>, b: &Anywhere<i32, 2>, all: &Anywhere
 
 #[test]
 fn matrices_are_multiplied_wherever_they_lie() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let [n, m, k] = [(); 3].map(|()| 1 + random.below(9));
         let a: Vec<i32> = (0..n * k).map(|_| random.next() as i32 >> 8).collect();

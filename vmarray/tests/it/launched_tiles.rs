@@ -42,7 +42,7 @@ fn turned(at: At<2>, by: &Own<u32>, old: &Window<u32, 2>, tile: &Group<u64, 4, 3
 
 #[test]
 fn tiles_lie_in_results_of_any_layout_and_extents() {
-    for seed in 0..80 {
+    for seed in 0..backend_api::wrap::random_cases(80).into() {
         let mut random = Numbers::new(seed);
         let shape = [1 + random.below(14), 1 + random.below(14)];
         let of = if random.below(2) == 0 { random_box(&mut random, shape) } else { [0; 2]..shape };

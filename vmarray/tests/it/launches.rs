@@ -87,7 +87,7 @@ macro_rules! with_sections {
 
 #[test]
 fn items_have_elements_of_every_argument_next_to_the_result() {
-    for seed in 0..150 {
+    for seed in 0..backend_api::wrap::random_cases(150).into() {
         let mut random = Numbers::new(seed);
         let len = random.below(400);
         let x: Vec<u32> = (0..len).map(|_| random.next() as u32).collect();
@@ -117,7 +117,7 @@ fn divided(x: &Own<u32>, by: u32, quotient: &mut Own<u64>, rest: &mut Own<u8>, c
 
 #[test]
 fn a_kernel_has_several_results_wherever_they_lie() {
-    for seed in 0..100 {
+    for seed in 0..backend_api::wrap::random_cases(100).into() {
         let mut random = Numbers::new(seed);
         let len = random.below(300);
         let x: Vec<u32> = (0..len).map(|_| random.next() as u32).collect();
@@ -323,7 +323,7 @@ fn gathered(at: At<1>, of: &Anywhere<u32>, step: u64, more: &Anywhere<u8>, out: 
 
 #[test]
 fn items_read_any_element_of_an_anywhere() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let lens = [1 + random.below(300), 1 + random.below(300), random.below(300)];
         let of: Vec<u32> = (0..lens[0]).map(|_| random.next() as u32).collect();
@@ -356,7 +356,7 @@ fn paired(at: At<1>, rows: &Rows<u32>, others: &Rows<u8>, sums: &mut Own<u64>) {
 
 #[test]
 fn items_read_rows_of_an_anywhere() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let count = 1 + random.below(100);
         let rows: Vec<Vec<u32>> =
@@ -458,7 +458,7 @@ macro_rules! with_mode {
 
 #[test]
 fn windows_follow_their_mode() {
-    for seed in 0..90 {
+    for seed in 0..backend_api::wrap::random_cases(90).into() {
         let mut random = Numbers::new(seed);
         let len = 1 + random.below(200);
         let of: Vec<i32> = (0..len).map(|_| random.next() as i32 >> 8).collect();
@@ -579,7 +579,7 @@ fn counted(x: &Own<u8>, bins: &Shared<u32>, sums: &Shared<i64>) {
 
 #[test]
 fn items_change_shared_elements_of_one_device() {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let mut random = Numbers::new(seed);
         let x: Vec<u8> = (0..random.below(500)).map(|_| random.next() as u8).collect();
         let shape = Shape { channels: vec![2], ..Shape::random(&mut random, 30, &[&[1], &[3]], 4) };
@@ -614,7 +614,7 @@ fn large(at: At<1>, x: &Own<u32>, limit: u32, found: &Append<[u64; 2]>, seen: &m
 
 #[test]
 fn items_append_on_several_devices() {
-    for seed in 0..40 {
+    for seed in 0..backend_api::wrap::random_cases(40).into() {
         let mut random = Numbers::new(seed);
         let x: Vec<u32> = (0..1 + random.below(400)).map(|_| random.next() as u32 >> 8).collect();
         let xs = Held::random(&mut random, &x, None);
@@ -650,7 +650,7 @@ fn in_groups(at: At<1>, x: &Own<u8>, found: &Append<[u16; 3]>, others: &Append<u
 
 #[test]
 fn items_append_in_their_order() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let x: Vec<u8> = (0..1 + random.below(200)).map(|_| random.below(7) as u8).collect();
         let xs = Held::random(&mut random, &x, None);

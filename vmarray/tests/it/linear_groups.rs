@@ -2,6 +2,7 @@
 //! length. Groups start at multiples of their length in the view of the launch, and are numbered in this
 //! view.
 
+use backend_api::wrap::random_cases;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,8 +119,12 @@ fn weighted(values: &[u32], len: usize) -> i128 {
 const LENS: [usize; 4] = [1, 3, 32, 96];
 
 /// Fewer cases where each translates kernels anew.
-fn cases(all: u64) -> Range<u64> {
-    0..if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() { all / 6 } else { all }
+fn cases(all: u32) -> Range<u64> {
+    0..if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() {
+        (all / 6).into()
+    } else {
+        random_cases(all).into()
+    }
 }
 
 /// A random length of groups, values, a layout whose pages may or may not have whole groups, and the

@@ -155,7 +155,7 @@ fn compensated_sums_keep_the_rounding_errors() -> Result<()> {
 
 #[test]
 fn lines_of_boxes_begin_anew() -> Result<()> {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let longest = [4, 40, 900][random.below(3)];
         let extents: [usize; 3] = [random.below(5), 1 + random.below(7), 1 + random.below(longest)];

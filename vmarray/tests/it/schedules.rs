@@ -182,10 +182,10 @@ fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
     }
 }
 
-/// Range of schedules of a kind: `VMARRAY_TEST_SCHEDULES`, or `usual` by default.
-fn schedules(usual: u64) -> std::ops::Range<u64> {
+/// Range of schedules of a kind: `VMARRAY_TEST_SCHEDULES`, or by default the random cases of `usual`.
+fn schedules(usual: u32) -> std::ops::Range<u64> {
     let asked = std::env::var("VMARRAY_TEST_SCHEDULES").ok().and_then(|number| number.parse().ok());
-    0..asked.unwrap_or(usual)
+    0..asked.unwrap_or(backend_api::wrap::random_cases(usual).into())
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn failures_are_reported_and_lose_nothing() {
 
 #[test]
 fn threads_on_failing_devices_lose_nothing() {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut numbers = Numbers::new(seed);
         let shape = shape_of(&mut numbers);
         let devices = (0..shape.channels.len()).map(|d| simulated(seed, d, 0.05)).collect();

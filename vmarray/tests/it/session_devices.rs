@@ -68,8 +68,11 @@ fn heat_goes_along_a_rod_over_several_devices() -> Result<()> {
         (4, &[1, 1, 1, 1], 60),
         (2, &[1, 1], 3),
     ];
-    for (seed, (count, shares, len)) in (0..).zip(cases.into_iter().cycle().take(20)) {
-        let (mut random, turns) = (Numbers::new(seed), if seed < 8 { 1000 } else { 40 });
+    for (seed, (count, shares, len)) in
+        (0..).zip(cases.into_iter().cycle().take(backend_api::wrap::random_cases(20) as usize))
+    {
+        let (mut random, turns) =
+            (Numbers::new(seed), if seed < 8 { backend_api::wrap::random_cases(1000) } else { 40 });
         let (on, page_len) = (together(count, seed), 1 + random.below(30));
         let mut truth = numbers(&mut random, len);
         let mut one = array(&on, shares, page_len, &truth)?;
@@ -107,7 +110,7 @@ fn mixed(x: &Own<u32>, out: &mut Own<u32>) {
 
 #[test]
 fn devices_see_earlier_writes_of_others() -> Result<()> {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let (on, len) = (together(3, seed), 1 + random.below(200));
         let (page_len, shares) = (1 + random.below(20), [1 + random.below(2) as u32, 1, 2]);
@@ -275,7 +278,7 @@ fn blurred(
 
 #[test]
 fn boxes_in_sessions_match_runs() -> Result<()> {
-    for seed in 0..60 {
+    for seed in 0..backend_api::wrap::random_cases(60).into() {
         let mut random = Numbers::new(seed);
         let on = together(1 + random.below(3), seed);
         let shape = [1 + random.below(9), 1 + random.below(12)];

@@ -1,5 +1,6 @@
 //! Tests of many threads on one array: no torn values, lost writes or hangs.
 
+use backend_api::wrap::random_cases;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarray::prelude::*;
@@ -25,7 +26,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-fn increments<T: Element>(each: usize, add: fn(T) -> T, number: fn(T) -> u64) {
+fn increments<T: Element>(each: u32, add: fn(T) -> T, number: fn(T) -> u64) {
     for shape in shapes() {
         let array = shape.build::<T>(64);
         together(4, |thread| {
@@ -33,14 +34,14 @@ fn increments<T: Element>(each: usize, add: fn(T) -> T, number: fn(T) -> u64) {
             (0..each).for_each(|_| _ = array.update(numbers.below(64), add).unwrap());
         });
         let sum: u64 = array.iter().map(|x| number(x.unwrap())).sum();
-        assert_eq!(sum, 4 * each as u64, "{shape:?}");
+        assert_eq!(sum, 4 * u64::from(each), "{shape:?}");
     }
 }
 
 #[test]
 fn increments_are_not_lost() {
-    increments::<u64>(3000, |x| x + 1, |x| x);
-    increments::<[u64; 3]>(2000, |x| x.map(|x| x + 1), |x| x[1]);
+    increments::<u64>(random_cases(3000), |x| x + 1, |x| x);
+    increments::<[u64; 3]>(random_cases(2000), |x| x.map(|x| x + 1), |x| x[1]);
 }
 
 /// All elements of a value are equal; a reader that sees different ones has seen a torn value.
@@ -52,7 +53,7 @@ fn elements_are_never_torn() {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut numbers = Numbers::new(1);
-                for n in 0..backend_api::wrap::random_cases(4000) {
+                for n in 0..random_cases(4000) {
                     let at = numbers.below(50);
                     match n % 5 {
                         0 => array.write(at, &[[n; 11]; 10]).unwrap(),
@@ -90,12 +91,13 @@ fn elements_are_never_torn() {
 /// One writer increments each element; no reader sees one decrease, by any method.
 #[test]
 fn a_value_read_once_stays_visible() {
+    let last = random_cases(300);
     for shape in shapes() {
         let array = shape.build::<u32>(40);
         let writing = AtomicBool::new(true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for n in 1..=300_u32 {
+                for n in 1..=last {
                     for i in 0..40 {
                         match (n as usize + i) % 5 {
                             0 => array.set_uncached(i, n).unwrap(),
@@ -128,7 +130,7 @@ fn a_value_read_once_stays_visible() {
                 });
             }
         });
-        assert!(array.iter().all(|x| x.unwrap() == 300));
+        assert!(array.iter().all(|x| x.unwrap() == last));
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::ErrorKind;
-use backend_api::wrap::SplitMix64;
+use backend_api::wrap::{SplitMix64, random_cases};
 use parking_lot::Mutex;
 
 use super::disk::Disk;
@@ -505,7 +505,8 @@ fn damage_is_an_error_or_harmless() {
 /// stores a part of these, of as many as `VMARRAY_DAMAGE_WHOLE` says all.
 #[test]
 fn every_byte_counts() {
-    let (shapes, step) = number("VMARRAY_DAMAGE_WHOLE").map_or((4, 131), |shapes| (shapes, 1));
+    let (shapes, step) =
+        number("VMARRAY_DAMAGE_WHOLE").map_or((random_cases(4).into(), 131), |shapes| (shapes, 1));
     let counts = Counts::default();
     on_all_processors(0..shapes, |number, disk| {
         let shape = Shape::new(1 << 40 | number);

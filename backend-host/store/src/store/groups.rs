@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use backend_api::wrap::SplitMix64;
+use backend_api::wrap::{SplitMix64, random_cases};
 use backend_api::{ErrorKind, Result};
 use parking_lot::Mutex;
 
@@ -84,7 +84,7 @@ fn number(name: &str) -> Option<u64> {
 /// the one that was begun, and never as at two.
 #[test]
 fn a_crash_leaves_all_files_at_one_commit() {
-    let rounds = number("VMARRAY_POWER_LOSSES").unwrap_or(backend_api::wrap::random_cases(2000).into());
+    let rounds = number("VMARRAY_POWER_LOSSES").unwrap_or(random_cases(2000).into());
     let (mut opened, mut taken_back) = (0, 0);
     let first = number("VMARRAY_POWER_SEED").unwrap_or(0);
     for seed in first..first + rounds / 10 {

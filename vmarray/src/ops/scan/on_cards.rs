@@ -207,7 +207,9 @@ mod tests {
 
     #[test]
     fn prefix_sums_on_cards_equal_the_hosts_bit_by_bit() {
-        for device in CardModel::all_in_opencl().into_iter().map(Arc::new) {
+        let devices = CardModel::all_in_opencl();
+        let count = backend_api::wrap::random_cases(devices.len() as u32) as usize;
+        for device in devices.into_iter().take(count).map(Arc::new) {
             check(&device, |bits| bits as u8);
             check(&device, |bits| bits as i16);
             check(&device, |bits| bits as u32);

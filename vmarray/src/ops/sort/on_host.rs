@@ -371,7 +371,7 @@ mod tests {
         let mut random = SplitMix64::new(7);
         const SIGN: u64 = 1 << 63;
         let orders = [(0, 0), (u64::MAX, 0), (SIGN, 0), (SIGN, !SIGN), (!SIGN, !SIGN)];
-        for round in 0..480 {
+        for round in 0..backend_api::wrap::random_cases(480) as usize {
             let len = random.index([3, 200, 3000, 20_000][round % 4]);
             let bits = bits(round % 12, len, &mut random);
             let (flip, flip_negative) = orders[random.index(5)];

@@ -231,7 +231,7 @@ fn next(state: &mut u64) -> u64 {
 #[test]
 fn reads_return_earlier_writes_of_any_queue() {
     let mut queues = 0;
-    for seed in 0..300 {
+    for seed in 0..backend_api::wrap::random_cases(300).into() {
         let array = array(SimulatedDevice::builder(seed).build());
         let mut scene = Scene::new(&array);
         let mut state = seed;
@@ -246,7 +246,7 @@ fn reads_return_earlier_writes_of_any_queue() {
 
 #[test]
 fn kernels_on_slots_of_other_channels_are_ordered_with_their_writes() {
-    for seed in 0..300 {
+    for seed in 0..backend_api::wrap::random_cases(300).into() {
         let device = Arc::new(SimulatedDevice::builder(seed).build());
         let (one, two) = (array_on(&device), array_on(&device));
         let mut scenes = [Scene::new(&one), Scene::new(&two)];
@@ -301,7 +301,7 @@ fn read_all(scenes: &mut [Scene<'_>; 3], own: usize) {
 
 #[test]
 fn kernels_that_read_slots_of_several_channels_see_each_between_its_writes() {
-    for seed in 0..300 {
+    for seed in 0..backend_api::wrap::random_cases(300).into() {
         let device = Arc::new(SimulatedDevice::builder(seed).build());
         let arrays = [(); 3].map(|()| array_on(&device));
         let mut scenes = arrays.each_ref().map(Scene::new);
