@@ -193,7 +193,11 @@ pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usiz
 #[track_caller]
 pub(super) fn assert_bytes(what: &str, found: &[u8], expected: &[u8]) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
-    let Some(first) = (0..found.len()).find(|&i| found[i] != expected[i]) else { return };
+    if found == expected {
+        return;
+    }
+    let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    let first = first.expect("a byte must differ in slices that differ");
     let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
     let end = (first + 16).min(found.len());
     panic!(
