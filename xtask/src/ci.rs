@@ -50,25 +50,25 @@ pub fn run() -> Result<()> {
     steps.run("tidy", || tidy::check(&sh));
     steps.run("supply", || supply::check(&sh));
     steps.run("deny", || supply::deny(&sh));
-    steps.run("clippy", || {
-        let targets = ["--lib", "--bins", "--tests"];
-        cmd!(sh, "cargo clippy --workspace {targets...} --all-features -- -D warnings").run()?;
-        Ok(Outcome::passed())
-    });
-    steps.run("features", || features::check(&sh, true));
     let mut counts = Counts::default();
+    let lints = test_host::lints(&sh);
+    // If a lint fails, compile without lints, so that the tests run.
+    let lints = steps.run("clippy, build of tests", || test_host::build(&sh)).then_some(lints);
     steps.run("tests", || test_host::tests(&sh, &[], &mut counts));
     steps.run("example programs", || test_host::example_programs(&sh));
     steps.beside(&SIDE, |steps| {
         steps.run("documentation examples", || test_host::doctests(&sh));
-        steps.run("concurrency model", || test_host::model(&sh, &mut counts));
-        steps.run("rustdoc, examples", || examples::check(&sh));
         for (name, paths, check) in BY_PATH {
             steps.run(name, || match is_changed(&sh, paths) {
                 true => check(&sh),
                 false => Ok(Outcome::Passed("not touched; whole by `cargo xtask nightly`".into())),
             });
         }
+        // The steps below compile the crates in other forms.
+        drop(lints);
+        steps.run("concurrency model", || test_host::model(&sh, &mut counts));
+        steps.run("rustdoc, examples", || examples::check(&sh));
+        steps.run("features", || features::check(&sh, true));
     });
     let finished = steps.finish();
     eprintln!("tests: {} passed, {} failed", counts.run - counts.failed, counts.failed);

@@ -7,6 +7,10 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
+/// Options of nightly runs: all tests, and the assertions that `Cargo.toml` turns off in `vmarray/tests`.
+const NIGHTLY: [&str; 3] =
+    ["--ignore-default-filter", "--config", "profile.test.package.vmarray-tests.debug-assertions=true"];
+
 /// Runs unit, property and conformance tests; without a filter also the example programs, the concurrency
 /// model and the examples in the documentation.
 #[derive(clap::Args)]
@@ -31,8 +35,8 @@ pub fn run(args: Args) -> Result<()> {
     let mut steps = Steps::new();
     let mut counts = Counts::default();
     let is_all = args.filter.is_empty();
-    let nightly = args.all.then(|| "--ignore-default-filter".to_string());
-    let filter: Vec<String> = nightly.into_iter().chain(args.filter).collect();
+    let nightly: &[&str] = if args.all { &NIGHTLY } else { &[] };
+    let filter: Vec<String> = nightly.iter().map(|option| option.to_string()).chain(args.filter).collect();
     steps.run("tests", || tests(&sh, &filter, &mut counts));
     if is_all {
         steps.run("example programs", || example_programs(&sh));
@@ -46,6 +50,21 @@ pub fn run(args: Args) -> Result<()> {
     let finished = steps.finish();
     eprintln!("tests: {} passed, {} failed", counts.run - counts.failed, counts.failed);
     finished
+}
+
+/// Lets the commands of `sh` compile the crates of the workspace with clippy's driver, a compiler that also
+/// lints. So one build has the lints and the tests.
+pub fn lints(sh: &Shell) -> [xshell::PushEnv<'_>; 2] {
+    // The arguments of `cargo clippy` after `--`, as it passes them to the driver.
+    let arguments = ["-D", "warnings"].map(|argument| format!("{argument}__CLIPPY_HACKERY__")).concat();
+    [sh.push_env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), sh.push_env("CLIPPY_ARGS", arguments)]
+}
+
+/// Builds all tests and example programs.
+pub fn build(sh: &Shell) -> Result<Outcome> {
+    tools::need_nextest(sh)?;
+    cmd!(sh, "cargo nextest run --profile ci --workspace --all-features --no-run").run()?;
+    Ok(Outcome::passed())
 }
 
 /// Runs the tests that `filter` selects, or all tests, by cargo-nextest. Adds the results to `counts`.
