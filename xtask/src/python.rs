@@ -25,6 +25,8 @@ const MANIFEST: &str = "vmarray/python/Cargo.toml";
 const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
 /// The most processes that share the tests.
 const PROCESSES: usize = 2;
+/// The random examples of each test in a sample: a quarter.
+const EXAMPLES_OF_SAMPLE: &str = "15";
 /// The most bytes of a wheel.
 const WHEEL_MAX: u64 = 15 << 20;
 
@@ -103,6 +105,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         };
         cmd!(sh, "{python} -m pip {INSTALL...} --force-reinstall --no-deps {wheel}").run()?;
         cmd!(sh, "{python} -m pip {INSTALL...} {wheel}{EXTRA}").run()?;
+        let _examples = args.sample.then(|| sh.push_env("VMARRAY_PYTHON_EXAMPLES", EXAMPLES_OF_SAMPLE));
         // Run in the tests' folder, so that Python does not import from the sources in the parent folder.
         let _folder = sh.push_dir("vmarray/python/tests");
         tests(sh, &python)?;
