@@ -149,9 +149,7 @@ fn step(name: &'static str, args: SampleArgs, check: fn(&Shell, bool) -> Result<
 
 /// Builds the instruction counter of hits, optimised, in its own folder, and runs it.
 fn hits(sh: &Shell, _: bool) -> Result<Outcome> {
-    // The count needs no line tables.
-    let _debug = sh.push_env("CARGO_PROFILE_RELEASE_DEBUG", "none");
-    xshell::cmd!(sh, "cargo run --release --package hits --target-dir target/hits --quiet").run()?;
+    xshell::cmd!(sh, "cargo run --profile hits --package hits --target-dir target/hits --quiet").run()?;
     Ok(Outcome::passed())
 }
 
