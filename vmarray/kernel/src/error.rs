@@ -1,6 +1,5 @@
 //! Errors of lowering: the translation of kernels for devices.
 
-use crate::lower::{LoweredKernel, SourcePlace};
 use std::fmt;
 
 /// An error of lowering: of the translation of a kernel to a form that devices run. Rustc reports most errors
@@ -59,12 +58,6 @@ impl Error {
         detail: String,
     ) -> Self {
         Self { kind, function, file, line, detail }
-    }
-
-    /// The verifier's error for a body.
-    pub(crate) fn refused(kind: ErrorKind, lowered: &LoweredKernel, detail: &str) -> Self {
-        let SourcePlace { file, line } = lowered.defined_at();
-        Self::new(kind, lowered.name, file, line, detail.to_owned())
     }
 
     /// Returns the kind of the error.

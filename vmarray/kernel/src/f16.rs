@@ -4,7 +4,7 @@
 //! `*` and `/` this is the correctly rounded result, because `f32` has more than twice as many digits.
 
 use crate::layout::{KernelType, Layout, LayoutField};
-use crate::number::Half;
+use crate::rules::Half;
 use crate::rules::{Arithmetic, Equality, Negated, Ordered};
 use backend_api::expr::Type;
 use backend_api::kernel::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};

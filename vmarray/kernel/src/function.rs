@@ -97,7 +97,7 @@ where
     let lowered = lower_function(A::TYPES, F::define)?;
     let table = lowered.table_bytes(|_| &[]);
     let function = kernel::ScalarFunction::new(lowered.body.clone(), table)
-        .map_err(|refused| Error::refused(ErrorKind::Unsupported, &lowered, refused.detail()))?;
+        .map_err(|refused| lowered.refused(ErrorKind::Unsupported, refused.detail()))?;
     let mut loops = Vec::new();
     lowered.body.operations(|site, op| {
         if let Op::Loop { .. } = op {

@@ -73,7 +73,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let lowered =
         lower_for::<K>(&LaunchVariant { is_part: has_tiles, keeps: has_tiles, ..LaunchVariant::default() })?;
     // Lowering has verified the body, and slices are always in order.
-    let refused = |error: backend_api::Error| Error::refused(ErrorKind::TooLarge, &lowered, error.detail());
+    let refused = |error: backend_api::Error| lowered.refused(ErrorKind::TooLarge, error.detail());
     let mut arguments = K::arguments(sources);
     let shape = arguments.iter().find_map(|argument| match argument {
         InterpreterArgument::Shape(shape) => Some(shape.clone()),

@@ -42,6 +42,7 @@ mod function;
 #[allow(missing_docs, reason = "the attribute says what they are")]
 mod group_ops;
 mod host;
+mod host_form;
 mod inferred_types;
 mod interpret;
 mod layout;
@@ -69,7 +70,8 @@ pub use ::half;
 pub use bounds_report::OutOfBounds;
 pub use error::{Error, ErrorKind};
 pub use function::{ScalarArguments, function};
-pub use host::{Kernel, PRIVATE_HEAP_BYTES, host_form, host_form_returning, run_on_host};
+pub use host::{Kernel, PRIVATE_HEAP_BYTES};
+pub use host_form::{host_form, host_form_returning, run_on_host};
 pub use inferred_types::{Define, Definition, Function};
 pub use interpret::interpret;
 pub use layout::{KernelType, Layout, LayoutField};
@@ -80,10 +82,11 @@ pub use lower::{
 /// The crate whose complex numbers kernels accept.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
-pub use number::{Float, Half, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned};
+pub use number::{Float, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned};
 pub use place::At;
 pub use returned::Returned;
 pub use rows::Rows;
+pub use rules::Half;
 pub use shared::{Append, Atomic, Group, GroupIndex, PrivateSlice, Shared};
 pub use stencil::{Anywhere, Window};
 pub use views::{ElementMemory, Own, Parameter, ParameterInfo, ParameterKind, kind};
@@ -92,7 +95,7 @@ pub use vmarray_macros::{KernelType, kernel};
 /// Items for crates that launch kernels, such as `vmarray`.
 #[doc(hidden)]
 pub mod launch {
-    pub use crate::host::host_form_of;
+    pub use crate::host_form::host_form_of;
     pub use crate::lower::{LaunchVariant, SHORT_MAX, VALUES_MAX, lower_for, lower_placing, numbered};
     pub use crate::place::{Divisor, DomainAxis};
     pub use crate::stencil::Mode;

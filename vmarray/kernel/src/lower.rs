@@ -155,6 +155,12 @@ impl LoweredKernel {
         self.defined
     }
 
+    /// The verifier's error for the body.
+    pub(crate) fn refused(&self, kind: ErrorKind, detail: &str) -> Error {
+        let SourcePlace { file, line } = self.defined;
+        Error::new(kind, self.name, file, line, detail.to_owned())
+    }
+
     /// Returns the index that was out of bounds in a report, as the kernel used it. In windows the index may
     /// be negative.
     #[doc(hidden)]

@@ -1,7 +1,6 @@
 //! Number traits for generic kernels.
 
 use crate::layout::{KernelType, Layout};
-use crate::rules::{Arithmetic, Negated, Ordered};
 use backend_api::expr::{self, Type};
 
 /// A number or a bool: a value that takes one register of a device.
@@ -205,38 +204,6 @@ pub trait Float: KernelSigned {
     /// Returns `self * factor + summand`, rounded once.
     #[doc(hidden)]
     fn fused(self, factor: Self, summand: Self) -> Self;
-}
-
-/// A 16-bit float, with the feature `half`: `half::f16` or `half::bf16`, stored as bits. `x.to_f32()` and
-/// `T::from_f32(x)` convert to `f32` and back; operators compute in `f32` and round each result to nearest
-/// even. Each conversion takes a few instructions on every device.
-///
-/// ```
-/// # #[cfg(feature = "half")]
-/// # {
-/// use vmarray_kernel::{Half, half::{bf16, f16}, kernel};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn doubled<T: Half>(x: T) -> T {
-///     T::from_f32(x.to_f32() * 2.0)
-/// }
-/// assert_eq!(doubled(f16::from_f32(1.5)), f16::from_f32(3.0));
-/// assert_eq!(doubled(bf16::from_f32(-0.1)), bf16::from_f32(-0.1) + bf16::from_f32(-0.1));
-/// # }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a 16-bit float",
-    note = "16-bit floats are `half::f16` and `half::bf16`, with the feature `half`; cast other numbers: `x \
-            as f32`"
-)]
-pub trait Half: Arithmetic + Negated + Ordered {
-    /// Converts the value to `f32`.
-    #[doc(hidden)]
-    fn widened(self) -> f32;
-
-    /// Returns the nearest 16-bit float; ties go to the even one.
-    #[doc(hidden)]
-    fn nearest(number: f32) -> Self;
 }
 
 /// A function of one float whose result IEEE 754 defines exactly.
