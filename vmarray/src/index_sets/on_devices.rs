@@ -28,8 +28,7 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::launch::KernelArguments;
-use crate::ops::order::{Groups, last_not_above};
-use crate::ops::scan::Scan as _;
+use crate::ops::order::{Groups, find_partners, last_not_above};
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
 /// The most dimensions of a second set: one bit each marks the dimensions of the results.
@@ -38,37 +37,6 @@ const WIDTH_MAX: usize = u64::BITS as usize;
 const A_WIDTH_MAX: usize = 1 << 16;
 /// The number of results that are written at a time: the tuple numbers of each take eight bytes.
 const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 24 };
-
-/// Finds the first of the sorted codes that equals one, and replaces the code by their number. The search
-/// for their end takes growing steps, as most numbers are small.
-#[kernel(crate = vmarray_kernel)]
-fn found(sorted: &Anywhere<u64>, firsts: &mut Own<u32>, codes: &mut Own<u64>) {
-    let code = codes.get();
-    let (mut start, mut end) = (0_usize, sorted.len());
-    while start < end {
-        let middle = start + (end - start) / 2;
-        if sorted[middle] < code {
-            start = middle + 1;
-        } else {
-            end = middle;
-        }
-    }
-    let first = start;
-    end = sorted.len();
-    let mut step = 1_usize;
-    while start < end {
-        let place = if step < end - start { start + step - 1 } else { end - 1 };
-        if sorted[place] == code {
-            start = place + 1;
-            step *= 2;
-        } else {
-            end = place;
-            step = (end - start) / 2 + 1;
-        }
-    }
-    firsts.set(first as u32);
-    codes.set((start - first) as u64);
-}
 
 /// Computes the tuples of both sets for each result. The tuple of the first set is the last one whose results
 /// do not begin behind it.
@@ -283,10 +251,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
     fn find(&self, groups: &DeviceGroups<'_, D>, tuples: &Range<usize>) -> Result<DeviceMatches<'a, D>> {
         let (devices, len) = (&self.devices, tuples.len());
         let rows = devices.rows(self.a, tuples)?;
-        let (begins, firsts) = (devices.scratch::<u64>(len)?, devices.scratch::<u32>(len)?);
-        devices.code(&rows, &self.merge.a_keys, &groups.steps, &begins)?;
-        KernelArguments::default().all(&groups.sorted).result(&firsts).result(&begins).run::<found>()?;
-        let total = begins.exclusive_prefix_sum(..)? as usize;
+        let (codes, begins) = (devices.scratch::<u64>(len)?, devices.scratch::<u64>(len)?);
+        let firsts = devices.scratch::<u32>(len)?;
+        devices.code(&rows, &self.merge.a_keys, &groups.steps, &codes)?;
+        let total = find_partners(&groups.sorted, &codes, (u64::MAX, 0), (&firsts, &begins))?;
         Ok(DeviceMatches { rows, firsts, begins, total })
     }
 

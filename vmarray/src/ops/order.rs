@@ -25,6 +25,7 @@ use crate::ops::view::{Linear, Shape as _, Store, View, ViewMut};
 
 pub use groups::{Groupable, Groups};
 pub use keys::{Descending, SingleKey, SortBy};
+pub(crate) use matches::find_partners;
 pub use matches::{KeyMatches, MatchKind};
 pub use searches::Side;
 pub(crate) use searches::last_not_above;

@@ -1,15 +1,16 @@
 //! Joins of two views by equal keys: one view is sorted, and each key of the other is searched there.
 
 use backend_api::Device;
-use vmarray_kernel::{Anywhere, At, Own, kernel};
+use vmarray_kernel::{Anywhere, At, KernelType, Memory, Number, Own, kernel};
 
+use super::TakeIndex;
 use super::keys::{KeyOrdering, SingleKey, evaluated};
-use super::searches::{Side, last_not_above, search};
-use super::section::section;
+use super::searches::{in_order, last_not_above};
 use crate::array::VirtualArray;
 use crate::base::error::Result;
 use crate::ops::launch::KernelArguments;
 use crate::ops::scan::Scan as _;
+use crate::ops::sort::{KeyOrder, SortKey};
 use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 
 /// The kind of the join by [`matches`](super::Order::matches).
@@ -75,15 +76,81 @@ impl KeyMatches<crate::AnyDevice> {
 /// The mark of an element without a match.
 const NONE: u64 = u64::MAX;
 
-/// The number of pairs of each element: the number of its matches, at most `most`, or `without` if it has
-/// no match. Marks the latter elements in `first`.
+/// The order of sorted keys, and the numbers of pairs.
+#[derive(Clone, Copy, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
+struct PartnerRule {
+    flip: u64,
+    flip_negative: u64,
+    /// The most pairs of a key with partners.
+    most: u64,
+    /// The number of pairs of a key without a partner.
+    without: u64,
+}
+
+/// Finds the first of the sorted keys that equals a key, and counts the key's pairs. Marks a key without a
+/// partner in `first`. The search for the last partner takes growing steps, because most keys have few.
 #[kernel(crate = vmarray_kernel)]
-fn pairs(most: u64, without: u64, first: &mut Own<u64>, end: &Own<u64>, out: &mut Own<u64>) {
-    let count = end.get() - first.get();
-    if count == 0 {
-        first.set(NONE);
+fn found<B: Number + Memory, I: Number + Memory>(
+    rule: PartnerRule,
+    sorted: &Anywhere<B>,
+    own: &Own<B>,
+    first: &mut Own<I>,
+    count: &mut Own<u64>,
+) {
+    let bits = own.get();
+    let key = in_order(bits, rule.flip, rule.flip_negative);
+    let mut start = 0_usize;
+    let mut end = sorted.len();
+    while start < end {
+        let middle = start + (end - start) / 2;
+        if in_order(sorted[middle], rule.flip, rule.flip_negative) < key {
+            start = middle + 1;
+        } else {
+            end = middle;
+        }
     }
-    out.set(if count == 0 { without } else { count.min(most) });
+    let place = start;
+    end = sorted.len();
+    let mut step = 1_usize;
+    while start < end {
+        let ahead = if step < end - start { start + step - 1 } else { end - 1 };
+        if sorted[ahead] == bits {
+            start = ahead + 1;
+            step *= 2;
+        } else {
+            end = ahead;
+            step = (end - start) / 2 + 1;
+        }
+    }
+    let partners = (start - place) as u64;
+    if partners == 0 {
+        first.set(NONE as I);
+        count.set(rule.without);
+    } else {
+        first.set(place as I);
+        count.set(if partners < rule.most { partners } else { rule.most });
+    }
+}
+
+/// Finds the partners of keys among sorted keys: writes the place of each key's first partner to `firsts`, and
+/// the number of its first pair to `begins`. Returns the number of pairs. `most` and `without` are the numbers
+/// of pairs of keys with and without partners.
+pub(crate) fn find_partners<T: SortKey, I: TakeIndex, D: Device, E: Device>(
+    sorted: &VirtualArray<T, E>,
+    keys: &VirtualArray<T, D>,
+    (most, without): (u64, u64),
+    (firsts, begins): (&VirtualArray<I, D>, &VirtualArray<u64, D>),
+) -> Result<usize> {
+    let KeyOrder { flip, flip_negative, .. } = KeyOrder::of::<T>(false);
+    if sorted.is_empty() {
+        begins.fill(.., without)?;
+    } else {
+        let given = KernelArguments::default().value(PartnerRule { flip, flip_negative, most, without });
+        let given = given.all(sorted).own(keys).result(firsts).result(begins);
+        given.run::<found<T::KeyBits, I>>()?;
+    }
+    Ok(begins.exclusive_prefix_sum(..)? as usize)
 }
 
 /// The element of each pair: the last element whose pairs do not begin behind it.
@@ -129,19 +196,15 @@ where
     let mut ordered = KeyOrdering::new(other)?;
     let sorted = ordered.by_one(&other_key.key().0)?;
     let order = ordered.into_wide()?;
-    let firsts = search(section(&sorted, ..)?, section(&keys, ..)?, Side::Left)?;
-    let ends = search(section(&sorted, ..)?, section(&keys, ..)?, Side::Right)?;
-    drop(keys);
-    let (most, without) = match kind {
+    let rule = match kind {
         MatchKind::Inner => (u64::MAX, 0),
         MatchKind::Left => (u64::MAX, 1),
         MatchKind::Semi => (1, 0),
         MatchKind::Anti => (0, 1),
     };
-    let begins = numbers(of.len())?;
-    let given = KernelArguments::default().value(most).value(without).result(&firsts).own(&ends);
-    given.result(&begins).run::<pairs>()?;
-    let count = begins.exclusive_prefix_sum(..)? as usize;
+    let (firsts, begins) = (numbers(of.len())?, numbers(of.len())?);
+    let count = find_partners(&sorted, &keys, rule, (&firsts, &begins))?;
+    drop((sorted, keys));
     let left = numbers(count)?;
     let right = numbers(if matches!(kind, MatchKind::Inner | MatchKind::Left) { count } else { 0 })?;
     if count > 0 {
