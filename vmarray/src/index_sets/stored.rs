@@ -11,7 +11,7 @@ use crate::array::builder::Builder;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::progress::{Progress, in_reported_steps};
-use crate::ops::saved;
+use crate::ops::saved::{self, SaveOptions};
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
@@ -29,31 +29,6 @@ fn of_words(words: &str) -> Option<(Vec<Dimension>, usize)> {
     let dimensions = dimensions.split(' ').filter(|dimension| !dimension.is_empty());
     let dimensions = dimensions.map(|dimension| dimension.parse().ok()).collect::<Option<Vec<_>>>()?;
     Some((distinct(dimensions).ok()?, len.parse().ok()?))
-}
-
-/// Saves the values that `read` returns to a file with pages of this length.
-fn save_values(
-    path: &Path,
-    (dimensions, len): (&[Dimension], usize),
-    page_len: Option<usize>,
-    read: impl Fn(usize, &mut [u64]) -> Result<()> + Sync,
-    progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
-) -> Result<()> {
-    saved::atomically(path, |unfinished| {
-        let values = len * dimensions.len();
-        let mut builder = VirtualArray::<u64>::builder(values).cache_bytes(0);
-        if let Some(page_len) = page_len {
-            builder = builder.page_len(page_len);
-        }
-        let file = builder.create_as([unfinished], &in_words(dimensions, len))?;
-        let made = saved::UnfinishedFile(Some(unfinished));
-        in_reported_steps(values * size_of::<u64>(), progress, |steps| {
-            saved::copy(values, file.page_len(), read, &file, steps)
-        })?;
-        file.sync()?;
-        made.keep();
-        Ok(())
-    })
 }
 
 /// Returns the values of a file of tuples, their dimensions, and the number of tuples.
@@ -75,19 +50,6 @@ impl IndexSet {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, prelude::*};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-set-saved-{}", std::process::id()));
-    /// let set = IndexSet::from_rows([7, 0], [[1, 5], [2, 6]])?;
-    /// set.save(&path)?;
-    /// assert_eq!(IndexSet::load(&path)?, set);
-    /// // An attempt to open the file as an array of numbers fails. The error names both formats.
-    /// let error = VirtualArray::<u64>::open(&path).unwrap_err().to_string();
-    /// assert!(error.contains("2 tuples of dimensions 7 0") && error.contains("linear"), "{error}");
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
@@ -96,40 +58,33 @@ impl IndexSet {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use vmarray::IndexSet;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-set-save-with-{}", std::process::id()));
-    /// let set = IndexSet::from_rows([0], [[1], [2]])?;
-    /// assert!(set.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
+        let values = self.values.len();
         let read = |at: usize, into: &mut [u64]| {
             into.copy_from_slice(&self.values[at..at + into.len()]);
             Ok(())
         };
-        save_values(path.as_ref(), (&self.dimensions, self.len), None, read, progress)
+        saved::atomically(path.as_ref(), |unfinished| {
+            let builder = VirtualArray::<u64>::builder(values).cache_bytes(0);
+            let file = builder.create_as([unfinished], &in_words(&self.dimensions, self.len))?;
+            let made = saved::UnfinishedFile(Some(unfinished));
+            in_reported_steps(values * size_of::<u64>(), progress, |steps| {
+                saved::copy(values, file.page_len(), read, &file, steps)
+            })?;
+            file.sync()?;
+            made.keep();
+            Ok(())
+        })
     }
 
     /// Reads all tuples of a file to RAM. No program may have the file open for writing.
     ///
     /// # Errors
     /// The errors of [`Builder::load`], and [`NoMemory`](crate::ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-set-loaded-{}", std::process::id()));
-    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
-    /// assert_eq!(IndexSet::load(&path)?.values(), [1, 2]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let (file, dimensions, len) = open_values(VirtualArray::builder(0), path.as_ref(), true)?;
         let mut values = zeroed_vec(file.len())?;
@@ -143,17 +98,6 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// The errors of [`IndexSet::save`].
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-saved-{}", std::process::id()));
-    /// let set = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
-    /// let paged = PagedIndexSet::from_index_set(&set, |array| array.page_len(64))?;
-    /// paged.save(&path)?;
-    /// assert_eq!(IndexSet::load(&path)?, set);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path, |_| ControlFlow::Continue(()))
     }
@@ -162,23 +106,13 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-save-with-{}", std::process::id()));
-    /// let set = PagedIndexSet::from_index_set(&IndexSet::from_rows([0], [[5], [6]])?, |array| array)?;
-    /// assert!(set.save_with(&path, |_| ControlFlow::Break(())).is_err() && !path.exists());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
         progress: impl FnMut(Progress) -> ControlFlow<()> + Send,
     ) -> Result<()> {
-        let (array, words) = (self.array(), (self.dimensions(), self.len()));
-        let read = |at: usize, into: &mut [u64]| array.read(at, into);
-        save_values(path.as_ref(), words, Some(array.page_len()), read, progress)
+        let words = in_words(self.dimensions(), self.len());
+        self.array().save_as(path.as_ref(), &words, SaveOptions::new(), progress)
     }
 
     /// Copies the tuples of a [saved](Self::save) set to a new array. The closure `describe` receives the
@@ -186,16 +120,6 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// The errors of [`Builder::load`].
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, index_set::{PagedIndexSet, Tuples}};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-loaded-{}", std::process::id()));
-    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
-    /// let set = PagedIndexSet::load(&path, |array| array.cache_bytes(1 << 20))?;
-    /// assert_eq!((set.dimensions(), set.len(), set.array().get(1)?), (&[3][..], 2, 2));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(
         path: impl AsRef<Path>,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
@@ -207,17 +131,6 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`].
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-load-with-{}", std::process::id()));
-    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
-    /// let cancelled = PagedIndexSet::load_with(&path, |array| array, |_| ControlFlow::Break(()));
-    /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load_with(
         path: impl AsRef<Path>,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
@@ -238,19 +151,6 @@ impl PagedIndexSet {
     ///
     /// # Errors
     /// The errors of [`Builder::open`].
-    ///
-    /// ```
-    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-paged-opened-{}", std::process::id()));
-    /// IndexSet::from_rows([3], [[1], [2]])?.save(&path)?;
-    /// let set = PagedIndexSet::open(&path, |array| array.cache_bytes(1 << 20))?;
-    /// set.array().set(1, 7)?;
-    /// set.array().sync()?;
-    /// drop(set);
-    /// assert_eq!(IndexSet::load(&path)?.values(), [1, 7]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open(
         path: impl AsRef<Path>,
         describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, AnyDevice>,

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::file::SaveOptions;
 use vmarray::index_set::{PagedIndexSet, Tuples};
-use vmarray::{ErrorKind, IndexSet, Placement, RaggedArray, VirtualArray, prelude::*};
+use vmarray::{ErrorKind, IndexSet, NdArray, Placement, RaggedArray, VirtualArray, prelude::*};
 
 use crate::common::{Numbers, host};
 use crate::stored::{Files, of_device};
@@ -270,4 +270,75 @@ fn elements_go_on_without_their_rows() {
     assert_eq!(RaggedArray::<u32>::open(&files.0[0]).unwrap().to_vecs().unwrap()[0], [7, 2]);
     let rows = RaggedArray::<u32>::builder().from_rows([[1]]).unwrap();
     assert_eq!(of_device(&rows.sync().unwrap_err()), Some(DeviceErrorKind::Unsupported));
+}
+
+/// Functions with default settings, and functions without progress, do the same as the ones that they stand for.
+#[test]
+fn short_forms_do_the_same_as_the_long_ones() {
+    let files = Files::new(1);
+    let path = &files.0[0];
+    let remove = || std::fs::remove_file(path).unwrap();
+    let cancel = |_| ControlFlow::Break(());
+
+    VirtualArray::<u64>::create(path, 9).unwrap().set(8, 7).unwrap();
+    assert_eq!(VirtualArray::<u64>::open(path).unwrap().get(8).unwrap(), 7);
+    let array = VirtualArray::<u64>::open_read_only(path).unwrap();
+    assert!(array.push(9).is_err() && array.len() == 9);
+    drop(array);
+    assert_eq!(VirtualArray::<u64>::load(path).unwrap().to_vec(7..).unwrap(), [0, 7]);
+    remove();
+
+    let image = NdArray::<u16, 2>::create(path, [3, 4]).unwrap();
+    image.set([2, 3], 7).unwrap();
+    image.sync().unwrap();
+    drop(image);
+    assert_eq!(NdArray::<u16, 2>::open(path).unwrap().shape(), [3, 4]);
+    let image = NdArray::<u16, 2>::open_read_only(path).unwrap();
+    assert!(image.set([1, 1], 1).is_err() && image.get([2, 3]).unwrap() == 7);
+    drop(image);
+    let image = NdArray::<u16, 2>::load(path).unwrap();
+    let mut bytes = 0;
+    image.save(path).unwrap();
+    let loaded = NdArray::<u16, 2>::builder([0, 0]).load_with(path, |progress| {
+        bytes = progress.done_bytes;
+        ControlFlow::Continue(())
+    });
+    assert_eq!((loaded.unwrap().get([2, 3]).unwrap(), bytes), (7, 24));
+    remove();
+    assert!(image.save_with(path, SaveOptions::new(), cancel).is_err() && !path.exists());
+
+    let writer = RaggedArray::<u8>::create(path).unwrap().into_writer();
+    writer.push(b"many").unwrap();
+    writer.sync().unwrap();
+    drop(writer);
+    let writer = RaggedArray::<u8>::open(path).unwrap().into_writer();
+    writer.push(b"words").unwrap();
+    let written = writer.freeze().unwrap();
+    written.sync().unwrap();
+    drop(written);
+    assert_eq!(
+        RaggedArray::<u8>::open_read_only(path).unwrap().row(1).unwrap().to_vec(..).unwrap(),
+        b"words"
+    );
+    assert_eq!(RaggedArray::<u8>::load(path).unwrap().len(), 2);
+    assert!(RaggedArray::<u8>::builder().load_with(path, cancel).is_err());
+    remove();
+
+    let set = IndexSet::from_rows([7, 0], [[1, 5], [2, 6]]).unwrap();
+    assert!(set.save_with(path, cancel).is_err() && !path.exists());
+    set.save(path).unwrap();
+    assert_eq!(IndexSet::load(path).unwrap(), set);
+    let error = VirtualArray::<u64>::open(path).unwrap_err().to_string();
+    assert!(error.contains("2 tuples of dimensions 7 0") && error.contains("linear"), "{error}");
+    let cancelled = PagedIndexSet::load_with(path, |array| array, cancel).unwrap_err();
+    assert_eq!(*cancelled.kind(), ErrorKind::Cancelled);
+    let paged = PagedIndexSet::open(path, |array| array.cache_bytes(1 << 20)).unwrap();
+    paged.array().set(3, 8).unwrap();
+    paged.array().sync().unwrap();
+    drop(paged);
+    let paged = PagedIndexSet::load(path, |array| array).unwrap();
+    remove();
+    assert!(paged.save_with(path, cancel).is_err() && !path.exists());
+    paged.save(path).unwrap();
+    assert_eq!(IndexSet::load(path).unwrap().values(), [1, 5, 2, 8]);
 }
