@@ -1,5 +1,5 @@
-//! Measure of structure: counts files in circles, long functions, and functions with many arguments, and
-//! compares the counts with the budget in `structure-budget.toml`.
+//! Measure of structure: counts lines without tests, files in circles, long functions, and functions with many
+//! arguments, and compares the counts with the budget in `structure-budget.toml`.
 //!
 //! Tables may be long. A function is a table if its last expression is a `match`, each arm of which has at
 //! most [`ARM_LINES_MAX`] lines, and if only `let` statements precede it, at most [`LETS_MAX`]. Functions of
@@ -8,6 +8,7 @@
 //! Each number may fall and never rise; [`Budget::tightened`] lowers them to the present numbers.
 
 use super::circles::{self, Modules, is_test};
+use super::size;
 use crate::project;
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -33,6 +34,8 @@ const LETS_MAX: usize = 4;
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
+    /// Lines without tests, by the name of the sum.
+    size: BTreeMap<String, usize>,
     /// Files in circles, by folder.
     circles: BTreeMap<String, usize>,
     /// Lines of long functions, by file and name.
@@ -49,8 +52,9 @@ impl Budget {
     }
 
     /// Measures files, given by name and text.
-    pub fn measured<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> (Self, Vec<String>) {
-        let (mut present, mut crates) = (Self::default(), BTreeMap::<&str, Vec<(&str, &str)>>::new());
+    pub fn measured<'a>(files: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> (Self, Vec<String>) {
+        let mut present = Self { size: size::measured(files.clone()), ..Self::default() };
+        let mut crates = BTreeMap::<&str, Vec<(&str, &str)>>::new();
         for (name, text) in files.filter(|(name, _)| name.ends_with(".rs") && !is_test(name)) {
             let Some((of, path)) = name.split_once("/src/") else { continue };
             crates.entry(of).or_default().push((path, text));
@@ -86,9 +90,15 @@ impl Budget {
         }
     }
 
-    /// The three tables, with the sentence for a number above its budget.
-    fn tables(&self) -> [(&'static str, &BTreeMap<String, usize>); 3] {
+    /// The present sizes in words.
+    pub fn sizes(&self) -> String {
+        self.size.iter().map(|(sum, lines)| format!("; {sum}: {lines} lines without tests")).collect()
+    }
+
+    /// The four tables, with the sentence for a number above its budget.
+    fn tables(&self) -> [(&'static str, &BTreeMap<String, usize>); 4] {
         [
+            ("lines without tests", &self.size),
             ("files in circles", &self.circles),
             ("lines (70 are allowed)", &self.lines),
             ("arguments (6 are allowed)", &self.arguments),
@@ -133,6 +143,7 @@ impl Budget {
         let (mut table, mut lowered) = (None, String::new());
         for line in text.lines() {
             table = match line {
+                "[size]" => Some(&self.size),
                 "[circles]" => Some(&self.circles),
                 "[lines]" => Some(&self.lines),
                 "[arguments]" => Some(&self.arguments),
@@ -224,8 +235,8 @@ mod tests {
         assert!(circles.is_empty());
         assert_eq!(present.lines, [("vmarray/src/a.rs long".to_string(), LINES_MAX + 2)].into());
         assert_eq!(present.arguments, [("vmarray/src/a.rs many".to_string(), 7)].into());
-        let file =
-            "# A comment.\n[circles]\n\"x/src\" = 2\n[lines]\n\"vmarray/src/a.rs long\" = 90\n[arguments]\n";
+        let file = "# A comment.\n[size]\n\"array and engine\" = 75\n\"workspace\" = 75\n[circles]\n\"x/src\" = 2\n\
+                    [lines]\n\"vmarray/src/a.rs long\" = 90\n[arguments]\n";
         let budget: Budget = toml::from_str(file).expect("the text is well-formed");
         let faults = budget.faults(&present);
         assert!(faults.len() == 1 && faults[0].contains("many: 7 arguments"), "{faults:?}");

@@ -1,7 +1,7 @@
 //! Joins of two views by equal keys: one view is sorted, and each key of the other is searched there.
 
 use backend_api::Device;
-use vmarray_kernel::{Anywhere, At, KernelType, Memory, Number, Own, kernel};
+use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, KernelType, Own, kernel};
 
 use super::TakeIndex;
 use super::keys::{KeyOrdering, SingleKey, evaluated};
@@ -91,7 +91,7 @@ struct PartnerRule {
 /// Finds the first of the sorted keys that equals a key, and counts the key's pairs. Marks a key without a
 /// partner in `first`. The search for the last partner takes growing steps, because most keys have few.
 #[kernel(crate = vmarray_kernel)]
-fn found<B: Number + Memory, I: Number + Memory>(
+fn found<B: KernelNumber + ElementMemory, I: KernelNumber + ElementMemory>(
     rule: PartnerRule,
     sorted: &Anywhere<B>,
     own: &Own<B>,
