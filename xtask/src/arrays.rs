@@ -88,16 +88,6 @@ pub struct GateArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Makes BENCHMARKS.md and its plots from the records in docs/benchmarks, or prints a report of one run.
-#[derive(clap::Args, Debug)]
-pub struct ReportArgs {
-    /// Measurements that `bench --json` or `--record` has stored. Prints their report as Markdown.
-    pub measured: Option<PathBuf>,
-    /// A file of an earlier run. The report lists the workloads that became faster or slower since then.
-    #[arg(long, value_name = "FILE", requires = "measured")]
-    pub against: Option<PathBuf>,
-}
-
 /// The arguments of a command of the demo program, which parses them.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]

@@ -55,20 +55,14 @@ pub struct Args {
     /// built.
     #[arg(long)]
     quick: bool,
-    /// Stores all numbers, as JSON: for `--against`, `cargo xtask report`, and scripts.
+    /// Stores all numbers, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Stores all numbers as a record in docs/benchmarks, of which `cargo xtask report` makes BENCHMARKS.md.
     #[arg(long, conflicts_with = "json")]
     record: bool,
-    /// Writes a report as Markdown: a summary, tables by family, a legend.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// Lists faster and slower workloads in the report, compared with an earlier run stored by `--json`.
-    #[arg(long, value_name = "FILE", requires = "report")]
-    against: Option<PathBuf>,
     /// Runs only workloads whose names begin with this, and no microbenchmarks. Can be given several
-    /// times. `list` lists the families.
+    /// times. `list` lists the families, and the names of other contenders.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Another program to measure on the workloads of the family `peer`, as a command for the shell. It
@@ -80,7 +74,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Measures only the array, each time that a driver asks for it: for `cargo xtask gate` and `compare`.
-    #[arg(long, conflicts_with_all = ["peer", "json", "record", "report"])]
+    #[arg(long, conflicts_with_all = ["peer", "json", "record"])]
     in_turns: bool,
     /// Builds the arrays with checksums of pages.
     #[arg(long)]
@@ -117,28 +111,6 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if args.micro { Ok(()) } else { run_workloads(args) }
-}
-
-/// Runs `cargo xtask report`.
-pub fn report(args: &crate::arrays::ReportArgs) -> Result<()> {
-    match &args.measured {
-        None => page::write(),
-        Some(measured) => report_of(measured, args),
-    }
-}
-
-/// Prints a report of one run.
-#[cfg(feature = "array")]
-fn report_of(measured: &std::path::Path, args: &crate::arrays::ReportArgs) -> Result<()> {
-    let measured = results::Measurements::read(measured)?;
-    let earlier = args.against.as_deref().map(results::Measurements::read).transpose()?;
-    print!("{}", report::markdown(&measured, earlier.as_ref()));
-    Ok(())
-}
-
-#[cfg(not(feature = "array"))]
-fn report_of(_: &std::path::Path, _: &crate::arrays::ReportArgs) -> Result<()> {
-    crate::arrays::again("array", &[])
 }
 
 /// Returns the names of the families of workloads that have a row whose name begins with one of `only`, or of

@@ -78,8 +78,8 @@ enum Command {
     Compare(arrays::CompareArgs),
     /// Judges whether a change made a row of a fixed list slower, by two builds run in turns.
     Gate(arrays::GateArgs),
-    /// Makes BENCHMARKS.md and its plots from the records, or prints a report of one run.
-    Report(arrays::ReportArgs),
+    /// Makes BENCHMARKS.md and its plots from the records in docs/benchmarks.
+    Report,
     /// Counts the instructions of accesses to resident pages. Fails if they exceed the known counts.
     Hits,
     /// Runs the checks that block a change. Ends with a table of the steps, their results and their times.
@@ -174,7 +174,7 @@ fn main() -> ExitCode {
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Report(args) => bench::report(&args),
+        Command::Report => bench::page::write(),
         Command::Ci => ci::run(),
         Command::Nightly(args) => nightly::run(&args),
         Command::Miri(args) => step("Miri", args, miri::check),

@@ -115,41 +115,37 @@ impl Row {
     }
 }
 
-/// The unit of a number. [`UNITS`] describes each unit in words.
+/// The unit of a number: of rates, more is better; of times, less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
+    /// 10^9 bytes a second.
     #[serde(rename = "GB/s")]
     GigabytesPerSecond,
+    /// 10^9 operations a second.
     #[serde(rename = "G/s")]
     GigaPerSecond,
+    /// 10^6 operations a second.
     #[serde(rename = "M/s")]
     MegaPerSecond,
+    /// 10^3 operations a second.
     #[serde(rename = "k/s")]
     KiloPerSecond,
+    /// Nanoseconds that one operation takes one thread.
     #[serde(rename = "ns")]
     Nanoseconds,
+    /// Microseconds that one operation takes one thread.
     #[serde(rename = "us")]
     Microseconds,
+    /// Milliseconds of the whole work.
     #[serde(rename = "ms")]
     Milliseconds,
+    /// Seconds of the whole work.
     #[serde(rename = "s")]
     Seconds,
+    /// Times as multiples of ours, for records that have only ratios.
     #[serde(rename = "relative")]
     Relative,
 }
-
-/// All units with their descriptions.
-pub const UNITS: [(Unit, &str); 9] = [
-    (Unit::GigabytesPerSecond, "10^9 bytes a second"),
-    (Unit::GigaPerSecond, "10^9 operations a second"),
-    (Unit::MegaPerSecond, "10^6 operations a second"),
-    (Unit::KiloPerSecond, "10^3 operations a second"),
-    (Unit::Nanoseconds, "nanoseconds that one operation takes one thread: less is better"),
-    (Unit::Microseconds, "microseconds that one operation takes one thread: less is better"),
-    (Unit::Milliseconds, "milliseconds of the whole work: less is better"),
-    (Unit::Seconds, "seconds of the whole work: less is better"),
-    (Unit::Relative, "times as multiples of ours, for records that have only ratios: less is better"),
-];
 
 impl Unit {
     /// Returns the symbol, the number of units or seconds in it, and whether it is a time, so that less is

@@ -5,7 +5,7 @@ use super::page;
 use super::peer;
 use super::plain::Plain;
 use super::raw::Raw;
-use super::report::{line, markdown};
+use super::report::{CONTENDERS, line};
 use super::results::Measurements;
 use super::setup::Setup;
 use super::workloads::{Bench, FAMILIES, TUNING};
@@ -18,6 +18,10 @@ pub fn run(args: Args) -> Result<()> {
     if args.only.iter().any(|only| only == "list") {
         for family in FAMILIES {
             println!("{:10} {}", family.name, family.about);
+        }
+        println!("\nContenders:");
+        for (name, meaning) in CONTENDERS {
+            println!("{name:13} {meaning}");
         }
         return Ok(());
     }
@@ -37,7 +41,6 @@ pub fn run(args: Args) -> Result<()> {
     for (name, value) in &about {
         println!("{name:13} {value}");
     }
-    let earlier = args.against.as_deref().map(Measurements::read).transpose()?;
     let raw = Raw::new(&setup).context("the devices' limits cannot be measured")?;
     let mut bench = Bench {
         setup: Rc::clone(&setup),
@@ -78,10 +81,6 @@ pub fn run(args: Args) -> Result<()> {
         if let Some(path) = &json {
             bench.measured.write(path)?;
         }
-        if let Some(path) = &args.report {
-            std::fs::write(path, markdown(&bench.measured, earlier.as_ref()))
-                .with_context(|| format!("{} cannot be written", path.display()))?;
-        }
     }
     if bench.measured.rows.is_empty() && failed.is_empty() && !args.in_turns {
         bail!("there is no workload of that name");
@@ -100,7 +99,7 @@ fn command() -> String {
     let mut arguments = std::env::args().skip(1);
     while let Some(word) = arguments.next() {
         match word.as_str() {
-            "--json" | "--report" | "--against" | "--peer" => drop(arguments.next()),
+            "--json" | "--peer" => drop(arguments.next()),
             _ => words.push(word),
         }
     }
