@@ -322,11 +322,6 @@ impl Error {
     }
 
     /// Returns the call of a function that exceeded its time limit, if this was the failure.
-    ///
-    /// ```
-    /// use backend_api::{Error, ErrorKind};
-    /// assert_eq!(Error::new(ErrorKind::Lost, "wait").over_time(), None);
-    /// ```
     #[must_use]
     pub fn over_time(&self) -> Option<&OverTime> {
         self.0.over_time.as_ref()

@@ -32,11 +32,6 @@ pub enum DeviceKind {
 
 impl DeviceKind {
     /// Returns true for a discrete or an integrated GPU.
-    ///
-    /// ```
-    /// use backend_api::DeviceKind;
-    /// assert!(DeviceKind::IntegratedGpu.is_gpu() && !DeviceKind::Cpu.is_gpu());
-    /// ```
     #[must_use]
     pub const fn is_gpu(self) -> bool {
         matches!(self, Self::DiscreteGpu | Self::IntegratedGpu)

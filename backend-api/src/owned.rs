@@ -95,18 +95,6 @@ impl<D: Device + ?Sized> Queue<D> {
     /// Submits a request to this queue: [`Device::submit`], with the same errors. Accepts a [`Request`] or a
     /// value that converts to one: a list of [`Transfer`](crate::Transfer), as copies without a route, or a
     /// reference to a [`Launch`](crate::Launch), a [`Fill`](crate::Fill) and so on.
-    ///
-    /// ```
-    /// use backend_api::{Device, HostBuffer, HostMemory, Launch, Queue, Request, Route};
-    /// use backend_api::{expr::Geometry, kernel::VerifiedKernel};
-    /// # use std::sync::Arc;
-    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-    /// let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 32, HostMemory::Pageable)?);
-    /// let nothing = VerifiedKernel::new(Default::default())?;
-    /// queue.submit(&Launch::new(&nothing, 10, Geometry::plain(0), host.at(0)))?;
-    /// device.wait(queue.submit(Request::Copies(&[], Some(Route::Single)))?)?;
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn submit<'a>(&self, request: impl Into<Request<'a>>) -> Result<Ticket> {
         self.device.submit(&self.handle, &request.into())
     }
@@ -173,19 +161,6 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
 
     /// Extends the buffer to `bytes` bytes in place: its contents stay. Returns the errors of
     /// [`Device::extend`].
-    ///
-    /// ```
-    /// use backend_api::{Commit, DeviceBuffer};
-    /// # use std::sync::Arc;
-    /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
-    /// let memory = DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?;
-    /// memory.extend(600, Commit::Lazy)?;
-    /// // A shorter length has no effect, and a length above the maximum fails.
-    /// memory.extend(100, Commit::Lazy)?;
-    /// assert!(memory.extend(2000, Commit::Lazy).is_err());
-    /// assert_eq!(memory.bytes(), 600);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn extend(&self, bytes: u64, commit: Commit) -> Result<()> {
         self.device.extend(&self.handle, bytes, commit)?;
         self.bytes.fetch_max(bytes, Ordering::AcqRel);

@@ -7,8 +7,7 @@
 //! devices of the machine, or on the devices that the environment variable `VMARRAY_DEVICES` names.
 
 use vmarray::IndexSet;
-use vmarray::index_set::{Combine, Dimension, PagedIndexSet, Tuples};
-use vmarray::prelude::*;
+use vmarray::index_set::{Combine, Dimension, PagedIndexSet};
 
 const TUPLES: usize = 1 << 16;
 /// All the RAM that an array may use.

@@ -422,14 +422,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// The errors of [`get`](Self::get).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<[u16; 3]>::new(100)?;
-    /// array.set(99, [1, 2, 3])?;
-    /// assert_eq!(array.get(99)?, [1, 2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn set(&self, index: usize, value: T) -> Result<()> {
         if ElementLayout::<T>::HUGE { self.set_large(index, &value) } else { self.set_by_value(index, value) }

@@ -209,14 +209,6 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// # Errors
     /// The errors of [`SourceBuilder::build`].
     ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let owned = Source::new(vec![1_u32, 2, 3])?;
-    /// let borrowed = Source::new(&[1_u32, 2, 3][..])?;
-    /// assert_eq!(owned.get(2)?, borrowed.get(2)?);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
     /// A source of a shared borrow is read-only:
     ///
     /// ```compile_fail
@@ -309,14 +301,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Errors
     /// [`Unfinished`], which contains the unchanged source and the error. The operator `?` converts it to an
     /// [`Error`], and drops the source.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let source = Source::new(vec![0_u32; 1000])?;
-    /// source.fill(.., 7)?;
-    /// assert_eq!(source.into_home()?, [7; 1000]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
         if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });

@@ -3,7 +3,8 @@
 //!
 //! Rustdoc's JSON, which is unstable, lists the public items. `cargo test --doc` checks that examples
 //! compile and hold; this command only checks that they exist. A function must occur in an example: its
-//! own, or that of its type, trait or module.
+//! own, that of its type, trait or module, or that of a function of the same name to which its documentation
+//! links, as the short form of another function does. Functions of the crates in [`TYPES_ALONE`] need none.
 
 use crate::api::Records;
 use crate::project;
@@ -14,6 +15,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
+
+/// Crates for authors of backends and macros: their types, traits and modules need examples, their functions do
+/// not.
+const TYPES_ALONE: [&str; 2] = ["vmarray-backend-api", "vmarray-kernel"];
 
 /// Options of the command.
 #[derive(clap::Args)]
@@ -50,7 +55,7 @@ fn judge(sh: &Shell, record: bool) -> Result<Outcome> {
         let path = metadata.target_directory.join("doc").join(library.name.replace('-', "_") + ".json");
         let json = std::fs::read_to_string(&path).with_context(|| path.to_string())?;
         let documentation = serde_json::from_str(&json).context("rustdoc's JSON has an unknown form")?;
-        let walk = Walk::of(&documentation);
+        let walk = Walk::of(&documentation, TYPES_ALONE.contains(&name));
         items += walk.items;
         faults.extend(walk.faults);
         records.add(name, &path)?;
@@ -92,6 +97,9 @@ struct Item {
     crate_id: u32,
     name: Option<String>,
     docs: Option<String>,
+    /// The items to which the documentation links.
+    #[serde(default)]
+    links: HashMap<String, Value>,
     visibility: Value,
     span: Option<Span>,
     /// The kind, and its fields.
@@ -110,12 +118,14 @@ struct Walk<'a> {
     seen: HashSet<String>,
     items: usize,
     faults: Vec<String>,
+    /// True if functions need no example.
+    types_alone: bool,
 }
 
 impl<'a> Walk<'a> {
-    fn of(documentation: &'a Documentation) -> Self {
+    fn of(documentation: &'a Documentation, types_alone: bool) -> Self {
         let index = &documentation.index;
-        let mut walk = Self { index, seen: HashSet::new(), items: 0, faults: Vec::new() };
+        let mut walk = Self { index, seen: HashSet::new(), items: 0, faults: Vec::new(), types_alone };
         walk.visit(&documentation.root, "", None, "");
         walk
     }
@@ -155,6 +165,21 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Returns true if the documentation links to a function of the same name whose example shows it, directly
+    /// or over further links.
+    fn is_shown_elsewhere(&self, item: &Item, depth: usize) -> bool {
+        const DEPTH_MAX: usize = 4;
+        let name = item.name.as_deref().unwrap_or_default();
+        let ids = item.links.values().map(|id| id.as_str().map_or_else(|| id.to_string(), str::to_owned));
+        let mut linked = ids.filter_map(|id| self.index.get(&id)).filter(|other| other.name == item.name);
+        depth < DEPTH_MAX
+            && linked.any(|other| {
+                let examples = examples(other.docs.as_deref().unwrap_or_default());
+                examples.iter().any(|example| mentions(example, name))
+                    || self.is_shown_elsewhere(other, depth + 1)
+            })
+    }
+
     fn judge(&mut self, item: &Item, kind: &str, path: &str, around: &str) {
         // Skip private items. Items of traits have the visibility `default`, that of the trait.
         if item.visibility != "public" && item.visibility != "default" {
@@ -163,9 +188,13 @@ impl<'a> Walk<'a> {
         self.items += 1;
         let examples = examples(item.docs.as_deref().unwrap_or_default());
         let is_called = matches!(kind, "function" | "macro");
+        if kind == "function" && self.types_alone {
+            return;
+        }
         let name = item.name.as_deref().unwrap_or_default();
         let mentioned = |examples: &[String]| examples.iter().any(|example| mentions(example, name));
-        let fault = if is_called && mentioned(&self::examples(around)) {
+        let is_shown = is_called && (mentioned(&self::examples(around)) || self.is_shown_elsewhere(item, 0));
+        let fault = if is_shown {
             return;
         } else if examples.is_empty() {
             "has no example that runs"
@@ -212,8 +241,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// The links of a documentation, as text to item: `[17]` links to item 17.
+    fn links(docs: &str) -> Value {
+        let ids = docs.split('[').skip(1).filter_map(|rest| rest.split(']').next()?.parse::<u32>().ok());
+        ids.map(|id| (id.to_string(), json!(id))).collect::<Map<_, _>>().into()
+    }
+
     /// Checks a crate with items given as (number, name, documentation, inner); number 0 is its root.
-    fn faults(items: &[(u32, &str, &str, Value)]) -> (usize, Vec<String>) {
+    fn faults(items: &[(u32, &str, &str, Value)], types_alone: bool) -> (usize, Vec<String>) {
         let index: Map<String, Value> = items
             .iter()
             .map(|(id, name, docs, inner)| {
@@ -221,20 +256,21 @@ mod tests {
                 let name = if name.is_empty() { Value::Null } else { json!(name) };
                 let item = json!({
                     "crate_id": crate_id, "name": name, "docs": docs, "visibility": "public", "inner": inner,
+                    "links": links(docs),
                     "span": { "filename": "lib.rs", "begin": [id, 1], "end": [id, 2] },
                 });
                 (id.to_string(), item)
             })
             .collect();
         let documentation = serde_json::from_value(json!({ "root": 0, "index": index })).unwrap();
-        let walk = Walk::of(&documentation);
+        let walk = Walk::of(&documentation, types_alone);
         (walk.items, walk.faults)
     }
 
     #[test]
     fn public_names_need_an_example() {
         let method = || json!({ "function": {} });
-        let (items, faults) = faults(&[
+        let items = [
             (0, "krate", "", json!({ "module": { "items": [1, 12] } })),
             (1, "", "", json!({ "use": { "name": "facade", "id": 2, "is_glob": true } })),
             (2, "facade", "", json!({ "module": { "items": [3, 4, 13] } })),
@@ -242,25 +278,30 @@ mod tests {
             (4, "", "", json!({ "use": { "name": "foreign", "id": 6, "is_glob": false } })),
             (5, "Original", "```\nOriginal.with_type()\n```", json!({ "struct": { "impls": [7, 8] } })),
             (6, "foreign", "", json!({ "struct": { "impls": [] } })),
-            (7, "", "", json!({ "impl": { "trait": null, "items": [9, 10, 15] } })),
+            (7, "", "", json!({ "impl": { "trait": null, "items": [9, 10, 15, 16, 17] } })),
             (8, "", "", json!({ "impl": { "trait": { "path": "Clone" }, "items": [11] } })),
             (9, "shown", "Text.\n\n```\nx.shown();\n```", method()),
             (10, "bare", "Text.", method()),
             (15, "with_type", "Text.", method()),
+            (16, "shown", "Short for [9].", method()),
+            (17, "bare", "See [10] and [17].", method()),
             (11, "clone", "", method()),
             (12, "Contract", "", json!({ "trait": { "items": [14] } })),
             (13, "", "", json!({ "use": { "name": "Again", "id": 5, "is_glob": false } })),
             (14, "call", "```\n# call();\nother();\n```", method()),
-        ]);
-        assert_eq!(items, 6);
+        ];
+        let (count, found) = faults(&items, false);
+        assert_eq!(count, 8);
         assert_eq!(
-            faults,
+            found,
             [
                 "lib.rs:10: function `krate::Renamed::bare` has no example that runs",
+                "lib.rs:17: function `krate::Renamed::bare` has no example that runs",
                 "lib.rs:12: trait `krate::Contract` has no example that runs",
                 "lib.rs:14: function `krate::Contract::call` is not in its example",
             ]
         );
+        assert_eq!(faults(&items, true).1, ["lib.rs:12: trait `krate::Contract` has no example that runs"]);
     }
 
     #[test]

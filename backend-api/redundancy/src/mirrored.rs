@@ -205,15 +205,6 @@ impl Mirrored {
     }
 
     /// Returns the devices that are not lost.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use backend_api::Device;
-    /// use vmarray_redundancy::Mirrored;
-    /// let device: Arc<dyn Device> = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-    /// assert!(Arc::ptr_eq(&Mirrored::new([device.clone()])?.devices()[0], &device));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.core.lock().devices().into_iter().map(|(_, device)| device).collect()

@@ -9,21 +9,6 @@ impl Search<'_> {
     /// A device that computes answers a checked search by this request, and needs no code of its own for
     /// searches. The value is in the program, but kernels take it as a parameter.
     ///
-    /// ```
-    /// use backend_api::{BufferHandle, Elements, HostBuffer, HostMemory, Search, expr::Instruction};
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, Search::answer_bytes(9) as usize, HostMemory::Pageable)?;
-    /// let (memory, answer) = (BufferHandle::unique(), host.at(0));
-    /// let elements = Elements { start: memory.at(0), count: 5, stride: 4 };
-    /// let search = Search { elements, field_offset: 2, value: &[8, 0], limit: 9, count_all: true, answer };
-    /// search.as_compute(|compute| {
-    ///     let equals = Instruction::FieldEquals { source: 0, offset: 2, bytes: [8, 0].into() };
-    ///     assert_eq!(compute.program.instructions(), [equals]);
-    ///     Ok(assert_eq!(compute.answer_bytes(), Search::answer_bytes(5)))
-    /// })?;
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if the field begins beyond 4 GiB of its element; errors of
     /// `run`.

@@ -589,13 +589,6 @@ impl Op {
     /// Calls `visit` with each register of the operation itself, which `visit` may replace: first with each
     /// read register and `false`, then with the written register and `true`. Does not visit nested
     /// operations.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Op, Reg};
-    /// let mut copy = Op::Copy { to: Reg(0), of: Reg(1) };
-    /// copy.each_register_mut(|register, is_written| register.0 += if is_written { 10 } else { 20 });
-    /// assert_eq!(copy, Op::Copy { to: Reg(10), of: Reg(21) });
-    /// ```
     pub fn each_register_mut(&mut self, mut visit: impl FnMut(&mut Reg, bool)) {
         let mut read = |register: &mut Reg| visit(register, false);
         each_read!(&mut *self, read);
@@ -605,11 +598,6 @@ impl Op {
     }
 
     /// Returns true if the operation computes its result from registers alone, and has no other effect.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Op, Reg};
-    /// assert!(Op::Cast { to: Reg(0), of: Reg(1) }.is_value() && !Op::Barrier.is_value());
-    /// ```
     #[must_use]
     pub const fn is_value(&self) -> bool {
         matches!(

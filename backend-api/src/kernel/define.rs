@@ -158,13 +158,6 @@ impl VerifiedKernel {
 
     /// Returns the same kernel with native code for the host, which must have the same effects as the
     /// body. Devices that compute on the processor run it, if possible, instead of interpreting the body.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, VerifiedKernel, Report};
-    /// let kernel = VerifiedKernel::new(Body::default())?.with_host(|_| Report::default());
-    /// assert!(kernel.host().is_some());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_host(mut self, form: HostForm) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);
@@ -179,16 +172,6 @@ impl VerifiedKernel {
 
     /// Returns the same kernel with foreign code. Devices that can run the code use it instead of compiling
     /// the body. Such a launch reports no failures of items.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Code, VerifiedKernel};
-    /// let kernel = VerifiedKernel::new(Body::default())?;
-    /// // SAFETY: both do nothing.
-    /// let code = unsafe { Code::new("nothing") }.opencl_c("__kernel void nothing() {}");
-    /// let foreign = kernel.clone().with_code(code);
-    /// assert!(foreign.code().is_some() && foreign != kernel && foreign.hash128() != kernel.hash128());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_code(mut self, code: Code) -> Self {
         let inner = Arc::make_mut(&mut self.0);

@@ -145,19 +145,6 @@ impl ScalarFunction {
     /// Returns the same function with a time limit for each call. The limit applies on devices that compute
     /// with the CPU. If a call runs longer, its request fails with an error that has an
     /// [`OverTime`](crate::OverTime). Equality ignores the limit.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, ScalarFunction, Op, Reg, Type};
-    /// use std::time::Duration;
-    /// let one = Op::Literal { to: Reg(0), bits: 1 };
-    /// let body = Body { registers: vec![Type::U8], code: vec![one], ..Body::default() };
-    /// let function = ScalarFunction::new(body, Vec::new())?;
-    /// let limited = function.clone().with_time_limit(Some(Duration::from_secs(1)));
-    /// assert_eq!(limited, function);
-    /// // It has no loops.
-    /// assert_eq!(limited.time_limit(), None);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn with_time_limit(mut self, limit: Option<Duration>) -> Self {
         Arc::make_mut(&mut self.0).time_limit = limit;

@@ -135,13 +135,6 @@ impl<'a> HostItems<'a> {
     }
 
     /// Returns the number of all items of the launch.
-    ///
-    /// ```
-    /// # use backend_api::kernel::HostItems;
-    /// fn is_whole(items: &HostItems<'_>) -> bool {
-    ///     items.items() == (0..items.launched())
-    /// }
-    /// ```
     #[must_use]
     pub fn launched(&self) -> u64 {
         self.launched
@@ -155,19 +148,6 @@ impl<'a> HostItems<'a> {
 
     /// Splits the items into ranges with consecutive element indices. Returns each range with the index of
     /// its first item.
-    ///
-    /// ```
-    /// use backend_api::kernel::{HostItems, Report};
-    /// /// `x[i] = i`, without a division for each item.
-    /// fn number(items: &HostItems<'_>) -> Report {
-    ///     for (run, first) in items.runs() {
-    ///         for (item, index) in run.zip(first..) {
-    ///             items.view(0).store(item, 0, index);
-    ///         }
-    ///     }
-    ///     Report::default()
-    /// }
-    /// ```
     pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, u64)> + use<> {
         let (geometry, mut rest) = (self.geometry, self.items.clone());
         std::iter::from_fn(move || {
@@ -201,26 +181,12 @@ impl<'a> HostItems<'a> {
 
     /// Returns the time limit of an item. Native code with loops of unknown length must read the clock, and
     /// end all of its items when an item has run longer.
-    ///
-    /// ```
-    /// use backend_api::kernel::{HostItems, LoopClock};
-    /// fn clock<'a>(items: &HostItems<'a>) -> LoopClock<'a> {
-    ///     LoopClock::new(items.time_limit())
-    /// }
-    /// ```
     #[must_use]
     pub fn time_limit(&self) -> Option<&'a TimeLimit> {
         self.limit
     }
 
     /// Returns the size of an item's private heap, in bytes.
-    ///
-    /// ```
-    /// # use backend_api::kernel::HostItems;
-    /// fn scratch(items: &HostItems<'_>) -> Vec<u8> {
-    ///     vec![0; items.private_heap_bytes() as usize]
-    /// }
-    /// ```
     #[must_use]
     pub fn private_heap_bytes(&self) -> u64 {
         self.private_heap_bytes
@@ -228,13 +194,6 @@ impl<'a> HostItems<'a> {
 
     /// Interprets the body for one item on the current memory, without writes, and returns the item's report.
     /// A native kernel calls it to find the [site](Report::site) of an item's failure.
-    ///
-    /// ```
-    /// use backend_api::kernel::{HostItems, VerifiedKernel, Report};
-    /// fn site(items: &HostItems<'_>, same: &VerifiedKernel, item: u64) -> u32 {
-    ///     items.report_of(same, item).site
-    /// }
-    /// ```
     ///
     /// # Panics
     /// If the kernel lacks parameters, tables or views of the launch.
@@ -245,13 +204,6 @@ impl<'a> HostItems<'a> {
 
     /// Does the same as [`report_of`](Self::report_of) with another budget. It finds the loop of an item that
     /// has exceeded the [time limit](Self::time_limit).
-    ///
-    /// ```
-    /// use backend_api::kernel::{HostItems, VerifiedKernel, Report};
-    /// fn endless_loop(items: &HostItems<'_>, same: &VerifiedKernel, item: u64) -> u32 {
-    ///     items.report_within(same, item, Some(1 << 20)).site
-    /// }
-    /// ```
     ///
     /// # Panics
     /// The panics of [`report_of`](Self::report_of).
@@ -286,13 +238,6 @@ impl HostView<'_> {
     }
 
     /// Bytes from one element to the next.
-    ///
-    /// ```
-    /// use backend_api::kernel::HostView;
-    /// fn has_numbers(view: &HostView<'_>) -> bool {
-    ///     view.stride() == 8
-    /// }
-    /// ```
     #[must_use]
     pub fn stride(&self) -> u64 {
         self.stride
@@ -350,22 +295,6 @@ impl HostView<'_> {
     /// Reads elements of `bytes` bytes each from element `first` on, until `into` is full. Returns false if
     /// an element does not exist or has another size, or if it belongs to another item in a view with
     /// [`Access::Write`](super::Access).
-    ///
-    /// ```
-    /// use backend_api::kernel::{HostItems, Report};
-    /// /// Adds bytes a block at a time.
-    /// fn add(items: &HostItems<'_>) -> Report {
-    ///     let [mut a, mut b] = [[0; 256]; 2];
-    ///     for first in items.items().step_by(256) {
-    ///         let count = (items.items().end - first).min(256) as usize;
-    ///         let (a, b) = (&mut a[..count], &mut b[..count]);
-    ///         let is_there = items.view(0).read(first, 1, a) && items.view(1).read(first, 1, b);
-    ///         a.iter_mut().zip(b).for_each(|(a, b)| *a = a.wrapping_add(*b));
-    ///         assert!(is_there && items.view(0).write(first, 1, a));
-    ///     }
-    ///     Report::default()
-    /// }
-    /// ```
     #[must_use]
     pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, into.len(), &self.readable) else { return false };
@@ -379,13 +308,6 @@ impl HostView<'_> {
 
     /// Writes elements of `bytes` bytes each from element `first` on. Returns false, and writes nothing, if
     /// the kernel may not write one of the elements.
-    ///
-    /// ```
-    /// use backend_api::kernel::HostView;
-    /// fn clear(view: &HostView<'_>, item: u64) -> bool {
-    ///     view.write(item, 4, &[0; 4])
-    /// }
-    /// ```
     pub fn write(&self, first: u64, bytes: usize, from: &[u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, from.len(), &self.writable) else { return false };
         for (element, from) in (first..).step_by(run).zip(from.chunks(run * bytes)) {
@@ -427,13 +349,6 @@ impl HostView<'_> {
     /// Changes a number of 32 or 64 bits in an element of a view for atomics, atomically. Returns the old
     /// number, or `None` if the element does not exist, or if the number is misaligned or ends beyond the
     /// element. It may call `change` more than once.
-    ///
-    /// ```
-    /// use backend_api::kernel::HostView;
-    /// fn count(view: &HostView<'_>, bin: u64) -> Option<u32> {
-    ///     view.change(bin, 0, |old: u32| old.wrapping_add(1))
-    /// }
-    /// ```
     #[inline(always)]
     pub fn change<T: Number>(&self, element: u64, offset: u32, mut change: impl FnMut(T) -> T) -> Option<T> {
         let bytes = T::NUMBER_TYPE.bytes();

@@ -48,14 +48,6 @@ pub trait Views {
     /// new bits, and may run more than once. The default is a read and a write, which is not atomic if
     /// several threads use the view.
     ///
-    /// ```
-    /// use backend_api::kernel::{Slices, Views};
-    /// let mut bytes = 5_u32.to_ne_bytes();
-    /// let old = Slices::new(vec![(&mut bytes, 4)]).change(0, 0, 0, 4, &mut |old| old + 2)?;
-    /// assert_eq!((old, u32::from_ne_bytes(bytes)), (5, 7));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// An error of the access to memory.
     fn change(
@@ -282,26 +274,6 @@ impl<'a> Interpreter<'a> {
     ///
     /// # Panics
     /// The panics of [`run`](Self::run).
-    ///
-    /// ```
-    /// use backend_api::expr::Geometry;
-    /// use backend_api::kernel::{Body, Builtin, Interpreter, VerifiedKernel, Op, Reg, Slices, Type};
-    /// // Items fail at their own number.
-    /// let kernel = VerifiedKernel::new(Body {
-    ///     registers: vec![Type::U64],
-    ///     group_len: Some(4),
-    ///     code: vec![
-    ///         Op::Builtin { to: Reg(0), what: Builtin::Item },
-    ///         Op::Barrier,
-    ///         Op::Fail { code: 0, detail: Reg(0) },
-    ///     ],
-    ///     ..Body::default()
-    /// })?;
-    /// let interpreter = Interpreter::new(&kernel, 10, Geometry::plain(0));
-    /// let report = interpreter.run_together(1..3, &mut Slices::new(Vec::new()))?;
-    /// assert_eq!((report.failures, report.item, report.detail), (6, 4, 4));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn run_together(&self, parts: Range<u64>, views: &mut impl Views) -> Result<Report> {
         if !self.runs_together() {
             return self.run_part(parts, views);

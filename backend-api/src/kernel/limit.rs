@@ -51,16 +51,6 @@ impl TimeLimit {
     }
 
     /// Returns a limit with another duration and the same flag, for other code of the same launch.
-    ///
-    /// ```
-    /// use backend_api::kernel::TimeLimit;
-    /// use std::time::{Duration, Instant};
-    /// let short = TimeLimit::new(Duration::ZERO);
-    /// let long = short.with_duration(Duration::from_secs(3600));
-    /// let start = Instant::now();
-    /// while short.overtime(start).is_none() {}
-    /// assert!(long.is_exceeded());
-    /// ```
     #[must_use]
     pub fn with_duration(&self, duration: Duration) -> Self {
         Self { duration, is_exceeded: Arc::clone(&self.is_exceeded) }
@@ -73,13 +63,6 @@ impl TimeLimit {
     }
 
     /// Returns the reason to end an item that runs since `since`; `None` if it may continue.
-    ///
-    /// ```
-    /// use backend_api::kernel::TimeLimit;
-    /// use std::time::{Duration, Instant};
-    /// let limit = TimeLimit::new(Duration::from_secs(3600));
-    /// assert_eq!(limit.overtime(Instant::now()), None);
-    /// ```
     #[must_use]
     pub fn overtime(&self, since: Instant) -> Option<Overtime> {
         if self.is_exceeded() {
@@ -114,19 +97,6 @@ impl<'a> LoopClock<'a> {
     }
 
     /// Begins an item or a group. Its time counts from the first reading of the clock.
-    ///
-    /// ```
-    /// use backend_api::kernel::{LoopClock, Overtime, TimeLimit};
-    /// use std::time::Duration;
-    /// let limit = TimeLimit::new(Duration::ZERO);
-    /// let mut clock = LoopClock::new(Some(&limit));
-    /// let item = |clock: &mut LoopClock<'_>| {
-    ///     clock.begin();
-    ///     (0..10 * TimeLimit::TURNS).find_map(|_| clock.turn())
-    /// };
-    /// assert_eq!(item(&mut clock), Some(Overtime::Own));
-    /// assert_eq!(item(&mut clock), Some(Overtime::OfAnother), "the launch has ended");
-    /// ```
     pub fn begin(&mut self) {
         self.since = None;
     }

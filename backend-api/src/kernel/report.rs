@@ -37,26 +37,12 @@ impl Report {
     pub const TIME_OVER: u32 = 1 << 31;
 
     /// Creates the report of an item that has exceeded the time limit in the loop with the number `site`.
-    ///
-    /// ```
-    /// use backend_api::kernel::Report;
-    /// let outside = Report { failures: 1, site: 7, detail: 100, item: 41 };
-    /// let both = outside.and(Report::time_over(3, 42));
-    /// assert_eq!((both.failures, both.loop_over_time(), both.item), (2, Some(3), 42));
-    /// assert_eq!(outside.loop_over_time(), None);
-    /// ```
     #[must_use]
     pub const fn time_over(site: u32, item: u64) -> Self {
         Self { failures: 1, site: site | Self::TIME_OVER, detail: 0, item }
     }
 
     /// Returns the number of the loop in which the item has exceeded the time limit; `None` if it has not.
-    ///
-    /// ```
-    /// use backend_api::kernel::Report;
-    /// assert_eq!(Report::time_over(3, 42).loop_over_time(), Some(3));
-    /// assert_eq!(Report::default().loop_over_time(), None);
-    /// ```
     #[must_use]
     pub const fn loop_over_time(self) -> Option<u32> {
         if self.site & Self::TIME_OVER == 0 { None } else { Some(self.site & !Self::TIME_OVER) }

@@ -14,12 +14,6 @@ pub(super) fn check(body: &Body) -> Result<()> {
 impl Body {
     /// Returns true if the items of a group synchronise: if the body has a [`Barrier`](Op::Barrier) or a
     /// [`Subgroup`](Op::Subgroup) operation.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Op};
-    /// let body = Body { group_len: Some(64), code: vec![Op::Barrier], ..Body::default() };
-    /// assert!(body.meets() && !Body::default().meets());
-    /// ```
     #[must_use]
     pub fn meets(&self) -> bool {
         let mut meets = false;
@@ -31,20 +25,6 @@ impl Body {
     /// some items of a group may skip, or reach more often than other items. [`verify`](Self::verify) refuses
     /// such a body. Call this method only on a body whose registers are declared and whose breaks have
     /// targets.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
-    /// let body = Body {
-    ///     registers: vec![Type::Bool],
-    ///     group_len: Some(64),
-    ///     code: vec![
-    ///         Op::Builtin { to: Reg(0), what: Builtin::Live },
-    ///         Op::If { when: Reg(0), then: vec![Op::Barrier], otherwise: vec![] },
-    ///     ],
-    ///     ..Body::default()
-    /// };
-    /// assert!(body.verify().is_err() && body.divergent_site() == Some(2));
-    /// ```
     #[must_use]
     pub fn divergent_site(&self) -> Option<u32> {
         Flow::of(self).and_then(|flow| flow.fault).map(|site| site as u32)
@@ -53,28 +33,6 @@ impl Body {
     /// Returns the numbers of the loops that all items of a group enter, repeat and leave together, in
     /// ascending order. A budget counts the iterations of these loops separately. Empty if the items do not
     /// [synchronise](Self::meets).
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
-    /// let looped = |when| {
-    ///     let leave = Op::If { when: Reg(when), then: vec![Op::Break { out: 0 }], otherwise: vec![] };
-    ///     Op::Loop { body: vec![leave] }
-    /// };
-    /// let body = Body {
-    ///     registers: vec![Type::Bool; 2],
-    ///     group_len: Some(64),
-    ///     code: vec![
-    ///         Op::Literal { to: Reg(0), bits: 1 },
-    ///         Op::Builtin { to: Reg(1), what: Builtin::Live },
-    ///         looped(0),
-    ///         Op::Barrier,
-    ///         looped(1),
-    ///     ],
-    ///     ..Body::default()
-    /// };
-    /// assert!(body.meets() && body.verify().is_ok());
-    /// assert_eq!(body.common_loops(), [2]);
-    /// ```
     #[must_use]
     pub fn common_loops(&self) -> Vec<u32> {
         let Some(common) = self.common() else { return Vec::new() };
@@ -90,24 +48,6 @@ impl Body {
     /// Returns the registers and operations that are uniform in a group, so that a code generator can emit
     /// them once for all items. Returns `None` if the items do not [synchronise](Self::meets). Call this
     /// method only on a body whose registers are declared and whose breaks have targets.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Builtin, Op, Reg, Type};
-    /// let body = Body {
-    ///     registers: vec![Type::U64, Type::Bool],
-    ///     group_len: Some(64),
-    ///     code: vec![
-    ///         Op::Builtin { to: Reg(0), what: Builtin::Group },
-    ///         Op::Builtin { to: Reg(1), what: Builtin::Live },
-    ///         Op::If { when: Reg(1), then: vec![Op::Fail { code: 0, detail: Reg(0) }], otherwise: vec![] },
-    ///         Op::Barrier,
-    ///     ],
-    ///     ..Body::default()
-    /// };
-    /// let common = body.common().unwrap();
-    /// assert_eq!(common.registers, [true, false]);
-    /// assert_eq!(common.operations, [true, true, true, false, true]);
-    /// ```
     #[must_use]
     pub fn common(&self) -> Option<Common> {
         let flow = Flow::of(self)?;

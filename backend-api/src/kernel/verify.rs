@@ -16,14 +16,6 @@ impl Body {
     /// - a read of a register that some path has not written before;
     /// - a `Barrier` or `Subgroup` that some items of a group may skip;
     /// - a `Call` or a `FieldEquals`, which only [programs](crate::expr::Program) have.
-    ///
-    /// ```
-    /// use backend_api::kernel::{Body, Op, Reg, Type};
-    /// let code = vec![Op::Copy { to: Reg(0), of: Reg(1) }];
-    /// let body = Body { registers: vec![Type::U8, Type::U8], code, ..Body::default() };
-    /// let error = body.verify().unwrap_err();
-    /// assert_eq!(error.detail(), "operation 0: register 1 is read before it is written");
-    /// ```
     pub fn verify(&self) -> Result<()> {
         check_depth(&self.code, Self::DEPTH_MAX)?;
         self.check_declarations()?;

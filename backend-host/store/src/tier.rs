@@ -105,18 +105,6 @@ impl FromIterator<Arc<dyn Device>> for Tier {
 impl Tier {
     /// Creates a tier that uses the whole memory of these GPUs. To combine several types of devices, collect
     /// an iterator of `Arc<dyn Device>`:
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use backend_api::Device;
-    /// # use vmarray_conformance::wrap::Counting;
-    /// # use backend_host::HostDevice;
-    /// # use vmarray_store::Tier;
-    /// let one: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20)?);
-    /// let other: Arc<dyn Device> = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
-    /// let tier: Tier = [one, other].into_iter().collect();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn new<D: Device>(cards: impl IntoIterator<Item = Arc<D>>) -> Self {
         cards.into_iter().map(|card| card as Arc<dyn Device>).collect()

@@ -73,19 +73,6 @@ impl Error {
     }
 
     /// Returns the path of the function's source file, as rustc reports it.
-    ///
-    /// ```
-    /// # use vmarray_kernel::{At, Own, kernel, lower};
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn endless(n: u64) -> u64 {
-    ///     if n == 0 { 1 } else { n * endless(n - 1) }
-    /// }
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn factorials(at: At<1>, out: &mut Own<u64>) {
-    ///     out.set(endless(at.index() as u64));
-    /// }
-    /// assert!(lower::<factorials>().unwrap_err().file().ends_with(".rs"));
-    /// ```
     #[must_use]
     pub const fn file(&self) -> &'static str {
         self.file
@@ -93,20 +80,6 @@ impl Error {
 
     /// Returns the problem and the remedy. [`Display`](fmt::Display) adds the function, the file and the
     /// line.
-    ///
-    /// ```
-    /// # use vmarray_kernel::{At, Own, kernel, lower};
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn endless(n: u64) -> u64 {
-    ///     if n == 0 { 1 } else { n * endless(n - 1) }
-    /// }
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn factorials(at: At<1>, out: &mut Own<u64>) {
-    ///     out.set(endless(at.index() as u64));
-    /// }
-    /// let error = lower::<factorials>().unwrap_err();
-    /// assert!(error.to_string().ends_with(error.detail()));
-    /// ```
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail

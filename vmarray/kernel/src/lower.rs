@@ -119,18 +119,6 @@ impl std::fmt::Display for SourcePlace {
 impl LoweredKernel {
     /// Returns the source location of an operation that may fail; `site` is the number of the operation in a
     /// [`Report`].
-    ///
-    /// ```
-    /// use vmarray_kernel::{Own, kernel, lower};
-    ///
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn double(out: &mut Own<u32>) {
-    ///     out.set(out.get() * 2);
-    /// }
-    /// let lowered = lower::<double>()?;
-    /// assert!((0..100).all(|site| lowered.place_of(site).is_none()), "nothing can fail");
-    /// # Ok::<_, vmarray_kernel::Error>(())
-    /// ```
     #[must_use]
     pub fn place_of(&self, site: u32) -> Option<SourcePlace> {
         let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
@@ -138,18 +126,6 @@ impl LoweredKernel {
     }
 
     /// Returns the source location of the kernel function.
-    ///
-    /// ```
-    /// use vmarray_kernel::{Own, kernel, lower};
-    ///
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn double(out: &mut Own<u32>) {
-    ///     out.set(out.get() * 2);
-    /// }
-    /// let place = lower::<double>()?.defined_at();
-    /// assert!(place.file.ends_with(".rs") && place.line > 0);
-    /// # Ok::<_, vmarray_kernel::Error>(())
-    /// ```
     #[must_use]
     pub const fn defined_at(&self) -> SourcePlace {
         self.defined

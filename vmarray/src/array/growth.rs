@@ -33,13 +33,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Returns the greatest length, in elements: [`Builder::max_len`](crate::Builder::max_len), limited by
     /// the capacity of the devices. Without this setting, it is the initial length.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// assert_eq!(VirtualArray::<u32>::new(10)?.max_len(), 10);
-    /// assert_eq!(VirtualArray::<u32>::builder(10).max_len(1000).build()?.max_len(), 1000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn max_len(&self) -> usize {
         self.max_len

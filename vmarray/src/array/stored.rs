@@ -102,16 +102,6 @@ impl<T: Element> VirtualArray<T> {
     ///
     /// # Errors
     /// The errors of [`Builder::create`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-create-one-{}", std::process::id()));
-    /// let array = VirtualArray::<u64>::create(&path, 1000)?;
-    /// array.set(7, 8)?;
-    /// array.sync()?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn create(path: impl AsRef<Path>, len: usize) -> Result<Self>
     where
         T: KernelType,
@@ -123,15 +113,6 @@ impl<T: Element> VirtualArray<T> {
     ///
     /// # Errors
     /// The errors of [`Builder::open`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-open-one-{}", std::process::id()));
-    /// VirtualArray::<u64>::create(&path, 1000)?.set(7, 8)?;
-    /// assert_eq!(VirtualArray::<u64>::open(&path)?.get(7)?, 8);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -143,17 +124,6 @@ impl<T: Element> VirtualArray<T> {
     ///
     /// # Errors
     /// The errors of [`Builder::open_read_only`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-read-only-one-{}", std::process::id()));
-    /// VirtualArray::<u64>::create(&path, 1000)?.set(999, 8)?;
-    /// let array = VirtualArray::<u64>::open_read_only(&path)?;
-    /// assert_eq!(array.to_vec(array.len() - 2..)?, [0, 8]);
-    /// assert!(array.push(9).is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,

@@ -315,15 +315,6 @@ impl<T: Element, F: NoUninit> Field<T, F> {
     }
 
     /// Returns the offset of the field from the start of the element, in bytes.
-    ///
-    /// ```
-    /// use vmarray::field;
-    /// # #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-    /// #[repr(C)]
-    /// struct Particle { position: [f32; 3], kind: u32 }
-    ///
-    /// assert_eq!(field!(Particle, kind).offset(), 12);
-    /// ```
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset

@@ -32,18 +32,6 @@ pub trait Join<'a>: View<'a> {
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape) for boxes;
     /// [`RankMismatch`](ErrorKind::RankMismatch) if the view has fewer axes than its store.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
-    /// prices.fill(.., 2.5)?;
-    /// let joined = prices.join((&counts,))?;
-    /// let (price, count) = joined.rows();
-    /// let whole = Field::<u32, u32>::whole;
-    /// joined.transform(..500, price.set(Field::whole(), count.get(whole()).cast::<f64>() * 2.0))?;
-    /// assert_eq!((prices.get(499)?, prices.get(500)?), (6.0, 2.5));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>> {
         Joined::new(self, others)
     }

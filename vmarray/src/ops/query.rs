@@ -189,16 +189,6 @@ pub trait Query<'a>: Sealed + Copy {
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
-    ///
-    /// ```
-    /// use vmarray::{expr::index, prelude::*};
-    ///
-    /// let array = VirtualArray::<u32>::new(10_000)?;
-    /// array.fill(.., u32::MAX)?;
-    /// assert_eq!(array.sum(.., Field::whole())?, 10_000 * i128::from(u32::MAX));
-    /// assert_eq!(array.section(900..)?.sum(..3, index())?, 0 + 1 + 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     fn sum<F: Summed>(
         self,
         bounds: impl RangeBounds<Self::Index>,

@@ -181,15 +181,6 @@ impl<T: Element> VirtualArray<T> {
     ///
     /// # Errors
     /// The errors of [`Builder::load`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-load-{}", std::process::id()));
-    /// VirtualArray::<u8>::new(1000)?.save(&path)?;
-    /// assert_eq!(VirtualArray::<u8>::load(&path)?.len(), 1000);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,

@@ -154,13 +154,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     }
 
     /// Returns the number of rows. [`item_total`](Self::item_total) is the number of all items.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let words = RaggedArray::<u8>::builder().from_rows(["", "words"])?;
-    /// assert_eq!((words.len(), words.is_empty()), (2, false));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows

@@ -142,18 +142,6 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
 impl LoweredKernel {
     /// Returns the bytes of all tables of a launch. `values` returns the bits of all scalars of the parameter
     /// with the given index.
-    ///
-    /// ```
-    /// use vmarray_kernel::{At, Own, kernel, lower};
-    ///
-    /// #[kernel(crate = vmarray_kernel)]
-    /// fn pick(at: At<1>, table: &[u16; 2], out: &mut Own<u16>) {
-    ///     out.set(table[at.index() % 2]);
-    /// }
-    /// let bytes = lower::<pick>()?.table_bytes(|parameter| if parameter == 1 { &[7, 9] } else { &[] });
-    /// assert_eq!(bytes[..4], [7_u16.to_ne_bytes(), 9_u16.to_ne_bytes()].concat());
-    /// # Ok::<_, vmarray_kernel::Error>(())
-    /// ```
     #[must_use]
     pub fn table_bytes<'v>(&self, values: impl Fn(usize) -> &'v [u64]) -> Vec<u8> {
         let mut bytes = vec![0; self.body.table_bytes() as usize];

@@ -223,15 +223,6 @@ number_methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 impl<T: Element, S: FieldType> Field<T, S> {
     /// The assignment of a value to this field, for [`transform`](crate::views::QueryMut::transform) and
     /// [`assign_where`](crate::views::QueryMut::assign_where).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// use vmarray::expr::index;
-    /// let array = VirtualArray::<u16>::new(10)?;
-    /// array.transform(.., Field::whole().set(index().cast::<u16>() + 1))?;
-    /// assert_eq!(array.to_vec(..3)?, [1, 2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn set(self, value: impl IntoExpr<T, S::Value>) -> Assignment<T> {
         value.into_expr().assigned::<S>(0, self.offset())
     }

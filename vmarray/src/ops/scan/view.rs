@@ -48,17 +48,6 @@ pub trait Scan<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: PrefixSummed
     /// 1024 elements pass through the host, 4 MiB at a time. So do all pages on OpenCL devices whose
     /// work-groups have less than 1024 items.
     ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let (lengths, ends) = (Source::new(vec![200_u8, 0, 100])?, VirtualArray::<u64>::new(3)?);
-    /// let joined = ends.join((&lengths,))?;
-    /// let (end, length) = joined.rows();
-    /// joined.transform(.., end.set(Field::whole(), length.get(Field::whole()).cast::<u64>()))?;
-    /// assert_eq!(ends.prefix_sum(..)?, 300);
-    /// assert_eq!(ends.to_vec(..)?, [200, 200, 300]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// The errors of [`section`](View::section), and of devices. After an error of a device any element of
     /// the range may be written; [`Interrupted`](ErrorKind::Interrupted) lists the unspecified ones.

@@ -70,15 +70,6 @@ pub trait Sort<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {
 
     /// Sorts the elements of a range in descending order. See [`sort`](Self::sort).
     ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// let array = VirtualArray::<f64>::new(4)?;
-    /// array.write(0, &[1.5, f64::INFINITY, -2.0, 9.0])?;
-    /// array.sort_descending(..)?;
-    /// assert_eq!(array.to_vec(..)?, [f64::INFINITY, 9.0, 1.5, -2.0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// The errors of [`sort`](Self::sort).
     fn sort_descending(self, bounds: impl RangeBounds<usize>) -> Result<()> {

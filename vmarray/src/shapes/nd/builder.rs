@@ -101,28 +101,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// The errors of [`Builder::build_over`] and [`build`](Self::build);
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) if the length of the pages differs from that of
     /// tiles.
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// use std::io;
-    /// use vmarray::store::Backing;
-    /// /// Tiles of 16 times 16 pixels, each of the number of its tile.
-    /// #[derive(Debug)]
-    /// struct Mosaic;
-    /// impl Backing for Mosaic {
-    ///     fn page_bytes(&self) -> usize { 256 }
-    ///     fn pages(&self) -> u64 { 100 }
-    ///     fn write_page(&self, _: u64, _: &[u8]) -> io::Result<()> { Ok(()) }
-    ///     fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
-    ///         into.fill(page as u8);
-    ///         Ok(())
-    ///     }
-    /// }
-    /// let image = NdArray::<u8, 2>::builder([160, 160]).tile([16, 16]).build_over(Mosaic)?;
-    /// assert_eq!(image.get([159, 159])?, 99);
-    /// assert_eq!(image.to_vec([15, 15]..[17, 17])?, [0, 1, 10, 11]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[cfg(feature = "host")]
     pub fn build_over(self, backing: impl vmarray_store::Backing) -> Result<NdArray<T, N>> {
         let (elements, geometry) = self.into_elements()?;

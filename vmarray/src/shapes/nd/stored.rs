@@ -18,16 +18,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::sync`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-sync-{}", std::process::id()));
-    /// let image = NdArray::<u16, 2>::builder([300, 400]).create([&path])?;
-    /// image.set([1, 2], 3)?;
-    /// image.sync()?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn sync(&self) -> Result<()> {
         self.elements().sync()
     }
@@ -38,18 +28,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-saved-{}", std::process::id()));
-    /// let image = NdArray::<f32, 2>::builder([30, 40]).tile([8, 8]).build()?;
-    /// image.set([29, 39], 7.0)?;
-    /// image.save(&path)?;
-    /// let other = NdArray::<f32, 2>::load(&path)?;
-    /// assert_eq!((other.shape(), other.get([29, 39])?), ([30, 40], 7.0));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
@@ -59,16 +37,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// use std::ops::ControlFlow;
-    /// use vmarray::file::SaveOptions;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-save-with-{}", std::process::id()));
-    /// let image = NdArray::<u8, 2>::builder([30, 40]).build()?;
-    /// assert!(image.save_with(&path, SaveOptions::new(), |_| ControlFlow::Break(())).is_err() && !path.exists());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
@@ -85,16 +53,6 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     ///
     /// # Errors
     /// The errors of [`NdBuilder::create`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-create-one-{}", std::process::id()));
-    /// let image = NdArray::<u16, 2>::create(&path, [300, 400])?;
-    /// image.set([299, 399], 7)?;
-    /// image.sync()?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn create(path: impl AsRef<Path>, shape: [usize; N]) -> Result<Self>
     where
         T: KernelType,
@@ -107,15 +65,6 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     ///
     /// # Errors
     /// The errors of [`NdBuilder::open`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-open-one-{}", std::process::id()));
-    /// drop(NdArray::<u16, 2>::create(&path, [300, 400])?);
-    /// assert_eq!(NdArray::<u16, 2>::open(&path)?.shape(), [300, 400]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -127,16 +76,6 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     ///
     /// # Errors
     /// The errors of [`NdBuilder::open_read_only`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-read-only-one-{}", std::process::id()));
-    /// drop(NdArray::<u16, 2>::create(&path, [300, 400])?);
-    /// let image = NdArray::<u16, 2>::open_read_only(&path)?;
-    /// assert!(image.set([1, 1], 1).is_err() && image.get([1, 1])? == 0);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -149,15 +88,6 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     ///
     /// # Errors
     /// The errors of [`NdBuilder::load`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-load-one-{}", std::process::id()));
-    /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
-    /// assert_eq!(NdArray::<u8, 2>::load(&path)?.shape(), [30, 40]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -171,22 +101,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::create`](crate::Builder::create) and [`build`](Self::build).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-created-{}", std::process::id()));
-    /// let image = NdArray::<u16, 2>::builder([300, 400]).tiled().create([&path])?;
-    /// image.set([299, 399], 7)?;
-    /// image.sync()?;
-    /// drop(image);
-    /// let image = NdArray::<u16, 2>::builder([0, 0]).open([&path])?;
-    /// assert_eq!((image.shape(), image.get([299, 399])?), ([300, 400], 7));
-    /// // Of another number of dimensions it is refused.
-    /// drop(image);
-    /// assert!(NdArray::<u16, 3>::builder([0; 3]).open([&path]).is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn create<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
         let words = in_words(self.shape, self.layout);
         let (elements, geometry) = self.into_elements()?;
@@ -198,15 +112,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-opened-{}", std::process::id()));
-    /// drop(NdArray::<u16, 2>::builder([300, 400]).create([&path])?);
-    /// assert_eq!(NdArray::<u16, 2>::builder([0, 0]).open([&path])?.shape(), [300, 400]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
         self.open_for(files, false)
     }
@@ -215,16 +120,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-read-only-{}", std::process::id()));
-    /// drop(NdArray::<u8, 2>::builder([30, 40]).create([&path])?);
-    /// let image = NdArray::<u8, 2>::builder([0, 0]).open_read_only([&path])?;
-    /// assert!(image.set([1, 1], 1).is_err() && image.get([1, 1])? == 0);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open_read_only<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
         self.open_for(files, true)
     }
@@ -244,15 +139,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-loaded-{}", std::process::id()));
-    /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
-    /// assert_eq!(NdArray::<u8, 2>::builder([0, 0]).load(&path)?.shape(), [30, 40]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(self, path: impl AsRef<Path>) -> Result<NdArray<T, N, D>> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
@@ -262,21 +148,6 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`](crate::Builder::load_with).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// use std::ops::ControlFlow;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-load-with-{}", std::process::id()));
-    /// NdArray::<u8, 2>::builder([30, 40]).build()?.save(&path)?;
-    /// let mut bytes = 0;
-    /// NdArray::<u8, 2>::builder([0, 0]).load_with(&path, |progress| {
-    ///     bytes = progress.done_bytes;
-    ///     ControlFlow::Continue(())
-    /// })?;
-    /// assert_eq!(bytes, 1200);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load_with(
         mut self,
         path: impl AsRef<Path>,

@@ -80,18 +80,6 @@ impl<T: Element> RaggedArray<T> {
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::create`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-create-one-{}", std::process::id()));
-    /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
-    /// writer.push(b"many")?;
-    /// writer.push(b"words")?;
-    /// writer.sync()?;
-    /// assert_eq!(writer.freeze()?.row(1)?.to_vec(..)?, b"words");
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn create(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -103,17 +91,6 @@ impl<T: Element> RaggedArray<T> {
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::open`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-open-one-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// let writer = RaggedArray::<u8>::open(&path)?.into_writer();
-    /// writer.push(b"words")?;
-    /// assert_eq!(writer.freeze()?.to_vecs()?, [&b"so"[..], b"many", b"words"]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -126,15 +103,6 @@ impl<T: Element> RaggedArray<T> {
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::open_read_only`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-read-only-one-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// assert_eq!(RaggedArray::<u8>::open_read_only(&path)?.row(1)?.to_vec(..)?, b"many");
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -147,15 +115,6 @@ impl<T: Element> RaggedArray<T> {
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::load`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-load-one-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// assert_eq!(RaggedArray::<u8>::load(&path)?.len(), 2);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(path: impl AsRef<Path>) -> Result<Self>
     where
         T: KernelType,
@@ -172,17 +131,6 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::sync`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-sync-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// let words = RaggedArray::<u8>::open(&path)?;
-    /// words.row(1)?.set(0, b'M')?;
-    /// words.sync()?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn sync(&self) -> Result<()> {
         match &self.kept {
             Some(kept) => kept.sync(self.rows, [self.items.pager(), self.offsets.pager()]),
@@ -198,19 +146,6 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     ///
     /// # Errors
     /// The errors of [`RaggedArray::sync`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-writer-sync-{}", std::process::id()));
-    /// let writer = RaggedArray::<u8>::create(&path)?.into_writer();
-    /// writer.push(b"words")?;
-    /// writer.sync()?;
-    /// // A dropped writer keeps synced rows; a frozen one keeps all.
-    /// drop(writer);
-    /// assert_eq!(RaggedArray::<u8>::open(&path)?.len(), 1);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn sync(&self) -> Result<()> {
         let rows = self.complete_rows();
         let store = self.store.read();
@@ -228,19 +163,6 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-saved-{}", std::process::id()));
-    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many"])?;
-    /// words.save(&path)?;
-    /// assert_eq!(RaggedArray::<u8>::load(&path)?.to_vecs()?, words.to_vecs()?);
-    /// // As something else it is refused, and both are named.
-    /// let error = VirtualArray::<u8>::open(&path).unwrap_err().to_string();
-    /// assert!(error.contains("`rows`") && error.contains("`linear`"), "{error}");
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
@@ -250,15 +172,6 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save_with`].
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use vmarray::{file::SaveOptions, prelude::*};
-    /// # let path = std::env::temp_dir().join(format!("vmarray-ragged-save-with-{}", std::process::id()));
-    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
-    /// assert!(words.save_with(&path, SaveOptions::new(), |_| ControlFlow::Break(())).is_err() && !path.exists());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
@@ -314,21 +227,6 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::create`](crate::Builder::create).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let name = |n| std::env::temp_dir().join(format!("vmarray-rows-{n}-{}", std::process::id()));
-    /// # let files = [name(0), name(1)];
-    /// let writer = RaggedArray::<u32>::builder().create(&files)?.into_writer();
-    /// writer.push(&[1, 2, 3])?;
-    /// // Dropped, the array of all rows is stored.
-    /// drop(writer.freeze()?);
-    ///
-    /// let rows = RaggedArray::<u32>::builder().elements(|elements| elements.cache_bytes(1 << 20)).open(&files)?;
-    /// assert_eq!(rows.to_vecs()?, [[1, 2, 3]]);
-    /// # files.map(|file| std::fs::remove_file(file).unwrap());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn create<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<RaggedArray<T>> {
         let offsets = self.describe_offsets();
         Ok(RaggedArray::of_files(self.elements.with_len(0).create_rows(offsets, files, 0)?, 0))
@@ -339,16 +237,6 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-opened-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// let words = RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 16)).open([&path])?;
-    /// assert_eq!((words.len(), words.item_total()), (2, 6));
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<RaggedArray<T>> {
         self.open_for(files, false)
     }
@@ -358,17 +246,6 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-read-only-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// let words = RaggedArray::<u8>::builder().open_read_only([&path])?;
-    /// assert_eq!(words.row(1)?.get(0)?, b'm');
-    /// assert!(words.into_writer().push(b"words").is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn open_read_only<P: AsRef<Path>>(
         self,
         files: impl IntoIterator<Item = P>,
@@ -393,17 +270,6 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).
-    ///
-    /// ```
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-loaded-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// let writer = RaggedArray::<u8>::builder().load(&path)?.into_writer();
-    /// writer.push(b"words")?;
-    /// assert_eq!(writer.freeze()?.len(), 3);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load(self, path: impl AsRef<Path>) -> Result<RaggedArray<T, D>> {
         self.load_with(path, |_| ControlFlow::Continue(()))
     }
@@ -413,17 +279,6 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
     ///
     /// # Errors
     /// The errors of [`Builder::load_with`](crate::Builder::load_with).
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use vmarray::prelude::*;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-rows-load-with-{}", std::process::id()));
-    /// RaggedArray::<u8>::builder().from_rows(["so", "many"])?.save(&path)?;
-    /// let cancelled = RaggedArray::<u8>::builder().load_with(&path, |_| ControlFlow::Break(()));
-    /// assert_eq!(*cancelled.unwrap_err().kind(), vmarray::ErrorKind::Cancelled);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn load_with(
         self,
         path: impl AsRef<Path>,
