@@ -1,5 +1,5 @@
-//! Joins two index sets: in RAM; with the result in an array, and little RAM; and on the devices of arrays with
-//! the inputs. The workload `join` of `cargo xtask bench` measures such joins.
+//! Joins two index sets: in RAM; with the result in an array, and little RAM; and on the devices of arrays
+//! with the inputs. The workload `join` of `cargo xtask bench` measures such joins.
 //!
 //!     cargo run -p vmarray --example 11_index_sets
 //!

@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// Crates for authors of backends and macros: their types, traits and modules need examples, their functions do
-/// not.
+/// Crates for authors of backends and macros: their types, traits and modules need examples, their functions
+/// do not.
 const TYPES_ALONE: [&str; 2] = ["vmarray-backend-api", "vmarray-kernel"];
 
 /// Options of the command.
@@ -165,8 +165,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns true if the documentation links to a function of the same name whose example shows it, directly
-    /// or over further links.
+    /// Returns true if the documentation links to a function of the same name whose example shows it,
+    /// directly or over further links.
     fn is_shown_elsewhere(&self, item: &Item, depth: usize) -> bool {
         const DEPTH_MAX: usize = 4;
         let name = item.name.as_deref().unwrap_or_default();

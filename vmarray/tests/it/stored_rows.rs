@@ -272,7 +272,7 @@ fn elements_go_on_without_their_rows() {
     assert_eq!(of_device(&rows.sync().unwrap_err()), Some(DeviceErrorKind::Unsupported));
 }
 
-/// Functions with default settings, and functions without progress, do the same as the ones that they stand for.
+/// Functions with default settings, and functions without progress, do the same as the long forms.
 #[test]
 fn short_forms_do_the_same_as_the_long_ones() {
     let files = Files::new(1);

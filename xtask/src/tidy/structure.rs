@@ -1,5 +1,5 @@
-//! Measure of structure: counts lines without tests, files in circles, long functions, and functions with many
-//! arguments, and compares the counts with the budget in `structure-budget.toml`.
+//! Measure of structure: counts lines without tests, files in circles, long functions, and functions with
+//! many arguments, and compares the counts with the budget in `structure-budget.toml`.
 //!
 //! Tables may be long. A function is a table if its last expression is a `match`, each arm of which has at
 //! most [`ARM_LINES_MAX`] lines, and if only `let` statements precede it, at most [`LETS_MAX`]. Functions of

@@ -133,9 +133,9 @@ fn found<B: KernelNumber + ElementMemory, I: KernelNumber + ElementMemory>(
     }
 }
 
-/// Finds the partners of keys among sorted keys: writes the place of each key's first partner to `firsts`, and
-/// the number of its first pair to `begins`. Returns the number of pairs. `most` and `without` are the numbers
-/// of pairs of keys with and without partners.
+/// Finds the partners of keys among sorted keys: writes the place of each key's first partner to `firsts`,
+/// and the number of its first pair to `begins`. Returns the number of pairs. A key has at most `most` pairs,
+/// and `without` pairs if it has no partner.
 pub(crate) fn find_partners<T: SortKey, I: TakeIndex, D: Device, E: Device>(
     sorted: &VirtualArray<T, E>,
     keys: &VirtualArray<T, D>,
