@@ -51,6 +51,53 @@ pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
+/// Asks the system to merge the memory of values into large pages: a GPU then maps 2 MiB by one table entry
+/// instead of 512. Advice only, at the cost of one copy of the bytes.
+pub fn merge_into_large_pages<T>(values: &mut [T]) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        /// From `linux/mman.h` since 6.1; `libc` defines it for glibc only. Older systems refuse it.
+        const MADV_COLLAPSE: libc::c_int = 25;
+        let (start, bytes) = large_pages_of(values);
+        if bytes > 0 {
+            // SAFETY: the pages are inside the borrowed values. The call changes neither addresses nor
+            // contents.
+            unsafe { libc::madvise(start.cast(), bytes, MADV_COLLAPSE) };
+        }
+    }
+    #[cfg(any(not(target_os = "linux"), miri))]
+    let _ = values;
+}
+
+/// Marks the large pages of numbers as free until a thread writes to them; returns false if the system does
+/// not support it. Until then, their values may change to zero at any time: write to each page of the system
+/// before a read.
+#[must_use]
+pub fn free_until_written(numbers: &mut [u64]) -> bool {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        // Only whole large pages are marked as free, since the system would split others.
+        let (start, bytes) = large_pages_of(numbers);
+        // SAFETY: the pages are inside the numbers, which are borrowed exclusively: their values may change,
+        // and all values are valid.
+        unsafe { bytes == 0 || libc::madvise(start.cast(), bytes, libc::MADV_FREE) == 0 }
+    }
+    #[cfg(any(not(target_os = "linux"), miri))]
+    {
+        let _ = numbers;
+        false
+    }
+}
+
+/// The first large page that is inside the memory of values, and the length of all of them in bytes.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn large_pages_of<T>(values: &mut [T]) -> (*mut u8, usize) {
+    const PAGE: usize = 2 << 20;
+    let start = values.as_mut_ptr().cast::<u8>();
+    let skip = start.addr().next_multiple_of(PAGE) - start.addr();
+    (start.wrapping_add(skip), size_of_val(values).saturating_sub(skip) / PAGE * PAGE)
+}
+
 /// Prefetches a place for a write. Any address will do.
 #[inline(always)]
 pub fn prefetch_write<T>(at: *const T) {
@@ -101,6 +148,18 @@ mod tests {
             let values = zeroed_vec_large::<u64>(len).unwrap();
             assert!(values.len() == len && values.iter().all(|&value| value == 0));
         }
+    }
+
+    #[test]
+    fn advice_on_memory_keeps_its_values() {
+        let mut values = zeroed_vec::<u64>(1 << 20).unwrap();
+        values.fill(3);
+        merge_into_large_pages(&mut values);
+        merge_into_large_pages(&mut values[1..9]);
+        assert!(values.iter().all(|&value| value == 3));
+        // Too short for a large page.
+        let _ = free_until_written(&mut values[..1000]);
+        assert!(values.iter().all(|&value| value == 3));
     }
 
     #[test]

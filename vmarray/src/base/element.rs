@@ -77,6 +77,9 @@ impl<T: Element> ElementLayout<T> {
         assert!(align_of::<T>() <= 4096, "elements cannot be aligned to more than a page of the system");
         size_of::<T>()
     };
+    /// The element whose bytes are all zero, as a constant.
+    // SAFETY: elements are plain data, whose bits may all be zero.
+    pub(crate) const ZERO: T = unsafe { std::mem::zeroed() };
     /// True if a single machine instruction moves an element, so that it cannot be torn.
     pub(crate) const SINGLE_WORD: bool = matches!(Self::BYTES, 1 | 2 | 4 | 8);
     /// True if an element is too long to be passed between functions on a thread's stack.
@@ -230,6 +233,13 @@ pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     }
     // SAFETY: as above.
     by_aligned_words!(T, words, unsafe { racy::write(at.cast(), bytemuck::bytes_of(value)) });
+}
+
+/// Returns numbers as atomics, for several threads that write at once.
+pub(crate) fn as_atomics(numbers: &mut [u64]) -> &[AtomicU64] {
+    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
+    // SAFETY: atomic numbers have the same layout, and the borrow is exclusive.
+    unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU64]) }
 }
 
 /// A check at compile time of every field type in use.
@@ -399,6 +409,16 @@ mod tests {
         race([1_u16; 9]);
         race([1_u32; 3]);
         race([1_u64; 3]);
+    }
+
+    #[test]
+    fn several_threads_write_to_numbers() {
+        let mut numbers = vec![0; 100];
+        let atomics = as_atomics(&mut numbers);
+        crate::base::scoped_threads::each(3, 100, |at| {
+            atomics[at].fetch_add(at as u64, Ordering::Relaxed);
+        });
+        assert!(numbers.into_iter().eq(0..100));
     }
 
     #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

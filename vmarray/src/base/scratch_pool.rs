@@ -9,13 +9,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
 use vmarray_support::backends::ram::SystemMemory;
 
-use super::memory::zeroed_vec_large;
+use super::memory::{free_until_written, zeroed_vec_large};
 use crate::base::error::{ErrorKind, Result};
 
 /// The least length of a pooled vector: allocators cache shorter memory themselves.
@@ -87,30 +86,10 @@ pub(crate) fn keep(mut vector: Vec<u64>) {
     if bytes_of(&vector) < BYTES_MIN || bytes_of(&vector) > *BYTES_MAX {
         return;
     }
+    // No code reads a number before `taken` has written to its page.
     if free_until_written(&mut vector) {
         let gone = KEPT.lock().keep(vector, *BYTES_MAX);
         drop(gone);
-    }
-}
-
-/// Marks the pages of numbers as free until they are written to; returns whether the system supports it.
-fn free_until_written(numbers: &mut [u64]) -> bool {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    {
-        /// The size of large pages. Only whole pages are marked as free, since others would be split.
-        const PAGE: usize = 2 << 20;
-        let start = numbers.as_mut_ptr().cast::<u8>();
-        let skip = start.addr().next_multiple_of(PAGE) - start.addr();
-        let bytes = size_of_val(numbers).saturating_sub(skip) / PAGE * PAGE;
-        // SAFETY: whole pages of memory that the caller has borrowed mutably; the numbers may change, as
-        // behind any mutable reference. They may change until the page is written to, and no code reads
-        // one before `taken` has written to it.
-        unsafe { bytes == 0 || libc::madvise(start.add(skip).cast(), bytes, libc::MADV_FREE) == 0 }
-    }
-    #[cfg(any(not(target_os = "linux"), miri))]
-    {
-        let _ = numbers;
-        false
     }
 }
 
@@ -181,13 +160,6 @@ impl<T> Drop for ScratchVec<T> {
     }
 }
 
-/// Returns numbers as atomics, for several threads that write at once.
-pub(crate) fn as_atomics(numbers: &mut [u64]) -> &[AtomicU64] {
-    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
-    // SAFETY: atomic numbers have the same layout, and the borrow is exclusive.
-    unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU64]) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,15 +194,5 @@ mod tests {
                 && ScratchVec::<u64>::zeroed(1 << 60).is_err()
         );
         assert!(ScratchVec::<u16>::unspecified(0).unwrap().is_empty());
-    }
-
-    #[test]
-    fn several_threads_write_to_numbers() {
-        let mut numbers = vec![0; 100];
-        let atomics = as_atomics(&mut numbers);
-        crate::base::scoped_threads::each(3, 100, |at| {
-            atomics[at].fetch_add(at as u64, std::sync::atomic::Ordering::Relaxed);
-        });
-        assert!(numbers.into_iter().eq(0..100));
     }
 }

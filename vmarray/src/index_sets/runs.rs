@@ -14,9 +14,10 @@ use super::keys::{Coder, KeyHash};
 use super::merge::Merge;
 use super::partition::{Fanout, PartitionEntry, Partitions};
 use super::source::TupleBlock;
+use crate::base::element::as_atomics;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
-use crate::base::scratch_pool::{ScratchVec, as_atomics};
+use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 
 /// The prefetch distance of unordered accesses, in tuples.

@@ -165,15 +165,10 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// The storage index of a position inside of the shape.
-    ///
-    /// The compiler learns that the index is inside of the elements, so that they need not check it again.
     #[inline(always)]
     fn place_of(&self, at: &[usize; N]) -> usize {
         let index = self.geometry.index_of(at);
         debug_assert!(index < self.elements.len());
-        // SAFETY: `LayoutGeometry::new` has computed the number of elements. The index of each position in
-        // the shape is less than this number.
-        unsafe { std::hint::assert_unchecked(index < self.elements.len()) };
         index
     }
 }

@@ -6,7 +6,7 @@ use vmarray_kernel::{
 };
 
 use crate::array::VirtualArray;
-use crate::base::element::Element;
+use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::launch::KernelArguments;
@@ -39,14 +39,9 @@ impl TakeIndex for u32 {}
 impl TakeIndex for u64 {}
 
 /// An element as plain words.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
-struct Plain<T>(T);
-
-// SAFETY: elements are plain data, whose bits may all be zero.
-unsafe impl<T: Element> Zeroable for Plain<T> {}
-// SAFETY: the type has the layout of an element, which is plain data without padding.
-unsafe impl<T: Element> Pod for Plain<T> {}
+struct Plain<T: Element>(T);
 
 impl<T: Element> Plain<T> {
     /// The size of a word: all words of an element have this size, and are aligned to it.
@@ -67,8 +62,7 @@ fn words(bytes: &[u8], word: usize) -> impl Iterator<Item = u64> {
 }
 
 impl<T: Element> KernelType for Plain<T> {
-    // SAFETY: the bits of plain data may all be zero.
-    const ZERO: Self = unsafe { std::mem::zeroed() };
+    const ZERO: Self = Self(element::Layout::<T>::ZERO);
 
     fn layout() -> Layout {
         let word = match Self::WORD {
