@@ -11,7 +11,7 @@ use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats_export;
-use crate::engine::channel::checksums::comparing;
+use crate::engine::channel::comparing;
 use crate::engine::channel::{Channel, ChannelLayout, ChannelPlan};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;

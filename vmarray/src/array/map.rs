@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backend_api::Device;
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -102,13 +102,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                     return self.run_mapped(range, mode, &mut [], run);
                 };
                 let bytes = range.len() * size_of::<T>();
-                let memory = channel.host_memory(bytes)?;
-                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, private to this function,
-                // and no device works on it; it lives until the closure has run.
-                let slice = unsafe {
-                    std::slice::from_raw_parts_mut(memory.address().as_ptr().cast::<T>(), range.len())
-                };
-                self.run_mapped(range, mode, slice, run)
+                let mut memory = channel.host_memory(bytes)?;
+                self.run_mapped(range.clone(), mode, memory.elements(range.len()), run)
             }
         }
     }
@@ -138,7 +133,7 @@ struct AlignedVec<T> {
     marker: std::marker::PhantomData<T>,
 }
 
-#[derive(Clone, Copy, Zeroable)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
@@ -151,12 +146,8 @@ impl<T: Element> AlignedVec<T> {
     }
 
     fn slice(&mut self) -> &mut [T] {
-        let start = self.lines.as_mut_ptr().cast::<u8>();
-        // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for
-        // which `zeroed` reserved bytes; the borrow is exclusive.
-        unsafe {
-            let start = start.add(start.align_offset(align_of::<T>()));
-            std::slice::from_raw_parts_mut(start.cast(), self.len)
-        }
+        let bytes: &mut [u8] = cast_slice_mut(&mut self.lines);
+        let start = bytes.as_ptr().align_offset(align_of::<T>());
+        cast_slice_mut(&mut bytes[start..start + self.len * size_of::<T>()])
     }
 }

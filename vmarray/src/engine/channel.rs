@@ -33,35 +33,45 @@
 
 #[forbid(unsafe_code)]
 mod ahead;
+#[forbid(unsafe_code)]
 mod async_progress;
+#[forbid(unsafe_code)]
 mod async_requests;
 #[forbid(unsafe_code)]
 mod async_waiters;
 #[forbid(unsafe_code)]
 mod async_wakeups;
-pub(crate) mod checksums;
+#[forbid(unsafe_code)]
+mod checksums;
 mod coalesce;
 #[forbid(unsafe_code)]
 mod combine;
 #[forbid(unsafe_code)]
 mod direct;
+#[forbid(unsafe_code)]
 mod frame_reservation;
+#[forbid(unsafe_code)]
 mod frames;
 #[forbid(unsafe_code)]
 mod guards;
 #[forbid(unsafe_code)]
 mod order_lock;
+#[forbid(unsafe_code)]
 mod pinned;
+mod places;
 #[forbid(unsafe_code)]
 mod queue_barriers;
 #[forbid(unsafe_code)]
 mod queues;
+#[forbid(unsafe_code)]
 mod slot_io;
 #[forbid(unsafe_code)]
 mod staged_copies;
+#[forbid(unsafe_code)]
 mod staging;
 #[cfg(test)]
 mod tests;
+#[forbid(unsafe_code)]
 mod transfers;
 #[forbid(unsafe_code)]
 mod victims;
@@ -77,7 +87,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use backend_api::numa::OnNode;
-use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, HostSpan};
+use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory};
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
 
@@ -101,6 +111,7 @@ use frame_reservation::ReservedFrames;
 pub(crate) use frames::{Blocking, Frame};
 use guards::GuardCount;
 pub(crate) use pinned::{PinnedPiece, PinnedPool};
+pub(crate) use places::{DevicePlace, HostPlace, ProgramMemory, SlotMemory, comparing};
 pub(crate) use queue_barriers::HomeQueues;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
@@ -110,13 +121,6 @@ use transfers::{FailedLoad, FetchUnderWay, WriteBack};
 use victims::DropBehind;
 pub(crate) use victims::Victim;
 pub(crate) use write_back::WriteBackFor;
-
-/// A place in the slots of a channel. It is detached from the borrow of the slots, so that code can store it
-/// next to them.
-pub(crate) type DevicePlace = DeviceSpan<'static>;
-/// A place in host memory. It is detached from the borrow of the memory, so that code can store it next to
-/// the memory.
-pub(crate) type HostPlace = HostSpan<'static>;
 
 /// Marks a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
@@ -208,7 +212,7 @@ struct LoadQueue {
 pub(crate) struct Channel {
     // Declared first, so that Rust drops it first: the release of a queue waits for its work.
     pub(crate) queues: HomeQueues,
-    slots: DeviceBuffer<dyn Device>,
+    slots: SlotMemory,
     shard: Mutex<Shard>,
     supply: FrameSupply,
     /// Pages that have a frame, but are not yet reported to the policy. A thread that [locks](Self::lock) the
@@ -290,7 +294,7 @@ impl Channel {
         let counters = Arc::new(Counters::default());
         let channel = Self {
             queues: HomeQueues::new(&plan.device, &counters)?,
-            slots,
+            slots: SlotMemory::new(slots),
             supply: FrameSupply { free: SegQueue::new(), search: Mutex::new(()), asking: Mutex::new(()) },
             newcomers: SegQueue::new(),
             drop_behind: DropBehind::new(
@@ -378,8 +382,7 @@ impl Channel {
     }
 
     pub(crate) fn slot_memory(&self) -> DevicePlace {
-        // SAFETY: the channel owns the slots while it lives, and only the pager submits work on them.
-        unsafe { self.slots.at(0).detach() }
+        self.slots.at(0)
     }
 
     pub(crate) fn slot_bytes(&self) -> u64 {
@@ -408,8 +411,8 @@ impl Channel {
     }
 
     /// Allocates host memory of the same kind as the frames, which the caller owns.
-    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
-        Ok(self.pinned.make(bytes)?.0)
+    pub(crate) fn host_memory(&self, bytes: usize) -> Result<ProgramMemory> {
+        Ok(ProgramMemory::new(self.pinned.make(bytes)?.0))
     }
 
     /// Takes host memory with a minimum length from the pool, page-locked if possible. The caller [returns

@@ -535,7 +535,7 @@ impl Pager {
             unpark(entry);
         }
         drop(deferral);
-        Ok(Some(Held { address: frame.address, before: State(0) }))
+        Ok(Some(Held { address: frame.address(), before: State(0) }))
     }
 
     /// Takes a frame for a page. If the caller has marked the page as wanted, it removes the mark before it
@@ -610,7 +610,7 @@ impl Pager {
         {
             unpark(entry);
         }
-        Ok(Some(Held { address: frame.address, before: State(0) }))
+        Ok(Some(Held { address: frame.address(), before: State(0) }))
     }
 
     /// Waits, for a limited time, until a busy page may be free, and helps with the work that occupies it.

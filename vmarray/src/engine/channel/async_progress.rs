@@ -20,6 +20,7 @@ use backend_api::{QueueProgress, Ticket};
 use super::async_requests::{PageRequest, RequestAnswer};
 use super::combine::{Load, LoadFor};
 use super::frames::Frame;
+use super::places::FrameBytes;
 use super::transfers::{Submission, Wakes};
 use super::{Channel, NO_PAGE};
 use crate::engine::combiner::{ASKED, ENDED};
@@ -290,17 +291,13 @@ impl Channel {
         }
     }
 
-    /// Serves a request for a page in a frame.
-    ///
-    /// # Safety
-    /// As [`PageRequest::serve`].
-    unsafe fn serve(&self, request: &Arc<PageRequest>, frame: *mut u8) -> Option<Waker> {
+    /// Serves a request for a page in a frame, as [`PageRequest::serve`].
+    fn serve(&self, request: &Arc<PageRequest>, frame: FrameBytes<'_>) -> Option<Waker> {
         if !request.is_for_guard() {
-            // SAFETY: guaranteed by the caller.
-            return unsafe { request.serve(frame) };
+            return request.serve(frame);
         }
         let mut shard = self.lock();
-        let number = shard.frames.frame_at(frame).index;
+        let number = shard.frames.frame_at(frame.address()).index;
         shard.frames.reserved.add(number, request)
     }
 
@@ -320,8 +317,8 @@ impl Channel {
         if request.is_write() {
             return self.serve_held(table, request, USED);
         }
-        // SAFETY: the page is shared and quiet: it stays resident, without writers.
-        let waker = unsafe { self.serve(request, entry.address()) };
+        // The page is shared and quiet: it stays resident, without writers.
+        let waker = self.serve(request, self.held_bytes(entry));
         if !self.recency() {
             self.touched(request.page);
         }
@@ -338,8 +335,7 @@ impl Channel {
             // Mark the page first, because the notified task may look for dirty pages next.
             entry.mark_dirty();
         }
-        // SAFETY: the page is held exclusively and quiet.
-        let waker = unsafe { self.serve(request, entry.address()) };
+        let waker = self.serve(request, self.held_bytes(entry));
         if entry.release_exclusive(Holder::Pin, add) {
             crate::engine::page::unpark(entry);
         }

@@ -16,10 +16,10 @@
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
-use backend_api::racy;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::places::FrameBytes;
 use crate::base::error::Error;
 use crate::engine::page::this_thread;
 
@@ -227,20 +227,14 @@ impl PageRequest {
 
     /// Reads or writes for a task that still waits; returns the waker.
     ///
-    /// # Safety
-    /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor,
-    /// if the request [writes](Self::is_write), reads it except by the functions of [`racy`], until this
-    /// returns.
-    pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
-        // SAFETY: guaranteed by the caller.
-        self.answer_with(|| unsafe { self.read_or_write(frame) })
+    /// The frame holds the page, which the calling thread holds: exclusively if the request
+    /// [writes](Self::is_write).
+    pub(super) fn serve(&self, frame: FrameBytes<'_>) -> Option<Waker> {
+        self.answer_with(|| self.read_or_write(frame))
     }
 
-    /// Executes the request with the page in a frame.
-    ///
-    /// # Safety
-    /// As [`serve`](Self::serve).
-    pub(super) unsafe fn read_or_write(&self, frame: *mut u8) -> RequestAnswer {
+    /// Executes the request with the page in a frame, as [`serve`](Self::serve).
+    pub(super) fn read_or_write(&self, frame: FrameBytes<'_>) -> RequestAnswer {
         match &self.ask {
             Ask::Read { offset, len } => {
                 let mut bytes = Bytes::new();
@@ -250,13 +244,11 @@ impl PageRequest {
                     );
                 }
                 bytes.resize(*len, 0);
-                // SAFETY: the task's part is within the page; the caller guarantees the rest.
-                unsafe { racy::read(frame.add(*offset), &mut bytes) };
+                frame.read(*offset, &mut bytes);
                 RequestAnswer::Read(bytes)
             }
             Ask::Write { offset, bytes } => {
-                // SAFETY: as above.
-                unsafe { racy::write(frame.add(*offset), bytes) };
+                frame.write(*offset, bytes);
                 RequestAnswer::Written
             }
             Ask::Reserve => RequestAnswer::Busy,
@@ -282,10 +274,7 @@ impl PageRequest {
 
     /// Takes a reserved frame from a task, and reads the bytes for the task. Pass `None` if the page was
     /// evicted.
-    ///
-    /// # Safety
-    /// As [`serve`](Self::serve).
-    pub(super) unsafe fn take_kept(&self, frame: Option<*mut u8>) -> TakenRequest {
+    pub(super) fn take_kept(&self, frame: Option<FrameBytes<'_>>) -> TakenRequest {
         let mut stage = self.stage.lock();
         let waker = match &mut *stage {
             RequestStage::Answered(RequestAnswer::Reserved(_)) => None,
@@ -293,10 +282,8 @@ impl PageRequest {
             RequestStage::Kept { waker, .. } => waker.take(),
             _ => return TakenRequest::Over,
         };
-        // SAFETY: guaranteed by the caller.
-        *stage = RequestStage::Answered(
-            frame.map_or(RequestAnswer::Busy, |frame| unsafe { self.read_or_write(frame) }),
-        );
+        let answer = frame.map_or(RequestAnswer::Busy, |frame| self.read_or_write(frame));
+        *stage = RequestStage::Answered(answer);
         TakenRequest::Yes(waker)
     }
 

@@ -1,19 +1,8 @@
-//! Checksums of pages: a wrapper that makes a channel's device compare checksums, and the error that names a
-//! damaged page.
+//! Checksums of pages: the error that names a damaged page. [`comparing`](super::comparing) wraps the device.
 
-use std::sync::Arc;
-
-use backend_api::{Device, Error, ErrorKind, Result, Ticket};
-use vmarray_redundancy::Checksummed;
+use backend_api::{Error, ErrorKind, Result, Ticket};
 
 use super::Channel;
-
-/// A device for channels whose pages have checksums.
-pub(crate) fn comparing(device: Arc<dyn Device>, page_bytes: usize) -> Arc<dyn Device> {
-    // SAFETY: channels, and all work on them, use only the new device, never the inner one. Owners of memory
-    // release it on the new device, and readers of host memory poll the new device first.
-    Arc::new(unsafe { Checksummed::new(device, page_bytes) })
-}
 
 impl Channel {
     /// Waits for copies of pages.

@@ -147,8 +147,8 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, HazardAccess::Writes);
-                    // SAFETY: the page is shared and quiet: it stays resident, without writers.
-                    let taken = unsafe { request.take_kept(Some(entry.address())) };
+                    // The page is shared and quiet: it stays resident, without writers.
+                    let taken = request.take_kept(Some(self.held_bytes(entry)));
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);
                     }
@@ -159,8 +159,8 @@ impl Channel {
                     later.push((frame, request));
                     continue;
                 }
-                // SAFETY: nothing is read. The program evicted the page: it is requested again.
-                Err(_) => unsafe { request.take_kept(None) },
+                // The program evicted the page: it is requested again.
+                Err(_) => request.take_kept(None),
             };
             match taken {
                 TakenRequest::Yes(waker) => {

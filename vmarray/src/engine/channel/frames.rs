@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use backend_api::racy;
 use parking_lot::MutexGuard;
 use vmarray_support::contended;
 
+use super::places::{self, FrameAddress, FrameBytes};
 use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
 use super::write_back::WriteBackFor;
@@ -41,14 +41,17 @@ struct FoundFrame {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) index: u32,
-    pub(crate) address: *mut u8,
+    address: FrameAddress,
     pub(crate) host: HostPlace,
     /// True until its first use: a new page needs no zeroes, and no memory for elements that no thread uses.
     is_zeroed: bool,
 }
 
-// SAFETY: a frame is a name and an address; the page protocol controls access to the bytes.
-unsafe impl Send for Frame {}
+impl Frame {
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.address.get()
+    }
+}
 
 /// Blocking behaviour of a request for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +88,9 @@ impl Channel {
                 let first = shard.frames.list.len();
                 for i in 0..frames {
                     let index = shard.frames.list.len() as u32;
-                    // SAFETY: the chunk is `frames * frame_stride` bytes long.
-                    let address = unsafe { chunk.address().as_ptr().add(i * self.layout.frame_stride) };
-                    // SAFETY: the shard owns the chunk while the channel lives; the frames belong to the
-                    // channel.
-                    let host = unsafe { chunk.at((i * self.layout.frame_stride) as u64).detach() };
+                    let offset = i * self.layout.frame_stride;
+                    let address = FrameAddress::in_chunk(&chunk, offset);
+                    let host = places::host_place(&chunk, offset);
                     shard.frames.list.push(Frame { index, address, host, is_zeroed: false });
                     shard.frames.pages.push(NO_PAGE);
                 }
@@ -310,8 +311,7 @@ impl Channel {
     /// unless it will be overwritten completely. The caller still holds it afterwards.
     pub(crate) fn install_new(&self, entry: &Entry, page: u64, frame: Frame, zeroes: bool) {
         if zeroes && !frame.is_zeroed {
-            // SAFETY: the frame is a page long, and exclusive to this thread until the page is released.
-            unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
+            self.frame_bytes(&frame).fill_with_zeroes();
         }
         self.install(entry, page, frame);
     }
@@ -323,7 +323,7 @@ impl Channel {
     }
 
     fn install(&self, entry: &Entry, page: u64, frame: Frame) {
-        entry.install(frame.address);
+        entry.install(frame.address());
         self.policy_insert(page, frame);
     }
 
@@ -349,6 +349,16 @@ impl Channel {
         self.lock().frames.policy_remove(address, page)
     }
 
+    /// The bytes of a frame of this channel that the calling thread owns.
+    pub(super) fn frame_bytes(&self, frame: &Frame) -> FrameBytes<'_> {
+        FrameBytes::of(frame.address, self.layout.page_bytes)
+    }
+
+    /// The bytes of a resident page of this channel that the calling thread holds.
+    pub(super) fn held_bytes<'a>(&self, entry: &'a Entry) -> FrameBytes<'a> {
+        FrameBytes::held(entry, self.layout.page_bytes)
+    }
+
     /// The frame at an address that a page's entry names, while the caller holds the page.
     pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
         self.lock().frames.frame_at(address)
@@ -371,10 +381,8 @@ impl UnfinishedLoad<'_> {
     pub(crate) fn finish(self, page: u64) -> Result<()> {
         let Self { channel, entry, frame } = self;
         channel.note_load();
-        // SAFETY: the frame is a page long, of initialised bytes, and exclusive to this thread until the page
-        // is released.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(frame.address, channel.layout.page_bytes) };
-        let Some(read) = channel.read_home_directly(page, 0, bytes) else {
+        let mut bytes = channel.frame_bytes(&frame);
+        let Some(read) = bytes.with_bytes(|bytes| channel.read_home_directly(page, 0, bytes)) else {
             unreachable!("a device with direct reads supports them until its drop")
         };
         read?;

@@ -14,6 +14,7 @@ use backend_api::{Device, ErrorKind, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 
+use super::places::{self, HostPlace};
 use crate::base::error::Result;
 use crate::base::trace;
 
@@ -64,8 +65,9 @@ impl PinnedPiece {
 
     /// Returns the address of the first byte.
     pub(crate) fn address(&self) -> NonNull<u8> {
-        // SAFETY: the range is within the slab's memory.
-        unsafe { self.slab.memory.address().add(self.range.start) }
+        self.slab.memory.address().map_addr(|start| {
+            start.checked_add(self.range.start).expect("the range is within the memory of the slab")
+        })
     }
 
     /// Returns the memory that the piece is a part of.
@@ -77,10 +79,21 @@ impl PinnedPiece {
         self.slab.memory.at(self.range.start as u64 + offset)
     }
 
+    /// The place of a byte, for a copy that ends before the owner returns the piece.
+    pub(super) fn place(&self, offset: usize) -> HostPlace {
+        places::host_place(&self.slab.memory, self.range.start + offset)
+    }
+
     /// Copies bytes out of the piece.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= self.bytes(), "the bytes must lie inside of the piece");
         self.slab.memory.read(self.range.start + offset, into);
+    }
+
+    /// Copies bytes out of the piece past the processor's caches. No work writes to them meanwhile.
+    pub(super) fn read_past_caches(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= self.bytes(), "the bytes must lie inside of the piece");
+        places::read_past_caches(&self.slab.memory, self.range.start + offset, into);
     }
 
     /// Copies bytes to the piece.

@@ -38,10 +38,8 @@ impl Channel {
             return outcome;
         }
         let memory = self.pinned.take(into.len())?;
-        // SAFETY: the memory belongs to this thread, which waits for the copy.
-        let to = unsafe { memory.at(0).detach() };
         let from = self.home(page).plus(offset as u64);
-        self.read_with_others(table, from, to, into.len() as u64)?;
+        self.read_with_others(table, from, memory.place(0), into.len() as u64)?;
         memory.read(0, into);
         self.counters.bytes_from_device.add(into.len() as u64);
         self.pinned.put(memory);

@@ -38,27 +38,24 @@ struct Stock {
 }
 
 impl Stage {
-    /// Returns bytes of the stage. The copy to the stage must be done.
-    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset + len <= self.memory.bytes(), "the part must lie inside of the stage");
-        // SAFETY: within the memory, which is initialised. The owner of the stage waits for a copy to it
-        // before it reads.
-        unsafe { std::slice::from_raw_parts(self.memory.address().as_ptr().add(offset), len) }
+    /// Copies bytes out of the stage, past the processor's caches on request. The copy to the stage must be
+    /// done.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8], passes_caches: bool) {
+        if passes_caches {
+            self.memory.read_past_caches(offset, into);
+        } else {
+            self.memory.read(offset, into);
+        }
     }
 
     /// Copies bytes to the stage, before a copy from the stage begins.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.memory.bytes(), "the part must lie inside of the stage");
-        // SAFETY: within the memory; the owner of the stage has no copy in flight on it yet.
-        unsafe {
-            self.memory.address().as_ptr().add(offset).copy_from_nonoverlapping(from.as_ptr(), from.len());
-        }
+        self.memory.write(offset, from);
     }
 
     /// Returns the place of a page in the stage.
     pub(super) fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
-        // SAFETY: the stage stays with its owner until the copy has ended.
-        unsafe { self.memory.at((at * page_bytes) as u64).detach() }
+        self.memory.place(at * page_bytes)
     }
 }
 

@@ -153,7 +153,7 @@ impl Channel {
         if let Some(frame) = next
             && self.layout.page_bytes <= READ_BYTES
         {
-            prefetch(frame.address.addr(), self.layout.page_bytes);
+            prefetch(frame.address().addr(), self.layout.page_bytes);
         }
         let mut wakes = Wakes::default();
         let mut shard = self.serve_and_complete(table, ticket, &outcome, &mut wakes);
@@ -258,11 +258,11 @@ impl Channel {
         served: &mut Served,
         wakes: &mut Wakes,
     ) {
-        let find = |request: &PageRequest| Some(frame_of(loads, request.page)?.address);
+        let find = |request: &PageRequest| frame_of(loads, request.page);
         let touch = |request: &PageRequest| {
             let (offset, len) = request.bytes();
             if let Some(frame) = find(request) {
-                prefetch(frame.addr() + offset, len);
+                prefetch(frame.address().addr() + offset, len);
             }
         };
         let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
@@ -288,16 +288,14 @@ impl Channel {
                 served.reserve.push(Arc::clone(request));
                 continue;
             }
-            // SAFETY: the page has arrived, and is not published before the end of the fetch, which this
-            // thread owns.
-            unsafe {
-                if served.written.binary_search(&request.page).is_err() {
-                    wakes.add_waker(request, request.serve(frame));
-                } else if request.is_waiting() {
-                    // Answer later: the notified task may query a device next, which must find the page in
-                    // the cache by then.
-                    served.answers.push((Arc::clone(request), request.read_or_write(frame)));
-                }
+            // The page has arrived, and is not published before the end of the fetch, which this thread owns.
+            let frame = self.frame_bytes(&frame);
+            if served.written.binary_search(&request.page).is_err() {
+                wakes.add_waker(request, request.serve(frame));
+            } else if request.is_waiting() {
+                // Answer later: the notified task may query a device next, which must find the page in the
+                // cache by then.
+                served.answers.push((Arc::clone(request), request.read_or_write(frame)));
             }
         }
     }
@@ -367,7 +365,7 @@ impl Channel {
             let entry = table.entry(load.page);
             // Insert the page first, because the exclusive holder continues as soon as the page is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
-            let address = load.frame.address;
+            let address = load.frame.address();
             let is_waited_for = match load.then {
                 LoadFor::Share(holder) => {
                     entry.install(address);

@@ -385,12 +385,7 @@ impl<'a> BulkCopy<'a> for BulkRead<'a, '_> {
             if outcome.is_ok() {
                 // SAFETY: the page belongs to a unit taken by this thread.
                 let (offset, into) = unsafe { self.target.part(home.page()) };
-                let from = stage.bytes(at * self.pager.page_bytes + offset, into.len());
-                if self.target.passes_caches {
-                    nontemporal_copy::copy(from, into);
-                } else {
-                    into.copy_from_slice(from);
-                }
+                stage.read(at * self.pager.page_bytes + offset, into, self.target.passes_caches);
             }
         }
         channel.put_stage(stage);

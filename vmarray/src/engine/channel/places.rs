@@ -1,0 +1,238 @@
+//! Places in the memory of a channel, and the accesses of threads to them.
+//!
+//! A channel stores lists of copies next to the memory that they name, so these places are not borrowed. All
+//! `unsafe` code on memory of channels is here. Its invariants:
+//!
+//! - Slots, frames and pieces of the pool stay allocated until their channel's queues have ended all work.
+//! - The page protocol, which owns each frame, decides on the thread that may access it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostSpan, racy};
+use bytemuck::Pod;
+use vmarray_redundancy::Checksummed;
+
+use crate::base::nontemporal_copy;
+use crate::engine::page::Entry;
+
+/// A place in the slots of a channel. It is detached from the borrow of the slots, so that code can store it
+/// next to them.
+pub(crate) type DevicePlace = DeviceSpan<'static>;
+/// A place in host memory. It is detached from the borrow of the memory, so that code can store it next to
+/// the memory.
+pub(crate) type HostPlace = HostSpan<'static>;
+
+/// The slots of a channel for pages on its device. Only the owner of the channel submits work on them.
+#[derive(Debug)]
+pub(crate) struct SlotMemory(DeviceBuffer<dyn Device>);
+
+impl SlotMemory {
+    pub(crate) fn new(slots: DeviceBuffer<dyn Device>) -> Self {
+        Self(slots)
+    }
+
+    pub(crate) fn at(&self, offset: u64) -> DevicePlace {
+        // SAFETY: the channel owns the slots while it lives, drops its queues and lists of copies before
+        // them, and passes places only to work on these queues.
+        unsafe { self.0.at(offset).detach() }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    pub(super) fn extend(&self, bytes: u64, commit: Commit) -> backend_api::Result<()> {
+        self.0.extend(bytes, commit)
+    }
+}
+
+/// A device for channels whose pages have checksums, which it compares.
+pub(crate) fn comparing(device: Arc<dyn Device>, page_bytes: usize) -> Arc<dyn Device> {
+    // SAFETY: channels, and all work on them, use only the new device, never the inner one. Owners of memory
+    // release it on the new device, and readers of host memory poll the new device first.
+    Arc::new(unsafe { Checksummed::new(device, page_bytes) })
+}
+
+/// Returns a place in host memory of a channel. The owner of that part keeps it until the work on it ends.
+pub(super) fn host_place(memory: &HostBuffer<dyn Device>, offset: usize) -> HostPlace {
+    // SAFETY: the channel, or the pool that it shares, owns the memory until all work on it has ended: a
+    // frame is freed, and a piece is returned, only after its copies. A piece dropped earlier retires its
+    // memory, whose release waits for the work.
+    unsafe { memory.at(offset as u64).detach() }
+}
+
+/// Copies bytes out of host memory past the processor's caches. No work writes to them meanwhile.
+///
+/// # Panics
+/// If the range ends beyond the memory.
+pub(super) fn read_past_caches(memory: &HostBuffer<dyn Device>, offset: usize, into: &mut [u8]) {
+    let end = offset.checked_add(into.len());
+    assert!(end.is_some_and(|end| end <= memory.bytes()), "the bytes must lie inside of the memory");
+    let from = memory.address().as_ptr().wrapping_add(offset);
+    // SAFETY: inside of the memory, as was checked, which is initialised. The target is borrowed exclusively,
+    // so it is other memory.
+    unsafe { nontemporal_copy::copy_raw(from, into.as_mut_ptr(), into.len()) };
+}
+
+/// New host memory that no device works on, for the program.
+#[derive(Debug)]
+pub(crate) struct ProgramMemory(HostBuffer<dyn Device>);
+
+impl ProgramMemory {
+    /// Takes memory that was never passed to a device.
+    pub(super) fn new(memory: HostBuffer<dyn Device>) -> Self {
+        Self(memory)
+    }
+
+    /// The first elements of the memory.
+    ///
+    /// # Panics
+    /// If the memory is shorter, or not aligned for them.
+    pub(crate) fn elements<T: Pod>(&mut self, len: usize) -> &mut [T] {
+        let start = self.0.address().cast::<T>();
+        assert!(
+            start.is_aligned() && len.checked_mul(size_of::<T>()).is_some_and(|all| all <= self.0.bytes())
+        );
+        // SAFETY: aligned and inside of the memory, as was checked, which was allocated zeroed. This type
+        // gives no places to devices, and is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+}
+
+/// The address of a frame of a channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameAddress(*mut u8);
+
+// SAFETY: an address; the page protocol controls access to the bytes.
+unsafe impl Send for FrameAddress {}
+
+impl FrameAddress {
+    /// The frame at an offset of a chunk of host memory.
+    pub(super) fn in_chunk(chunk: &HostBuffer<dyn Device>, offset: usize) -> Self {
+        Self(chunk.address().as_ptr().wrapping_add(offset))
+    }
+
+    pub(crate) fn get(self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// The bytes of a frame, while the calling thread owns the frame, or holds its page quiet: shared for reads,
+/// exclusively for writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameBytes<'a> {
+    address: *mut u8,
+    len: usize,
+    channel: PhantomData<&'a ()>,
+}
+
+impl<'a> FrameBytes<'a> {
+    /// The bytes of a frame of `page_bytes` bytes. The lifetime is at most that of the channel.
+    pub(super) fn of(frame: FrameAddress, page_bytes: usize) -> Self {
+        Self { address: frame.0, len: page_bytes, channel: PhantomData }
+    }
+
+    /// The bytes of the frame of a resident page of `page_bytes` bytes.
+    ///
+    /// # Panics
+    /// If the page has no frame.
+    pub(super) fn held(entry: &'a Entry, page_bytes: usize) -> Self {
+        assert!(!entry.address().is_null(), "a held page has a frame");
+        Self { address: entry.address(), len: page_bytes, channel: PhantomData }
+    }
+
+    pub(super) fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    fn checked(&self, offset: usize, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "the part must lie inside of the page");
+        self.address.wrapping_add(offset)
+    }
+
+    /// Copies bytes out of the frame.
+    pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
+        // SAFETY: inside of the frame, as was checked. Threads that access it meanwhile use racy or atomic
+        // accesses.
+        unsafe { racy::read(self.checked(offset, into.len()), into) }
+    }
+
+    /// Copies bytes into the frame.
+    pub(super) fn write(&self, offset: usize, from: &[u8]) {
+        // SAFETY: as in `read`; no reference to the bytes exists, because the thread owns the frame, or holds
+        // the page exclusively.
+        unsafe { racy::write(self.checked(offset, from.len()), from) }
+    }
+
+    pub(super) fn fill_with_zeroes(&self) {
+        // SAFETY: as in `write`.
+        unsafe { racy::fill(self.address, 0, self.len) }
+    }
+
+    /// Runs code on the bytes in place. The thread owns the frame, which no page has yet.
+    pub(super) fn with_bytes<R>(&mut self, run: impl FnOnce(&mut [u8]) -> R) -> R {
+        // SAFETY: the frame has initialised bytes. Its address is not published, so no other code accesses
+        // it.
+        run(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use backend_api::HostMemory;
+    use backend_host::HostDevice;
+
+    use super::*;
+
+    fn memory(bytes: usize) -> HostBuffer<dyn Device> {
+        let device: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20).unwrap());
+        HostBuffer::new(&device, bytes, HostMemory::Pageable).unwrap()
+    }
+
+    fn panics<R>(run: impl FnOnce() -> R) -> bool {
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    }
+
+    #[test]
+    fn memory_of_the_program_is_zeroed_elements() {
+        let mut memory = ProgramMemory::new(memory(4096));
+        memory.elements::<u32>(3).fill(7);
+        assert_eq!(memory.elements::<u32>(5), [7, 7, 7, 0, 0]);
+        assert_eq!(memory.elements::<u8>(4096).len(), 4096);
+        assert!(panics(|| memory.elements::<u8>(4097).len()));
+        assert!(panics(|| memory.elements::<u64>(usize::MAX).len()));
+    }
+
+    #[test]
+    fn bytes_are_read_past_the_caches() {
+        let memory = memory(1000);
+        memory.write(300, &[1, 2, 3]);
+        let mut bytes = [9; 700];
+        read_past_caches(&memory, 300, &mut bytes);
+        assert_eq!((bytes[..4].to_vec(), bytes[699]), (vec![1, 2, 3, 0], 0));
+        assert!(panics(|| read_past_caches(&memory, 301, &mut bytes)));
+        assert!(panics(|| read_past_caches(&memory, usize::MAX, &mut bytes)));
+    }
+
+    #[test]
+    fn parts_of_frames_are_within_them() {
+        let memory = memory(64);
+        let address = FrameAddress::in_chunk(&memory, 16).get();
+        let mut frame = FrameBytes { address, len: 32, channel: PhantomData };
+        frame.write(30, &[1, 2]);
+        frame.with_bytes(|bytes| bytes[0] = 3);
+        let mut bytes = [0; 32];
+        frame.read(0, &mut bytes);
+        assert_eq!((bytes[0], &bytes[29..]), (3, &[0, 1, 2][..]));
+        assert!(panics(|| frame.write(31, &[1, 2])) && panics(|| frame.read(usize::MAX, &mut [0; 2])));
+        memory.write(48, &[5]);
+        frame.fill_with_zeroes();
+        let mut all = [1; 64];
+        memory.read(0, &mut all);
+        assert!(all[48] == 5 && all.iter().filter(|&&byte| byte != 0).count() == 1);
+    }
+}
