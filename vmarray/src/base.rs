@@ -6,9 +6,11 @@ pub(crate) use vmarray_engine::{
 };
 
 pub(crate) mod element;
+pub(crate) mod racy_slice;
 #[cfg(all(test, feature = "host", feature = "tracing"))]
 mod recording_tests;
 pub(crate) mod registered_memory;
+#[forbid(unsafe_code)]
 pub(crate) mod scratch_pool;
 #[forbid(unsafe_code)]
 pub(crate) mod stats_export;

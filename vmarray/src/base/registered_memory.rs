@@ -1,11 +1,17 @@
 //! Memory of the program that is imported into a device.
 
-use std::marker::PhantomData;
+use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use backend_api::{Device, HostAllocation, HostMemory, HostSpan, Result};
+use parking_lot::RwLock;
+
+use super::element::Element;
+use super::racy_slice::{ExclusiveMemory, RacySlice};
+use super::scratch_pool::ScratchVec;
 
 /// A device's import of memory that the program owns. The drop ends the import.
 #[derive(Debug)]
@@ -49,28 +55,143 @@ impl Drop for RegisteredMemory {
     }
 }
 
-/// Memory of the program that one operation uses exclusively.
+/// The registered vectors of the process, by the start of their memory.
+static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeMap::new());
+
+/// The memory of a registered vector, with its handles on some devices.
 #[derive(Debug)]
-pub(crate) struct ExclusiveMemory<'a> {
-    start: NonNull<u8>,
-    len: usize,
-    lent: PhantomData<&'a mut [u8]>,
+pub(crate) struct RegisteredRange {
+    start: usize,
+    bytes: usize,
+    imports: Vec<RegisteredMemory>,
 }
 
-impl ExclusiveMemory<'_> {
-    /// Creates a value for exclusive access to the `len` bytes from `start` on.
-    ///
-    /// # Safety
-    /// The bytes are writable, and no other code accesses them as long as the value exists.
-    pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
-        Self { start, len, lent: PhantomData }
+impl RegisteredRange {
+    /// The registered memory of values, if any. The caller borrows the values while it uses the result.
+    pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<Self>> {
+        let known = KNOWN.read();
+        let (_, range) = known.range(..=address.addr()).next_back()?;
+        let offset = address.addr() - range.start;
+        (offset + bytes <= range.bytes).then(|| Arc::clone(range))
     }
 
-    pub fn start(&self) -> NonNull<u8> {
-        self.start
+    fn import(&self, device: &Arc<dyn Device>) -> Option<&RegisteredMemory> {
+        self.imports.iter().find(|import| Arc::ptr_eq(import.device(), device))
     }
 
-    pub fn len(&self) -> usize {
-        self.len
+    pub(crate) fn is_known_to(&self, device: &Arc<dyn Device>) -> bool {
+        self.import(device).is_some()
+    }
+
+    /// The place of an address on a device; `None` if the device does not know it.
+    pub(crate) fn span(&self, device: &Arc<dyn Device>, address: usize) -> Option<HostSpan<'_>> {
+        Some(self.import(device)?.at((address - self.start) as u64))
+    }
+}
+
+/// A vector that devices have imported. The registration ends before the vector is freed or returned.
+#[derive(Debug)]
+pub(crate) struct RegisteredVec<T> {
+    // Declared first, so that Rust drops it first.
+    registration: Option<VectorRegistration>,
+    values: Vec<T>,
+}
+
+/// An entry of the registered vectors, which its drop removes.
+#[derive(Debug)]
+struct VectorRegistration {
+    start: usize,
+}
+
+impl Drop for VectorRegistration {
+    fn drop(&mut self) {
+        // No call uses the memory now, because calls borrow the vector.
+        KNOWN.write().remove(&self.start);
+    }
+}
+
+impl<T: Element> RegisteredVec<T> {
+    /// Registers a vector with each device once.
+    pub(crate) fn new<'a>(
+        mut values: Vec<T>,
+        devices: impl Iterator<Item = &'a Arc<dyn Device>>,
+    ) -> Result<Self> {
+        let bytes = size_of_val(&values[..]);
+        if bytes == 0 {
+            return Ok(Self { registration: None, values });
+        }
+        // Expose the address like that of a gather's destination, so that device writes count as writes
+        // through the reference passed to the gather.
+        let start = values.as_mut_ptr().expose_provenance();
+        let address = NonNull::new(std::ptr::with_exposed_provenance_mut(start))
+            .expect("the address of a vector is never null");
+        let mut imports: Vec<RegisteredMemory> = Vec::new();
+        for device in devices {
+            if imports.iter().any(|import| Arc::ptr_eq(import.device(), device)) {
+                continue;
+            }
+            // SAFETY: this type owns the vector, does not change its length, and frees it after the devices
+            // have released it. Work on it belongs to calls that borrow it, mutably if the work writes.
+            imports.push(unsafe { RegisteredMemory::new(device, address, bytes, HostMemory::Pinned)? });
+        }
+        KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
+        Ok(Self { registration: Some(VectorRegistration { start }), values })
+    }
+
+    /// Ends the registration.
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        let Self { registration, values } = self;
+        drop(registration);
+        values
+    }
+}
+
+impl<T> Deref for RegisteredVec<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for RegisteredVec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+}
+
+/// Scratch memory that threads access by racy copies, and that devices can import.
+pub(crate) struct RegisteredScratch {
+    // Declared first, so that Rust drops it first.
+    imports: Vec<RegisteredMemory>,
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Accessed by its address alone.
+    _memory: ScratchVec<u64>,
+}
+
+impl RegisteredScratch {
+    /// Returns unspecified bytes.
+    pub(crate) fn new(bytes: usize) -> crate::base::error::Result<Self> {
+        let mut memory = ScratchVec::<u64>::unspecified(bytes.div_ceil(size_of::<u64>()))?;
+        let (start, bytes) = (NonNull::from(&mut *memory).cast(), memory.len() * size_of::<u64>());
+        Ok(Self { imports: Vec::new(), start, bytes, _memory: memory })
+    }
+
+    /// Registers the memory with a further device, page-locked if possible.
+    pub(crate) fn register(&mut self, device: &Arc<dyn Device>) -> Result<()> {
+        // SAFETY: the memory has this length, and this type frees it after the imports. Threads access it by
+        // racy copies.
+        let import = |kind| unsafe { RegisteredMemory::new(device, self.start, self.bytes, kind) };
+        let import = import(HostMemory::Pinned).or_else(|_| import(HostMemory::Pageable))?;
+        self.imports.push(import);
+        Ok(())
+    }
+
+    /// The memory, and its imports in the order of their registration.
+    pub(crate) fn parts(&mut self) -> (RacySlice<'_, u8>, &[RegisteredMemory]) {
+        // SAFETY: the memory has this length, and is borrowed exclusively.
+        let memory = unsafe { ExclusiveMemory::new(self.start, self.bytes) };
+        (memory.into(), &self.imports)
     }
 }

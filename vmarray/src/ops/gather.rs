@@ -8,6 +8,7 @@ mod batch_probe;
 mod deliver;
 #[forbid(unsafe_code)]
 mod duplicates;
+#[forbid(unsafe_code)]
 mod fetch;
 #[forbid(unsafe_code)]
 mod homes;

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod card_model;
+#[forbid(unsafe_code)]
 mod external;
 mod external_merge;
 mod in_place;
@@ -12,6 +13,7 @@ mod on_device;
 mod on_devices;
 mod on_host;
 mod onesweep;
+#[forbid(unsafe_code)]
 mod ram_in_place;
 mod view;
 

@@ -4,7 +4,8 @@ use backend_api::Elements;
 
 use super::run::Lane;
 use crate::base::error::Error;
-use crate::base::registered_memory::{ExclusiveMemory, RegisteredMemory};
+use crate::base::racy_slice::ExclusiveMemory;
+use crate::base::registered_memory::RegisteredMemory;
 
 /// Outcome of work of devices that had exclusive access to the elements.
 #[derive(Debug)]

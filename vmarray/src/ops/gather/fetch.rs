@@ -19,6 +19,7 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::nontemporal_copy;
+use crate::base::racy_slice::RacySlice;
 use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{HOME, RESIDENT};
@@ -41,7 +42,7 @@ struct GatherCall<'a, T: Element, D: Device> {
     len: usize,
     indices: &'a [usize],
     /// Memory for one element for each index. Each place is written by the thread that has taken it.
-    into: *mut T,
+    into: RacySlice<'a, T>,
     passes_caches: bool,
     plan: StagePlan,
     /// The pieces that threads take.
@@ -53,9 +54,6 @@ struct GatherCall<'a, T: Element, D: Device> {
     is_over: AtomicBool,
     error: Mutex<Option<Error>>,
 }
-
-// SAFETY: each place of `into` is written by the one thread that has taken it from `next`.
-unsafe impl<T: Element, D: Device> Sync for GatherCall<'_, T, D> {}
 
 /// The state of one thread.
 struct GatherWorker<'a, 'b, T: Element, D: Device> {
@@ -102,28 +100,32 @@ pub(crate) fn gather<T: Element, D: Device>(
     }
     let plan = StagePlan::for_values(into.as_ptr(), into.len(), &lanes, GAP_MAX);
     let workers = workers(array, indices.len(), &plan);
-    let call = GatherCall {
-        array,
-        lanes: Arc::clone(&lanes),
-        start: range.start,
-        len: range.len(),
-        indices,
-        into: into.as_mut_ptr(),
-        passes_caches: nontemporal_copy::is_worth_it(size_of_val(into)),
-        pieces: Segments::new(indices.len(), plan.room, workers),
-        plan,
-        next: AtomicUsize::new(0),
-        is_alone: workers == 1,
-        is_over: AtomicBool::new(false),
-        error: Mutex::new(None),
+    let error = {
+        let passes_caches = nontemporal_copy::is_worth_it(size_of_val(into));
+        let call = GatherCall {
+            array,
+            lanes: Arc::clone(&lanes),
+            start: range.start,
+            len: range.len(),
+            indices,
+            into: RacySlice::from(&mut *into),
+            passes_caches,
+            pieces: Segments::new(indices.len(), plan.room, workers),
+            plan,
+            next: AtomicUsize::new(0),
+            is_alone: workers == 1,
+            is_over: AtomicBool::new(false),
+            error: Mutex::new(None),
+        };
+        scoped_threads::together(workers, || {
+            if let Err(error) = GatherWorker::new(&call).run() {
+                call.is_over.store(true, Ordering::Relaxed);
+                call.error.lock().get_or_insert(error);
+            }
+        });
+        call.error.into_inner()
     };
-    scoped_threads::together(workers, || {
-        if let Err(error) = GatherWorker::new(&call).run() {
-            call.is_over.store(true, Ordering::Relaxed);
-            call.error.lock().get_or_insert(error);
-        }
-    });
-    match call.error.into_inner() {
+    match error {
         None => Ok(()),
         Some(error) => {
             // Check the whole list, so that the error names the first index outside.
@@ -165,8 +167,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         self.kernels.start_all()?;
         while self.finish_oldest()? {}
         for (position, value) in self.late.drain(..) {
-            // SAFETY: the place of the list belongs to this thread, and its kernels are finished.
-            unsafe { call.into.add(position).write(value) };
+            call.into.set(position, &value);
         }
         Ok(())
     }
@@ -242,8 +243,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         if self.kernels.may_leave_out() {
             self.late.push((position, value));
         } else {
-            // SAFETY: the place of the list belongs to this thread, and none of its kernels writes there.
-            unsafe { self.call.into.add(position).write(value) };
+            self.call.into.set(position, &value);
         }
     }
 
@@ -266,14 +266,12 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         call.array.pager().channels()[channel].queues.wait(ticket)?;
         self.kernels.take_oldest(|stage, is_sound| {
             if is_sound {
-                // SAFETY: the kernel is finished; the places of the list belong to this thread.
-                unsafe { stage.copy_out(call.into, call.passes_caches) };
+                stage.copy_out(&call.into, call.passes_caches);
                 return Ok(());
             }
             for position in stage.positions() {
                 let value = call.array.get_uncached(call.start + call.indices[position])?;
-                // SAFETY: as above.
-                unsafe { call.into.add(position).write(value) };
+                call.into.set(position, &value);
             }
             Ok(())
         })?;

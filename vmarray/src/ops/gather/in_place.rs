@@ -9,9 +9,9 @@ use backend_api::{Device, Gather, HostSpan, LaunchView, Ticket};
 use super::lanes::Lanes;
 use super::{CHECKED_AT_ONCE, all_inside, check_list, workers};
 use crate::array::VirtualArray;
-use crate::array::registered::{self, RegisteredRange};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::registered_memory::RegisteredRange;
 use crate::base::scoped_threads;
 use crate::engine::channel::Channel;
 use crate::engine::guards;
@@ -60,7 +60,7 @@ pub(super) fn gather<T: Element, D: Device>(
         return Ok(false);
     }
     let known = |address: *const u8, bytes| {
-        registered::find(address, bytes)
+        RegisteredRange::find(address, bytes)
             .filter(|range| lanes.devices().all(|device| range.is_known_to(device)))
     };
     let (Some(list), Some(values)) = (

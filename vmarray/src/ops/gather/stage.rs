@@ -12,10 +12,11 @@ use std::sync::Arc;
 use backend_api::{Device, Gather, HostBuffer, HostSpan, LEFT_OUT, LaunchView, Scatter};
 
 use super::lanes::Lanes;
-use crate::array::registered::{self, RegisteredRange};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::nontemporal_copy;
+use crate::base::racy_slice::RacySlice;
+use crate::base::registered_memory::RegisteredRange;
 use crate::engine::channel::{Channel, PinnedPiece};
 
 /// The size of a stage in bytes. A GPU takes some microseconds to start a kernel, so longer stages are
@@ -70,7 +71,7 @@ impl StagePlan {
     ) -> Self {
         // Not for a divided list: each device would skip the entries of other devices, and may overwrite
         // their values.
-        let range = registered::find(values.cast(), elements * size_of::<T>())
+        let range = RegisteredRange::find(values.cast(), elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
             None => Self::new::<T>(elements, lanes.is_divided()),
@@ -282,20 +283,20 @@ impl<T: Element> GatherStage<T> {
 
     /// Copies the values to their places in the program's memory, unless the device has written them
     /// there. If `passes_caches` is set, the copy bypasses the processor's caches, because the caller
-    /// expects no early reads.
+    /// expects no early reads. The gather is finished, and other threads use other places.
     ///
-    /// # Safety
-    /// The gather is finished. `into` is writable at all places of the stage, and no other thread or
-    /// device accesses these places.
-    pub(crate) unsafe fn copy_out(&self, into: *mut T, passes_caches: bool) {
+    /// # Panics
+    /// If a place is outside of `into`.
+    pub(crate) fn copy_out(&self, into: &RacySlice<'_, T>, passes_caches: bool) {
         if self.plan.is_direct() {
             return;
         }
         for (number, position, len) in self.runs() {
             let bytes = len * size_of::<T>();
-            // SAFETY: guaranteed by the caller; the stage has the values of all its elements.
+            let (from, to) = (self.value(number), into.address(position, len).cast());
+            // SAFETY: the stage has the values of all its elements, and the target has room for them. A place
+            // of the list belongs to the thread that has taken it from the call, as its kernels do.
             unsafe {
-                let (from, to) = (self.value(number), into.add(position).cast());
                 if passes_caches && bytes >= PAST_CACHES_FROM {
                     nontemporal_copy::copy_raw(from, to, bytes);
                 } else {
@@ -307,9 +308,7 @@ impl<T: Element> GatherStage<T> {
 
     /// Copies the values of a finished gather to their places in the caller's slice.
     pub(crate) fn copy_to(&self, into: &mut [T]) {
-        assert!(self.runs().all(|(_, position, len)| position + len <= into.len()));
-        // SAFETY: the slice is borrowed exclusively, and all places are inside.
-        unsafe { self.copy_out(into.as_mut_ptr(), false) };
+        self.copy_out(&into.into(), false);
     }
 
     /// Removes elements for which `keep` returns false, and passes their places in the list to `dropped`.

@@ -18,11 +18,10 @@ mod layout;
 use std::collections::VecDeque;
 use std::iter::once;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use backend_api::{Device, DeviceSpan, HostMemory, Queue, Ticket, Transfer};
+use backend_api::{Device, DeviceSpan, Queue, Ticket, Transfer};
 
 use self::layout::{AreaLayout, PIECES_ON_CARD, PieceJob, PlannedCopy, cut};
 use super::keys::KeyOrder;
@@ -31,9 +30,9 @@ use super::on_devices::of_each;
 use super::onesweep::is_unsupported;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::{Steps, in_steps};
-use crate::base::registered_memory::RegisteredMemory;
+use crate::base::racy_slice::RacySlice;
+use crate::base::registered_memory::{RegisteredMemory, RegisteredScratch};
 use crate::base::scoped_threads::{CORES, each};
-use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::{DeviceOutcome, ImportedHome, ImportedShare};
 
 /// Shorter ranges are sorted in RAM.
@@ -72,11 +71,11 @@ impl ExternalPlan {
 pub(super) fn sort(elements: ImportedHome<'_>, order: KeyOrder, plan: ExternalPlan) -> DeviceOutcome {
     let ImportedHome { memory, shares: lanes } = elements;
     let stride = lanes[0].share.keys.stride as usize;
-    let (home, len) = (memory.start(), memory.len() / stride);
+    let len = memory.len() / stride;
+    let home = RacySlice::from(memory);
     let passes = if let ExternalPlan::Whole = plan { 1 } else { 2 };
     let sorted = in_steps((len * stride * stride * passes) as u64, |steps| {
-        // SAFETY: the memory is used exclusively.
-        let Err(error) = (unsafe { sort_in_steps((home, len), lanes, order, plan, steps) }) else {
+        let Err(error) = sort_in_steps(home, lanes, order, plan, steps) else {
             return Ok(DeviceOutcome::Done);
         };
         Err(match error.device_error() {
@@ -88,41 +87,37 @@ pub(super) fn sort(elements: ImportedHome<'_>, order: KeyOrder, plan: ExternalPl
     sorted.unwrap_or_else(|other| other)
 }
 
-/// # Safety
-/// The keys begin at `home`, are writable, and no other code accesses them meanwhile. The import of each lane
-/// has them at its offset.
-unsafe fn sort_in_steps(
-    (home, len): (NonNull<u8>, usize),
+/// Sorts the keys at `home`, which the import of each lane has at its offset.
+fn sort_in_steps(
+    home: RacySlice<'_, u8>,
     mut lanes: Vec<ImportedShare<'_>>,
     order: KeyOrder,
     plan: ExternalPlan,
     steps: &Steps,
 ) -> Result<()> {
     let stride = lanes[0].share.keys.stride as usize;
+    let len = home.len() / stride;
     let (before, end, piece, used) = match plan {
         ExternalPlan::Whole => (0, 2 * len, len, 1),
         ExternalPlan::InPieces(layout) => (layout.home().start, layout.end(), layout.piece(), layout.lanes),
     };
     lanes.truncate(used);
     lanes.iter_mut().for_each(|lane| lane.share.keys.count = piece as u64);
-    // Declared first, dropped last.
-    let mut memory = ScratchVec::<u64>::unspecified(((end - len) * stride).div_ceil(size_of::<u64>()))?;
-    let (bytes, spare) = (memory.len() * size_of::<u64>(), NonNull::from(&mut *memory).cast());
+    let mut scratch = RegisteredScratch::new((end - len) * stride)?;
+    if let ExternalPlan::InPieces(_) = plan {
+        for lane in &lanes {
+            scratch.register(lane.share.lane.device())?;
+        }
+    }
+    let (spare, imports) = scratch.parts();
     let ram = Ram { home, spare, before, len, stride, order };
     let mut cards = Vec::new();
-    for lane in &lanes {
-        let import = |kind| {
-            // SAFETY: the memory outlives the registrations, which are created below. Until then it is
-            // accessed only by its address, and by threads only while no device works on it.
-            unsafe { RegisteredMemory::new(lane.share.lane.device(), spare, bytes, kind) }
-        };
-        let spare = match plan {
-            ExternalPlan::Whole => None,
-            ExternalPlan::InPieces(_) => {
-                Some(import(HostMemory::Pinned).or_else(|_| import(HostMemory::Pageable))?)
-            }
-        };
-        cards.push(Card { lane, spare, sorter: Sorter::new(&lane.share, order, steps)? });
+    for (number, lane) in lanes.iter().enumerate() {
+        cards.push(Card {
+            lane,
+            spare: imports.get(number),
+            sorter: Sorter::new(&lane.share, order, steps)?,
+        });
     }
     let sorting = ExternalSort { ram, cards, piece };
     let sorted = match plan {
@@ -135,20 +130,16 @@ unsafe fn sort_in_steps(
 
 /// Elements by their place in an [`AreaLayout`]: elements at home, and elements in the spare memory, which
 /// counts as before and behind them.
-struct Ram {
-    home: NonNull<u8>,
-    spare: NonNull<u8>,
+struct Ram<'a> {
+    home: RacySlice<'a, u8>,
+    spare: RacySlice<'a, u8>,
     before: usize,
     len: usize,
     stride: usize,
     order: KeyOrder,
 }
 
-// SAFETY: these are addresses of memory that no other code accesses. The layout gives each place to one
-// thread.
-unsafe impl Sync for Ram {}
-
-impl Ram {
+impl<'a> Ram<'a> {
     /// Returns true if the element at a place is at home; its byte offset; and the next place on the other
     /// side.
     fn find(&self, at: usize) -> (bool, usize, usize) {
@@ -160,10 +151,10 @@ impl Ram {
         }
     }
 
-    fn address(&self, at: usize) -> *mut u8 {
+    /// The memory with the element at a place, and its offset in bytes.
+    fn place(&self, at: usize) -> (&RacySlice<'a, u8>, usize) {
         let (is_home, byte, _) = self.find(at);
-        let start = if is_home { self.home } else { self.spare };
-        start.as_ptr().wrapping_add(byte)
+        (if is_home { &self.home } else { &self.spare }, byte)
     }
 
     /// Copies elements to free places. No device accesses the elements or the places.
@@ -182,22 +173,21 @@ impl Ram {
         let bytes = moves.iter().map(|(from, _)| from.len() * self.stride).sum::<usize>();
         each(bytes.div_ceil(PART_BYTES).min(*CORES), parts.len(), |number| {
             let (from, to, len) = parts[number];
-            // SAFETY: both ranges are within the memory. No other thread accesses the target, which is free
-            // and therefore never a source.
-            unsafe { self.address(from).copy_to_nonoverlapping(self.address(to), len * self.stride) };
+            // The layout gives each place to one thread. The target is free, and therefore never a source.
+            let (memory, byte) = self.place(from);
+            memory.copy(byte, self.place(to), len * self.stride);
         });
     }
 
     fn word(&self, at: usize) -> u64 {
-        let mut word = [0; 8];
-        // SAFETY: within the memory, to which no device writes now.
-        unsafe { self.address(at).copy_to_nonoverlapping(word.as_mut_ptr(), self.stride) };
+        let (mut word, (memory, byte)) = ([0; 8], self.place(at));
+        memory.read(byte, &mut word[..self.stride]);
         u64::from_le_bytes(word)
     }
 
     fn set_word(&self, at: usize, word: u64) {
-        // SAFETY: within the memory, which no device and no other thread accesses now.
-        unsafe { self.address(at).copy_from_nonoverlapping(word.to_le_bytes().as_ptr(), self.stride) };
+        let (memory, byte) = self.place(at);
+        memory.write(byte, &word.to_le_bytes()[..self.stride]);
     }
 
     /// Fills the places behind the elements with padding: the greatest key. Unless `is_new`, padding may be
@@ -222,12 +212,12 @@ impl Ram {
 /// The sorter of a GPU, and the spare memory as imported by the GPU.
 struct Card<'a> {
     lane: &'a ImportedShare<'a>,
-    spare: Option<RegisteredMemory>,
+    spare: Option<&'a RegisteredMemory>,
     sorter: Sorter<'a>,
 }
 
 struct ExternalSort<'a> {
-    ram: Ram,
+    ram: Ram<'a>,
     cards: Vec<Card<'a>>,
     piece: usize,
 }
@@ -346,7 +336,7 @@ impl Card<'_> {
     /// Submits copies of consecutive ranges to the GPU, or from the GPU.
     fn copy(
         &self,
-        ram: &Ram,
+        ram: &Ram<'_>,
         queue: &Queue<dyn Device>,
         ranges: &[Range<usize>],
         mut card: DeviceSpan<'_>,
@@ -359,7 +349,7 @@ impl Card<'_> {
                 let (is_home, byte, end) = ram.find(start);
                 let len = end.min(range.end) - start;
                 let (byte, bytes) = (byte as u64, (len * ram.stride) as u64);
-                let host = match &self.spare {
+                let host = match self.spare {
                     Some(spare) if !is_home => spare.at(byte),
                     _ => self.lane.import.at(self.lane.offset + byte),
                 };

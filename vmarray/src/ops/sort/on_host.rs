@@ -13,6 +13,7 @@
 mod cached;
 mod count;
 mod deal;
+#[forbid(unsafe_code)]
 mod home;
 mod rows;
 mod sorting;
@@ -23,7 +24,6 @@ use std::ops::DerefMut;
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
-pub(super) use self::home::HomeSlice;
 use self::rows::{Columns, KeyRow};
 use self::sorting::{CACHED_BYTES, Sorting};
 use self::survey::{BitWindow, InOrder};
@@ -31,6 +31,7 @@ use super::keys::{KeyBits, KeyOrder};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::base::progress::Steps;
+use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 use crate::base::scratch_pool::ScratchVec;
 

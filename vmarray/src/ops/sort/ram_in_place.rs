@@ -1,17 +1,16 @@
 //! Sorting in place, for devices with memory in RAM: the sort needs no copies to and from the device.
 
-use std::ptr::NonNull;
-
 use backend_api::{AddressSpace, Device, Elements};
 use bytemuck::Pod;
 
 use super::external_merge::bytes_in_ram;
 use super::keys::{KeyBits, KeyOrder};
 use super::on_device::refusal;
-use super::on_host::{HomeSlice, sort_at_home};
+use super::on_host::sort_at_home;
 use super::onesweep::is_unsupported;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::in_steps;
+use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads::CORES;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, ResultStore, RunAccess};
 
@@ -67,23 +66,15 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
         let all_before = share.lane.submit(RunAccess::Change, &mut |queue| queue.submit(&[]))?;
         share.lane.wait(all_before)?;
         let nothing = Elements { stride: 0, ..share.keys };
-        // SAFETY: the caller guarantees that no work writes to the share. The device accesses its memory by
-        // racy copies only.
-        let (keys, values) =
-            unsafe { (home::<K>(share, share.keys)?, home::<V>(share, share.values.unwrap_or(nothing))?) };
+        // The caller guarantees that no work writes to the share. The device uses racy copies only.
+        let keys = home::<K>(share, share.keys)?;
+        let values = home::<V>(share, share.values.unwrap_or(nothing))?;
         sort_at_home(keys, values, order, *CORES, steps, begin_write)
     })
 }
 
-/// Elements of a share at home.
-///
-/// # Safety
-/// The requirements of [`HomeSlice::new`], except for the address.
-unsafe fn home<'a, T: Pod>(share: &ChannelShare<'a>, of: Elements<'a>) -> Result<HomeSlice<'a, T>> {
-    let addresses = share.lane.device().addresses().ok_or_else(refusal)?;
-    let start = addresses.address(of.start, of.count * of.stride)? as usize;
-    let start = NonNull::new(std::ptr::with_exposed_provenance_mut::<T>(start));
-    let start = start.filter(|start| start.is_aligned()).ok_or_else(refusal)?;
-    // SAFETY: the caller guarantees it; the device has confirmed the number of bytes.
-    Ok(unsafe { HomeSlice::new(start.as_ptr(), of.count as usize) })
+/// Elements of a share at home, which no work writes meanwhile.
+fn home<'a, T: Pod>(share: &'a ChannelShare<'_>, of: Elements<'a>) -> Result<HomeSlice<'a, T>> {
+    let slice = HomeSlice::on_device(&**share.lane.device(), of.start, of.count)?;
+    Ok(slice.ok_or_else(refusal)?)
 }

@@ -3,8 +3,8 @@
 
 use parking_lot::Mutex;
 
-use super::home::HomeSlice;
 use super::survey::BitWindow;
+use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 use crate::ops::sort::keys::KeyBits;
 

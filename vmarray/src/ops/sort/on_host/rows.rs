@@ -3,8 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
-use super::home::HomeSlice;
 use super::sorting::Sorting;
+use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 use crate::ops::sort::keys::KeyBits;
 
