@@ -2,10 +2,13 @@
 
 #[forbid(unsafe_code)]
 mod batch;
+#[forbid(unsafe_code)]
 mod builder;
+#[forbid(unsafe_code)]
 mod channel;
 #[forbid(unsafe_code)]
 mod coherence;
+#[forbid(unsafe_code)]
 mod core;
 #[forbid(unsafe_code)]
 mod directory;
@@ -16,6 +19,7 @@ mod gather;
 mod home;
 #[forbid(unsafe_code)]
 mod operations;
+#[forbid(unsafe_code)]
 mod sort;
 #[forbid(unsafe_code)]
 mod staging;

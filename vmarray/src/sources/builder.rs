@@ -6,10 +6,10 @@ use std::sync::Arc;
 use backend_api::{Device, HostMemory};
 
 use super::Source;
-use super::channel::{HomeBytes, SourceChannel};
+use super::channel::SourceChannel;
 use super::core::SourceCore;
-use super::directory::{Cuts, DirectoryEntry};
-use super::home::Home;
+use super::directory::DirectoryEntry;
+use super::home::{Home, HomeMemory};
 use crate::array::builder::{CommonSettings, Devices};
 use crate::base::element::{Element, ElementLayout};
 use crate::base::error::{ErrorKind, Result};
@@ -174,8 +174,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let page_bytes = page_len * element_bytes;
         let open = self.devices.open(&self.settings)?;
         let (devices, usable) = (&open.devices, &open.usable);
-        let cuts = Cuts::new(len, page_len);
-        let pages = cuts.pages();
+        let memory = HomeMemory::of(&mut *home, page_len);
+        let pages = memory.cuts().pages();
         // Operations process data that exceeds the device memory piece by piece, so the placement need not
         // fit all pages.
         let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
@@ -199,18 +199,12 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, DirectoryEntry::new);
-        let home_bytes = HomeBytes { first: first.cast(), element_bytes, cuts };
         let imports: Vec<Option<Arc<RegisteredMemory>>> = devices
             .iter()
             .enumerate()
             .map(|(number, device)| {
                 let kind = self.import.filter(|_| H::OWNED && len > 0 && stripe_pattern.contains(&number))?;
-                // SAFETY: the home owns its memory, so it stays allocated until the home is dropped, after
-                // the channels. No device writes to read-only memory, because none of its blocks becomes
-                // dirty.
-                let import =
-                    unsafe { RegisteredMemory::new(device, first.cast(), len * element_bytes, kind) };
-                import.inspect_err(trace::pin_refused).ok().map(Arc::new)
+                memory.import(device, kind).inspect_err(trace::pin_refused).ok().map(Arc::new)
             })
             .collect();
         let channels = (0..stripe_pattern.len())
@@ -221,11 +215,18 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
                     true => PinnedPool::separate(&device, HostMemory::Pinned, true),
                     false => PinnedPool::new(&device, index as u32, HostMemory::Pinned),
                 };
-                SourceChannel::new(device, slots(index), home_bytes, self.settings.eviction, import, pinned)
+                SourceChannel::new(
+                    device,
+                    slots(index),
+                    memory.bytes(),
+                    self.settings.eviction,
+                    import,
+                    pinned,
+                )
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source {
-            core: Box::new(SourceCore::new(first, cuts, entries.into(), channels)),
+            core: Box::new(SourceCore::new(memory, entries.into(), channels)),
             home,
             devices: PhantomData,
         })

@@ -1,18 +1,18 @@
 //! One channel of a source: a limited number of slots for pages on a device, and the copies between slots and
 //! home.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostSpan, Queue, Ticket, Transfer};
+use backend_api::{Commit, Device, DeviceBuffer, Elements, HostSpan, Queue, Ticket, Transfer};
 use parking_lot::Mutex;
 
-use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
+use super::directory::{DirectoryEntry, ExclusivePage};
+use super::home::HomeBytes;
 use super::staging::Staging;
 use crate::base::error::{Error, Result};
 use crate::base::registered_memory::RegisteredMemory;
 use crate::base::stats::Counters;
-use crate::engine::channel::{PinnedPiece, PinnedPool};
+use crate::engine::channel::{DevicePlace, PinnedPiece, PinnedPool, SlotMemory};
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
 
@@ -22,28 +22,6 @@ const CHUNK_BYTES: usize = 8 << 20;
 const BATCH: usize = 256;
 /// Marks a slot without a page.
 const NO_PAGE: usize = usize::MAX;
-
-/// The home memory of a source's elements, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HomeBytes {
-    pub(super) first: NonNull<u8>,
-    pub(super) element_bytes: usize,
-    pub(super) cuts: Cuts,
-}
-
-// SAFETY: an address and numbers; the directory's locks control access to the bytes.
-unsafe impl Send for HomeBytes {}
-// SAFETY: as above.
-unsafe impl Sync for HomeBytes {}
-
-impl HomeBytes {
-    /// # Safety
-    /// The offset is within the home's bytes.
-    unsafe fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.first.as_ptr().add(offset) }
-    }
-}
 
 /// Blocks of a page with a slot.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +47,7 @@ pub(super) struct SourceChannel {
     kernels: Queue<dyn Device>,
     /// The handle of the registered home, which all channels of the device share.
     import: Option<Arc<RegisteredMemory>>,
-    slots: DeviceBuffer<dyn Device>,
+    slots: SlotMemory,
     device: Arc<dyn Device>,
     page_bytes: usize,
     home: HomeBytes,
@@ -148,7 +126,7 @@ impl SourceChannel {
             downloads: Queue::new(&device)?,
             kernels: Queue::new(&device)?,
             import,
-            slots: DeviceBuffer::new(&device, (slots * page_bytes) as u64, Commit::Lazy)?,
+            slots: SlotMemory::new(DeviceBuffer::new(&device, (slots * page_bytes) as u64, Commit::Lazy)?),
             device,
             page_bytes,
             home,
@@ -178,10 +156,9 @@ impl SourceChannel {
     }
 
     /// The place of an element of a slot.
-    pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan<'static> {
+    pub(super) fn place(&self, slot: u32, at: usize) -> DevicePlace {
         let offset = slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64;
-        // SAFETY: the channel owns the slots while it lives, and only the source submits work on them.
-        unsafe { self.slots.at(offset).detach() }
+        self.slots.at(offset)
     }
 
     fn pieces(&self, pages: &[PageBlocks]) -> Vec<BlockPiece> {
@@ -252,10 +229,7 @@ impl SourceChannel {
                 let (mut at, mut transfers) = (0, Vec::with_capacity(batch.len()));
                 for piece in &batch {
                     let buffer = staging.chunk(chunk);
-                    // SAFETY: the piece is within the home, and no thread writes to it while the page is
-                    // held.
-                    let bytes = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
-                    buffer.write(at, bytes);
+                    self.home.read(piece.home, piece.bytes, |bytes| buffer.write(at, bytes));
                     transfers.push(self.upload_of(piece, buffer.at(at as u64)));
                     at += piece.bytes;
                 }
@@ -278,8 +252,7 @@ impl SourceChannel {
         let land =
             |staging: &Staging, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
-                // SAFETY: the caller holds the pages exclusively, and the copy has ended.
-                unsafe { self.land(staging.chunk(chunk), &batch) };
+                self.land(staging.chunk(chunk), &batch);
                 Ok(())
             };
         // This thread copies one batch from staging memory to the home while the device copies the next
@@ -316,16 +289,12 @@ impl SourceChannel {
         Some(done)
     }
 
-    /// Copies pieces from contiguous places of a buffer to the home.
-    ///
-    /// # Safety
-    /// The caller holds the pages exclusively, and no copy to the buffer is in flight.
-    unsafe fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
+    /// Copies pieces from contiguous places of a buffer to the home. The caller holds the pages exclusively,
+    /// and no copy to the buffer is in flight.
+    fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
         let mut at = 0;
         for piece in pieces {
-            // SAFETY: the piece is within the home; the caller guarantees exclusive access.
-            let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
-            buffer.read(at, home);
+            self.home.write(piece.home, piece.bytes, |home| buffer.read(at, home));
             at += piece.bytes;
         }
         self.counters.bytes_from_device.add(at as u64);

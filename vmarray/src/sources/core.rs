@@ -1,15 +1,15 @@
 //! The part of a source that does not depend on the type of the home: the directory, the channels, and the
 //! program's access to elements.
 
-use std::marker::PhantomData;
 use std::ops::Range;
-use std::ptr::NonNull;
 
 use super::channel::{PageBlocks, SourceChannel};
 use super::directory::{Cuts, DirectoryEntry, ExclusivePage, SharedPage};
+use super::home::HomeMemory;
 use crate::array::range::{PagePart, parts};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::racy_slice::ExclusiveMemory;
 use crate::base::stats::{Baseline, Counter, Stats};
 use crate::base::trace;
 use crate::engine::channel::PinnedPiece;
@@ -22,33 +22,25 @@ pub(super) struct SourceCore<T: Element> {
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
-    first: NonNull<T>,
+    home: HomeMemory<T>,
     /// Number of pages for which a device-side operation found all necessary data on the device.
     pub(super) hits: Counter,
     baseline: Baseline,
-    marker: PhantomData<fn(T) -> T>,
 }
-
-// SAFETY: the home's elements are `Send + Sync` plain data, and all accesses take the directory's locks.
-unsafe impl<T: Element> Send for SourceCore<T> {}
-// SAFETY: as above.
-unsafe impl<T: Element> Sync for SourceCore<T> {}
 
 impl<T: Element> SourceCore<T> {
     pub(super) fn new(
-        first: NonNull<T>,
-        cuts: Cuts,
+        home: HomeMemory<T>,
         entries: Box<[DirectoryEntry]>,
         channels: Vec<SourceChannel>,
     ) -> Self {
         let core = Self {
             channels,
             entries,
-            cuts,
-            first,
+            cuts: home.cuts(),
+            home,
             hits: Counter::default(),
             baseline: Baseline::default(),
-            marker: PhantomData,
         };
         core.reset_stats();
         core
@@ -62,23 +54,6 @@ impl<T: Element> SourceCore<T> {
         &self.channels[page % self.channels.len()]
     }
 
-    /// The address of a part of the home.
-    ///
-    /// # Panics
-    /// If the part is out of bounds.
-    fn first_of(&self, range: &Range<usize>) -> *mut T {
-        assert!(range.start <= range.end && range.end <= self.cuts.len);
-        // SAFETY: within the home's memory, which does not move while the core exists.
-        unsafe { self.first.add(range.start) }.as_ptr()
-    }
-
-    /// The indices of a part of a page.
-    fn indices_of(&self, page: usize, within: &Range<usize>) -> Range<usize> {
-        let first = page * self.cuts.page_len;
-        assert!(within.end <= self.cuts.page_len);
-        first + within.start..first + within.end
-    }
-
     /// Returns the elements of a part of a page at home.
     pub(super) fn elements<'g>(
         &self,
@@ -86,10 +61,7 @@ impl<T: Element> SourceCore<T> {
         page: usize,
         within: &Range<usize>,
     ) -> &'g [T] {
-        assert!(held.is_of(&self.entries[page]));
-        // SAFETY: initialised, and within bounds; writers need the page exclusively, and it is shared while
-        // the slice lives.
-        unsafe { std::slice::from_raw_parts(self.first_of(&self.indices_of(page, within)), within.len()) }
+        self.home.elements((&self.entries, held), page, within)
     }
 
     /// Returns the mutable elements of a part of a page at home. The caller holds the page exclusively. The
@@ -100,32 +72,28 @@ impl<T: Element> SourceCore<T> {
         page: usize,
         within: &Range<usize>,
     ) -> &'g mut [T] {
-        assert!(held.is_of(&self.entries[page]));
-        // SAFETY: initialised, and within bounds; threads and copies that access the elements hold the page,
-        // and only the caller holds it while the slice lives.
-        unsafe { std::slice::from_raw_parts_mut(self.first_of(&self.indices_of(page, within)), within.len()) }
+        self.home.elements_mut((&self.entries, held), page, within)
     }
 
-    /// Returns the address of elements at home. The caller holds all their pages exclusively, so no other
-    /// code accesses them. The home must be writable.
-    pub(super) fn start_of(&self, held: &[ExclusivePage<'_>], range: &Range<usize>) -> NonNull<T> {
-        let pages = &self.entries[self.cuts.touched_pages(range)];
-        assert!(held.len() == pages.len() && held.iter().zip(pages).all(|(held, page)| held.is_of(page)));
-        NonNull::new(self.first_of(range)).expect("the address of a home is never null")
+    /// Returns elements at home for exclusive use, while the caller holds all their pages. The home must be
+    /// writable.
+    pub(super) fn exclusive<'g>(
+        &self,
+        held: &'g mut [ExclusivePage<'_>],
+        range: &Range<usize>,
+    ) -> ExclusiveMemory<'g> {
+        self.home.exclusive((&self.entries, held), range)
     }
 
     /// Returns elements at home, for a caller with exclusive access to the source.
     pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
-        // SAFETY: initialised, and within bounds. The core is borrowed exclusively, so no operation runs, and
-        // work of earlier operations on the home is over.
-        unsafe { std::slice::from_raw_parts(self.first_of(range), range.len()) }
+        self.home.slice(range)
     }
 
     /// Returns mutable elements at home, for a caller with exclusive access to the source. The home must be
     /// writable.
     pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.first_of(range), range.len()) }
+        self.home.slice_mut(range)
     }
 
     /// Writes elements from the index `place` on. The home must be writable.

@@ -1,9 +1,16 @@
-//! Memory of the program as the home of a source.
+//! Memory of the program as the home of a source, and the accesses of the source to it.
 
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use backend_api::{Device, HostMemory};
+
+use super::directory::{Cuts, DirectoryEntry, ExclusivePage, SharedPage};
 use crate::base::element::Element;
+use crate::base::racy_slice::ExclusiveMemory;
+use crate::base::registered_memory::RegisteredMemory;
 
 /// Memory of the program for a [`Source`](crate::Source): slices, vectors, mapped files.
 ///
@@ -131,5 +138,199 @@ unsafe impl<T: Element> Home<T> for memmap2::Mmap {
 
     fn memory(&mut self) -> NonNull<[T]> {
         elements(self.as_ptr(), self.len())
+    }
+}
+
+/// The elements of a home. Threads access them in pages, whose locks in the directory decide on the access.
+///
+/// The source keeps the home until it has dropped this value, the channels and all work on the elements.
+#[derive(Debug)]
+pub(super) struct HomeMemory<T> {
+    bytes: HomeBytes,
+    marker: PhantomData<fn(T) -> T>,
+}
+
+/// The bytes of a home, for copies of pages that the calling thread holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HomeBytes {
+    first: NonNull<u8>,
+    pub(super) element_bytes: usize,
+    pub(super) cuts: Cuts,
+}
+
+// SAFETY: elements are `Send + Sync` plain data, and all accesses take the locks of the directory.
+unsafe impl Send for HomeBytes {}
+// SAFETY: as above.
+unsafe impl Sync for HomeBytes {}
+
+impl<T: Element> HomeMemory<T> {
+    /// The elements of a home, in pages of `page_len` elements.
+    ///
+    /// # Panics
+    /// If the elements are not aligned.
+    pub(super) fn of(home: &mut impl Home<T>, page_len: usize) -> Self {
+        let memory = home.memory();
+        let (first, cuts) = (memory.cast::<T>(), Cuts::new(memory.len(), page_len));
+        assert!(first.is_aligned(), "the elements of a home must be aligned");
+        let bytes = HomeBytes { first: first.cast(), element_bytes: size_of::<T>(), cuts };
+        Self { bytes, marker: PhantomData }
+    }
+
+    pub(super) fn bytes(&self) -> HomeBytes {
+        self.bytes
+    }
+
+    pub(super) fn cuts(&self) -> Cuts {
+        self.bytes.cuts
+    }
+
+    /// Registers the whole home, which owns its memory, with a device.
+    pub(super) fn import(
+        &self,
+        device: &Arc<dyn Device>,
+        kind: HostMemory,
+    ) -> backend_api::Result<RegisteredMemory> {
+        let HomeBytes { first, element_bytes, cuts } = self.bytes;
+        // SAFETY: the home owns its memory, so it stays allocated until the home is dropped, after the
+        // channels. No device writes to read-only memory, because none of its blocks becomes dirty.
+        unsafe { RegisteredMemory::new(device, first, cuts.len * element_bytes, kind) }
+    }
+
+    /// The address of a part of the home.
+    ///
+    /// # Panics
+    /// If the part is out of bounds.
+    fn first_of(&self, range: &Range<usize>) -> NonNull<T> {
+        assert!(range.start <= range.end && range.end <= self.bytes.cuts.len);
+        // SAFETY: within the home's memory, which does not move while the source exists.
+        unsafe { self.bytes.first.cast::<T>().add(range.start) }
+    }
+
+    /// The indices of a part of a page.
+    fn indices_of(&self, page: usize, within: &Range<usize>) -> Range<usize> {
+        let page_len = self.bytes.cuts.page_len;
+        assert!(within.end <= page_len);
+        page * page_len + within.start..page * page_len + within.end
+    }
+
+    /// Returns the elements of a part of a page.
+    ///
+    /// # Panics
+    /// If `held` is another page of the directory.
+    pub(super) fn elements<'g>(
+        &self,
+        (entries, held): (&[DirectoryEntry], &'g SharedPage<'_>),
+        page: usize,
+        within: &Range<usize>,
+    ) -> &'g [T] {
+        assert!(held.is_of(&entries[page]));
+        let first = self.first_of(&self.indices_of(page, within));
+        // SAFETY: initialised, and within bounds; writers need the page exclusively, and it is shared while
+        // the slice lives.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), within.len()) }
+    }
+
+    /// Returns the mutable elements of a part of a page. The home must be writable; elements of a read-only
+    /// home are never newer on a device.
+    ///
+    /// # Panics
+    /// If `held` is another page of the directory.
+    pub(super) fn elements_mut<'g>(
+        &self,
+        (entries, held): (&[DirectoryEntry], &'g mut ExclusivePage<'_>),
+        page: usize,
+        within: &Range<usize>,
+    ) -> &'g mut [T] {
+        assert!(held.is_of(&entries[page]));
+        let first = self.first_of(&self.indices_of(page, within));
+        // SAFETY: initialised, and within bounds; threads and copies that access the elements hold the page,
+        // and only the caller holds it while the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), within.len()) }
+    }
+
+    /// Returns elements for exclusive use, while the caller holds all their pages. The home must be writable.
+    ///
+    /// # Panics
+    /// If `held` are other pages of the directory.
+    pub(super) fn exclusive<'g>(
+        &self,
+        (entries, held): (&[DirectoryEntry], &'g mut [ExclusivePage<'_>]),
+        range: &Range<usize>,
+    ) -> ExclusiveMemory<'g> {
+        let pages = &entries[self.bytes.cuts.touched_pages(range)];
+        assert!(held.len() == pages.len() && held.iter().zip(pages).all(|(held, page)| held.is_of(page)));
+        // SAFETY: within bounds; the pages are borrowed exclusively with the result, so no other code
+        // accesses the elements.
+        unsafe { ExclusiveMemory::new(self.first_of(range).cast(), range.len() * size_of::<T>()) }
+    }
+
+    /// Returns elements, for a caller with exclusive access to the source.
+    pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
+        // SAFETY: initialised, and within bounds. The source is borrowed exclusively, so no operation runs,
+        // and work of earlier operations on the home is over.
+        unsafe { std::slice::from_raw_parts(self.first_of(range).as_ptr(), range.len()) }
+    }
+
+    /// Returns mutable elements, for a caller with exclusive access to the source. The home must be writable.
+    pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.first_of(range).as_ptr(), range.len()) }
+    }
+}
+
+impl HomeBytes {
+    /// # Panics
+    /// If the bytes are out of bounds.
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.cuts.len * self.element_bytes));
+        self.first.as_ptr().wrapping_add(offset)
+    }
+
+    /// Copies bytes out of the home. The calling thread holds their pages.
+    pub(super) fn read(&self, offset: usize, len: usize, copy: impl FnOnce(&[u8])) {
+        // SAFETY: initialised, and within bounds; no thread writes to them while the pages are held.
+        copy(unsafe { std::slice::from_raw_parts(self.at(offset, len), len) });
+    }
+
+    /// Copies bytes into the home, which must be writable. The calling thread holds their pages exclusively.
+    pub(super) fn write(&self, offset: usize, len: usize, copy: impl FnOnce(&mut [u8])) {
+        // SAFETY: as above; no other thread accesses them while the pages are held exclusively.
+        copy(unsafe { std::slice::from_raw_parts_mut(self.at(offset, len), len) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn panics<R>(run: impl FnOnce() -> R) -> bool {
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    }
+
+    #[test]
+    fn elements_are_accessed_under_the_lock_of_their_page() {
+        let mut home = (0..10_u32).collect::<Vec<_>>();
+        let mut memory = HomeMemory::of(&mut home, 4);
+        let entries = [(); 3].map(|()| DirectoryEntry::new());
+        let shared = entries[1].share();
+        assert_eq!(memory.elements((&entries, &shared), 1, &(1..4)), [5, 6, 7]);
+        assert!(panics(|| memory.elements((&entries, &shared), 0, &(1..4)).len()));
+        assert!(panics(|| memory.elements((&entries, &shared), 1, &(1..5)).len()));
+        let mut last = entries[2].take();
+        memory.elements_mut((&entries, &mut last), 2, &(1..2))[0] = 90;
+        assert!(panics(|| memory.elements_mut((&entries, &mut last), 2, &(1..3)).len()));
+        drop((shared, last));
+        let mut held = [entries[0].take(), entries[1].take()];
+        assert_eq!(memory.exclusive((&entries, &mut held), &(3..5)).len(), 8);
+        assert!(panics(|| memory.exclusive((&entries, &mut held), &(3..9)).len()));
+        let bytes = memory.bytes();
+        bytes.write(4, 4, |bytes| bytes.copy_from_slice(&70_u32.to_ne_bytes()));
+        bytes.read(4, 4, |bytes| assert_eq!(bytes, 70_u32.to_ne_bytes()));
+        assert!(panics(|| bytes.read(37, 4, |_| {})) && panics(|| bytes.write(usize::MAX, 4, |_| {})));
+        memory.slice_mut(&(0..1))[0] = 6;
+        assert_eq!(memory.slice(&(0..10)), [6, 70, 2, 3, 4, 5, 6, 7, 8, 90]);
     }
 }

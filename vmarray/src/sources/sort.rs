@@ -8,7 +8,6 @@ use backend_api::Device;
 use super::core::SourceCore;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::registered_memory::ExclusiveMemory;
 use crate::ops::executor::{
     ChannelShare, DeviceOutcome, ImportedHome, ImportedShare, ImportedWork, Lane as _, OwnQueue,
 };
@@ -35,7 +34,7 @@ impl<T: Element> SourceCore<T> {
             let tenants = pool.tenants().collect();
             self.evict_pages(pool, tenants)?;
         }
-        let held: Vec<_> = self.cuts.touched_pages(range).map(|page| self.entries[page].take()).collect();
+        let mut held: Vec<_> = self.cuts.touched_pages(range).map(|page| self.entries[page].take()).collect();
         let mut shares = Vec::new();
         for (number, channel) in self.channels.iter().enumerate() {
             let Some(import) = channel.import() else { return Ok(false) };
@@ -48,10 +47,8 @@ impl<T: Element> SourceCore<T> {
             };
             shares.push(ImportedShare { share, import, offset: (range.start * size_of::<T>()) as u64 });
         }
-        let start = self.start_of(&held, range).cast();
-        // SAFETY: the pages are held, so no other code accesses the elements, and the caller guarantees that
-        // they are writable. The devices have imported the whole home.
-        let memory = unsafe { ExclusiveMemory::new(start, range.len() * size_of::<T>()) };
+        // The devices have imported the whole home.
+        let memory = self.exclusive(&mut held, range);
         match work(ImportedHome { memory, shares }) {
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Unsupported => Ok(false),
