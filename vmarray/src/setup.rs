@@ -3,6 +3,7 @@
 pub(crate) mod any;
 #[forbid(unsafe_code)]
 pub(crate) mod discovery;
+#[forbid(unsafe_code)]
 pub(crate) mod inherited;
 #[forbid(unsafe_code)]
 pub(crate) mod open_devices;

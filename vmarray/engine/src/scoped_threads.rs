@@ -15,7 +15,9 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(target_os = "linux")]
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -79,6 +81,31 @@ struct CallState {
     /// The number of threads that may still use the borrowed work.
     users: usize,
     panic: Option<Box<dyn Any + Send>>,
+}
+
+/// True in a process that was forked after [`watch_forks`]: it has no thread of its parent except the forking
+/// one.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Marks processes that are forked from now on, unless memory is exhausted.
+#[cfg(target_os = "linux")]
+pub fn watch_forks() {
+    static WATCHES: Once = Once::new();
+    extern "C" fn in_child() {
+        IS_FORKED.store(true, Ordering::Relaxed);
+    }
+    WATCHES.call_once(|| {
+        // SAFETY: the function stores to a static variable and does nothing else.
+        let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // The call fails only if memory is exhausted. Then child processes are not marked.
+        let _ = failed;
+    });
+}
+
+/// Returns true in a process that was forked after [`watch_forks`].
+#[inline]
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
 }
 
 /// Sets the rule by which a thread works alone; the first one stays.

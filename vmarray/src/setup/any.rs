@@ -1,13 +1,19 @@
 //! One type for devices of all backends, so that an array can mix them.
 
-use std::sync::Arc;
+use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock};
+use std::task::Waker;
+
+use backend_api::{
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, DirectReads, HostAllocation,
+    HostMemory, MemoryStatus, QueueHandle, QueueProgress, Request, Ticket,
+};
+use enum_dispatch::enum_dispatch;
 
 use crate::base::error::Result;
-use crate::setup::inherited;
+use crate::setup::inherited::{self, refused};
 #[cfg(feature = "host")]
 use crate::setup::open_devices;
-use backend_api::Device;
-use enum_dispatch::enum_dispatch;
 
 /// A device of any type.
 #[enum_dispatch]
@@ -107,7 +113,7 @@ pub enum AnyDevice {
 impl AnyDevice {
     /// The device that answers requests: in a process that was forked off, one that refuses them.
     fn answering(&self) -> &dyn Device {
-        if inherited::is_child() { &inherited::INHERITED } else { self.device() }
+        if inherited::is_child() { &INHERITED } else { self.device() }
     }
 }
 
@@ -119,6 +125,99 @@ unsafe impl Device for AnyDevice {
         release_host
         submit routes set_routing routing prepare
         kernel_facts poll wait wake reaches order_after wipe_on_release sync direct_reads addresses
+    }
+}
+
+/// The substitute for all devices in a forked child process: returns an error for each request, and releases
+/// nothing.
+#[derive(Debug)]
+struct InheritedDevice;
+
+static INHERITED: InheritedDevice = InheritedDevice;
+
+// SAFETY: the device executes no request, and allocates and releases no memory.
+unsafe impl Device for InheritedDevice {
+    fn info(&self) -> &DeviceInfo {
+        static INFO: LazyLock<DeviceInfo> =
+            LazyLock::new(|| DeviceInfo::new("host", "of the parent", DeviceKind::HostMemory, "host:parent"));
+        &INFO
+    }
+
+    fn memory(&self) -> backend_api::Result<MemoryStatus> {
+        Err(refused("memory"))
+    }
+
+    fn create_queue(&self) -> backend_api::Result<QueueHandle> {
+        Err(refused("create_queue"))
+    }
+
+    fn release_queue(&self, _: QueueHandle) {}
+
+    fn allocate(&self, _: u64, _: Commit) -> backend_api::Result<BufferHandle> {
+        Err(refused("allocate"))
+    }
+
+    fn allocate_extensible(&self, _: u64, _: u64, _: Commit) -> backend_api::Result<BufferHandle> {
+        Err(refused("allocate_extensible"))
+    }
+
+    fn extend(&self, _: &BufferHandle, _: u64, _: Commit) -> backend_api::Result<()> {
+        Err(refused("extend"))
+    }
+
+    fn release(&self, _: BufferHandle) {}
+
+    fn allocate_host(&self, _: usize, _: HostMemory) -> backend_api::Result<HostAllocation> {
+        Err(refused("allocate_host"))
+    }
+
+    unsafe fn import_host(
+        &self,
+        _: NonNull<u8>,
+        _: usize,
+        _: HostMemory,
+    ) -> backend_api::Result<HostAllocation> {
+        Err(refused("import_host"))
+    }
+
+    fn release_host(&self, _: HostAllocation) {}
+
+    fn wipe_on_release(&self) -> backend_api::Result<()> {
+        Err(refused("wipe_on_release"))
+    }
+
+    fn sync(&self) -> backend_api::Result<()> {
+        Err(refused("sync"))
+    }
+
+    fn direct_reads(&self) -> Option<&dyn DirectReads> {
+        Some(self)
+    }
+
+    fn poll(&self, _: Ticket) -> backend_api::Result<QueueProgress> {
+        Err(refused("poll"))
+    }
+
+    fn wait(&self, _: Ticket) -> backend_api::Result<()> {
+        Err(refused("wait"))
+    }
+
+    fn wake(&self, _: Ticket, waker: Waker) {
+        waker.wake();
+    }
+
+    fn order_after(&self, _: &QueueHandle, _: Ticket) -> backend_api::Result<()> {
+        Err(refused("order_after"))
+    }
+
+    fn submit(&self, _: &QueueHandle, request: &Request<'_>) -> backend_api::Result<Ticket> {
+        Err(refused(request.operation()))
+    }
+}
+
+impl DirectReads for InheritedDevice {
+    fn read_directly(&self, _: DeviceSpan<'_>, _: &mut [u8]) -> backend_api::Result<()> {
+        Err(refused("read_directly"))
     }
 }
 
