@@ -9,22 +9,29 @@ pub(crate) mod builder;
 pub(crate) mod byte_stream;
 #[forbid(unsafe_code)]
 mod check;
+#[forbid(unsafe_code)]
 pub(crate) mod cursor;
+mod element_place;
 pub(crate) mod empty_like;
 #[forbid(unsafe_code)]
 pub(crate) mod export;
 #[forbid(unsafe_code)]
 pub(crate) mod footprint;
+#[forbid(unsafe_code)]
 pub(crate) mod growth;
 #[forbid(unsafe_code)]
 pub(crate) mod homes;
+#[forbid(unsafe_code)]
 pub(crate) mod iter;
+#[forbid(unsafe_code)]
 pub(crate) mod large_element;
+#[forbid(unsafe_code)]
 pub(crate) mod map;
 pub(crate) mod page_guard;
 #[cfg(feature = "rayon")]
 #[forbid(unsafe_code)]
 pub(crate) mod page_loop;
+mod page_window;
 #[cfg(feature = "rayon")]
 #[forbid(unsafe_code)]
 pub(crate) mod parallel;
@@ -32,8 +39,11 @@ pub(crate) mod parallel;
 pub(crate) mod publishing;
 #[forbid(unsafe_code)]
 pub(crate) mod range;
+#[forbid(unsafe_code)]
 pub(crate) mod registered;
+#[forbid(unsafe_code)]
 pub(crate) mod resident;
+#[forbid(unsafe_code)]
 pub(crate) mod short_range;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
@@ -54,15 +64,12 @@ use bytemuck::{bytes_of, bytes_of_mut};
 
 use crate::array::builder::Builder;
 use crate::array::empty_like::Recipe;
-use crate::base::element::{self, Element, ElementLayout};
+use crate::base::element::{Element, ElementLayout};
 use crate::base::error::{Result, index_outside};
-use crate::base::memory::prefetch_write;
 use crate::base::stats::Stats;
 use crate::engine::page::state::{DIRTY, RESIDENT};
-use crate::engine::page::{
-    Entry, HitCounter, Holder, Lengths, SeqLock, read_fenced, read_lock_free, write_fenced, write_lock_free,
-};
-use crate::engine::pager::{Fetch, Held, Pager};
+use crate::engine::page::{Entry, HitCounter};
+use crate::engine::pager::Pager;
 use crate::setup::any::AnyDevice;
 
 /// Longer elements are built in the caller's memory, because moving one takes as long as reading it.
@@ -177,7 +184,7 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     // The fields that a cache hit reads come first. The length precedes the entries, and no field changes by
     // reference, so the compiler keeps them in registers.
     entries: NonNull<Entry>,
-    /// The shift from an index to its page; meaningless unless lengths are [quick](Lengths::quick).
+    /// The shift from an index to its page; meaningless unless lengths are quick.
     shift: u32,
     counter: HitCounter,
     /// The bits of an index for the place within its page; meaningless likewise.
@@ -192,12 +199,6 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     recipe: Box<Recipe>,
     marker: PhantomData<fn(T) -> (T, D)>,
 }
-
-// SAFETY: the pointer leads into the page table of the pager; all accesses through it follow the page
-// protocol, which supports many threads. Elements are `Send + Sync` plain data.
-unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
-// SAFETY: as above.
-unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
 
 impl<T: Element> VirtualArray<T> {
     /// Creates an array of `len` elements on the [devices of the machine](crate::devices), with default
@@ -239,12 +240,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         };
         array.publish_len(len);
         array
-    }
-
-    #[inline(always)]
-    fn lengths(&self) -> &Lengths {
-        // SAFETY: the entries belong to the pager's table, which lives as long as the array.
-        unsafe { Lengths::of(self.entries) }
     }
 
     /// Publishes a greater length, of written elements.
@@ -300,19 +295,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Entry and place within its page of an element, if a shift gives them and hits are not counted; `None`
-    /// out of bounds, or for page lengths other than powers of two.
-    #[inline(always)]
-    fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
-        // SAFETY: the entries belong to the pager's table, which lives as long as the array.
-        unsafe { Lengths::has_quick(self.entries, index) }.then(|| {
-            // SAFETY: the index is inside, so the table has an entry for its page; it lives as long as the
-            // pager.
-            let entry = unsafe { self.entries.add(index >> self.shift).as_ref() };
-            (entry, index & self.mask)
-        })
-    }
-
     /// Reads an element.
     ///
     /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one
@@ -329,8 +311,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     #[inline(always)]
     fn get_by_value(&self, index: usize) -> Result<T> {
-        if let Some((entry, at)) = self.locate_quickly(index)
-            && let Some(value) = self.read_at::<false>(entry, at)
+        if let Some(place) = self.quick_place(index)
+            && let Some(value) = place.read_lock_free::<false>(self.counter)
         {
             return Ok(value);
         }
@@ -343,24 +325,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         match self.get_slowly(index, &mut value) {
             Ok(()) => Ok(value),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Reads an element of a page that is open to lock-free reads.
-    #[inline(always)]
-    fn read_at<const COUNTS: bool>(&self, entry: &Entry, at: usize) -> Option<T> {
-        if ElementLayout::<T>::SINGLE_WORD {
-            // SAFETY: the frame holds a page of elements `T`, is aligned to more than a word, and `at` is
-            // within this page. While the gate is open all access is atomic.
-            read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
-                Some(element::load(frame.cast::<T>().add(at)))
-            })
-        } else {
-            // SAFETY: as above; the element's lock detects a racing writer. The thread may wait for the lock,
-            // because its holders never wait.
-            read_lock_free::<COUNTS, _>(entry, self.counter, at, |frame| unsafe {
-                read_validated(entry, frame.cast::<T>().add(at))
-            })
         }
     }
 
@@ -381,13 +345,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn get_shared(&self, index: usize) -> Result<T> {
         let (page, at) = self.checked(index)?;
-        let entry = self.pager.entry(page as u64);
+        let place = self.place(page as u64, at);
         if !self.is_quick
-            && let Some(found) = self.read_at::<true>(entry, at)
+            && let Some(found) = place.read_lock_free::<true>(self.counter)
         {
             return Ok(found);
         }
-        if let Some(found) = self.read_fenced_at(entry, at) {
+        if let Some(found) = place.read_fenced(self.counter) {
             return Ok(found);
         }
         let mut value = T::zeroed();
@@ -397,21 +361,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         // `share` keeps the page in its frame until the value is copied.
         let share = self.share(page as u64)?;
-        Ok(self.read_in(&share, at))
-    }
-
-    /// As [`read_at`](Self::read_at), with more work.
-    #[cold]
-    fn read_fenced_at(&self, entry: &Entry, at: usize) -> Option<T> {
-        // SAFETY: as in `read_at`.
-        read_fenced(entry, self.counter, |frame| unsafe {
-            let element = frame.cast::<T>().add(at);
-            if ElementLayout::<T>::SINGLE_WORD {
-                Some(element::load(element))
-            } else {
-                read_validated(entry, element)
-            }
-        })
+        Ok(place.read_shared(&share))
     }
 
     /// Writes an element.
@@ -429,18 +379,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     #[inline(always)]
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
-        if let Some((entry, at)) = self.locate_quickly(index) {
+        if let Some(place) = self.quick_place(index) {
             // The stores that announce the write precede it in the store queue, and some processors prefetch
-            // lines for a few stores only. A wrong address does no harm.
-            let guess = entry.write_gate().cast::<T>().wrapping_add(at);
-            prefetch_write(guess);
-            if !ElementLayout::<T>::SINGLE_WORD {
-                prefetch_write(guess.wrapping_add(1).cast::<u8>().wrapping_sub(1));
-            }
-            // SAFETY: as in `read_at`; the write gate allows writes that other threads may see.
-            let done = write_lock_free::<false, _>(entry, self.counter, at, |frame| unsafe {
-                store_shared(frame.cast::<T>().add(at), &value);
-            });
+            // lines for a few stores only.
+            place.prefetch_write();
+            let done = place.write_lock_free::<false, _>(self.counter, |element| element.store(&value));
             if done.is_some() {
                 return Ok(());
             }
@@ -455,83 +398,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager.write_part(page as u64, at * size_of::<T>(), bytes_of(&value))? {
             return Ok(());
         }
-        // SAFETY: as in `set`.
-        self.write_shared(page, at, |element| unsafe { store_shared(element, &value) }, |()| true)
-    }
-
-    /// Runs a write on an element under concurrent accesses; the write is atomic or under the element's lock.
-    /// `wrote` derives from its result whether it changed the element.
-    #[inline]
-    fn write_shared<R>(
-        &self,
-        page: usize,
-        at: usize,
-        mut write: impl FnMut(*mut T) -> R,
-        wrote: impl Fn(&R) -> bool,
-    ) -> Result<R> {
-        let entry = self.pager.entry(page as u64);
-        // SAFETY: `at` is within the page.
-        let mut access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_lock_free::<true, _>(entry, self.counter, at, &mut access) {
-            return Ok(result);
-        }
-        self.write_latched(page, at, write, wrote)
-    }
-
-    #[cold]
-    fn write_latched<R>(
-        &self,
-        page: usize,
-        at: usize,
-        mut write: impl FnMut(*mut T) -> R,
-        wrote: impl Fn(&R) -> bool,
-    ) -> Result<R> {
-        let entry = self.pager.entry(page as u64);
-        // SAFETY: `at` is within the page.
-        let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_fenced(entry, self.counter, access) {
-            return Ok(result);
-        }
-        /// Aligned as in a frame, because accesses to elements of one word are atomic.
-        #[repr(C, align(16))]
-        struct Aligned<T>(T);
-        let mut element = Aligned(T::zeroed());
-        let element = bytes_of_mut(&mut element.0);
-        let changed = self.pager.change_part(page as u64, at * size_of::<T>(), element, |bytes| {
-            let result = write(bytes.as_mut_ptr().cast());
-            let is_changed = wrote(&result);
-            (result, is_changed)
-        })?;
-        if let Some(result) = changed {
-            return Ok(result);
-        }
-        let mut result = None;
-        self.latched(page, |held| {
-            // Lock-free accesses may continue, because this one follows their protocol.
-            // SAFETY: `at` is within the page, which this thread holds.
-            let outcome = result.insert(write(unsafe { held.address.cast::<T>().add(at) }));
-            if !wrote(outcome) {
-                return 0;
-            }
-            if self.recency && held.is_used_again() {
-                entry.open_writes();
-            }
-            DIRTY
-        })?;
-        Ok(result.expect("the closure, which was run, has set the result"))
-    }
-
-    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to the
-    /// page's state.
-    pub(crate) fn latched(&self, page: usize, run: impl FnOnce(Held) -> u64) -> Result<()> {
-        let page = page as u64;
-        let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
-        let bits = run(held);
-        if self.recency && ElementLayout::<T>::HUGE && held.is_used_again() {
-            self.pager.entry(page).open_reads();
-        }
-        self.pager.release(page, Holder::Pin, bits);
-        Ok(())
+        self.write_shared(page, at, |element| element.store(&value), |()| true)
     }
 
     /// Writes an element and returns the old value, as one atomic step.
@@ -541,8 +408,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn replace(&self, index: usize, value: T) -> Result<T> {
         let (page, at) = self.checked(index)?;
         if ElementLayout::<T>::SINGLE_WORD {
-            // SAFETY: the element is a single aligned word, which all threads access atomically.
-            return self.write_shared(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
+            return self.write_shared(page, at, |element| element.swap(value), |_| true);
         }
         if ElementLayout::<T>::HUGE {
             self.replace_large(index, &value)
@@ -566,25 +432,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         new: &T,
         old: &mut T,
     ) -> Result<bool> {
-        // SAFETY: no other thread writes to the element meanwhile; its readers detect the write.
-        let mut exchange = |element: *mut T| unsafe {
-            element::copy_racy(element, old);
-            let is_written = current.is_none_or(|current| bytes_of(current) == bytes_of(old));
-            if is_written {
-                element::write_racy(element, new);
-            }
-            is_written
-        };
         if !ElementLayout::<T>::HUGE {
-            let locked = |element: *mut T| {
-                SeqLock::of(element).lock_if(|| exchange(element), |is_written| *is_written)
-            };
-            return self.write_shared(page, at, locked, |is_written| *is_written);
+            let has_written = |is_written: &bool| *is_written;
+            return self.write_shared(page, at, |element| element.exchange(current, new, old), has_written);
         }
         let mut is_written = false;
         self.latched(page, |held| {
-            // SAFETY: `at` is within the page.
-            is_written = exchange(unsafe { held.address.cast::<T>().add(at) });
+            is_written = held.element(at).exchange(current, new, old);
             if is_written { DIRTY } else { 0 }
         })?;
         Ok(is_written)
@@ -600,9 +454,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
         let (page, at) = self.checked(index)?;
         if ElementLayout::<T>::SINGLE_WORD {
-            // SAFETY: the element is a single aligned word, which all threads access atomically.
-            let write = |element| unsafe { element::compare_exchange(element, current, new) };
-            return self.write_shared(page, at, write, Result::is_ok);
+            return self.write_shared(page, at, |word| word.compare_exchange(current, new), Result::is_ok);
         }
         if ElementLayout::<T>::HUGE {
             self.compare_exchange_large(index, &current, &new)
@@ -730,33 +582,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Resets all [statistics](Self::stats) to zero.
     pub fn reset_stats(&self) {
         self.pager.reset_stats();
-    }
-}
-
-/// Reads an element of several words; `None` if it is huge and a writer was active.
-///
-/// # Safety
-/// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.
-#[inline(always)]
-unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
-    // SAFETY: guaranteed by the caller; a racing write only invalidates the value.
-    let read = || unsafe { element::read_racy(element) };
-    if ElementLayout::<T>::HUGE { entry.read_validated(read) } else { Some(SeqLock::of(element).read(read)) }
-}
-
-/// Writes an element that is not huge, during concurrent reads and writes.
-///
-/// # Safety
-/// The element is in a frame that keeps its page meanwhile.
-#[inline(always)]
-pub(crate) unsafe fn store_shared<T: Element>(element: *mut T, value: &T) {
-    // SAFETY: guaranteed by the caller. Words are aligned; readers of several words check the lock.
-    unsafe {
-        if ElementLayout::<T>::SINGLE_WORD {
-            element::store(element, *value);
-        } else {
-            SeqLock::of(element).write(|| element::write_racy(element, value));
-        }
     }
 }
 

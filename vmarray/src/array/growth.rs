@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use backend_api::Device;
 
-use crate::array::{VirtualArray, store_shared};
-use crate::base::element::{Element, ElementLayout, write_racy};
+use crate::array::VirtualArray;
+use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
 use crate::engine::pager::Spare;
@@ -138,13 +138,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if index / self.page_len() != page || index >= self.capacity() {
                 return 0;
             }
-            // SAFETY: the index is on this page, whose frame the thread holds exclusively. Other threads may
-            // access neighbouring elements under hazard slots, so this one is written by the same protocol,
-            // though no thread reads it before its publication, which is a release.
-            unsafe {
-                let place = held.address.cast::<T>().add(index % self.page_len());
-                if ElementLayout::<T>::HUGE { write_racy(place, value) } else { store_shared(place, value) }
-            }
+            // Other threads may access neighbouring elements under hazard slots, so this one is written by
+            // the same protocol, though no thread reads it before its publication, which is a release.
+            held.element(index % self.page_len()).store(value);
             self.publish_len(index + 1);
             pushed = Some(index);
             DIRTY

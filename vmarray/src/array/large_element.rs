@@ -9,46 +9,22 @@ use std::mem::MaybeUninit;
 use backend_api::Device;
 
 use crate::array::VirtualArray;
-use crate::base::element::{self, Element};
+use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
-use crate::engine::page::{read_fenced, read_lock_free};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
     pub(crate) fn get_large(&self, index: usize) -> Result<T> {
         let mut value = MaybeUninit::<T>::uninit();
-        self.read_large(index, value.as_mut_ptr())?;
-        // SAFETY: written by `read_large`, which was successful.
-        Ok(unsafe { *value.as_ptr() })
-    }
-
-    /// Copies an element to memory of the caller.
-    fn read_large(&self, index: usize, to: *mut T) -> Result<()> {
-        let (page, at) = self.checked(index)?;
-        let entry = self.pager().entry(page as u64);
-        let read = |frame: *const u8| {
-            // SAFETY: the frame holds a page of elements `T`, and `at` is within this page; the caller
-            // guarantees `to`. The version detects a racing writer.
-            entry.read_validated(|| unsafe { element::copy_racy(frame.cast::<T>().add(at), to) })
-        };
-        if read_lock_free::<true, _>(entry, self.pager().counter(), at, read).is_some()
-            || read_fenced(entry, self.pager().counter(), read).is_some()
-        {
-            return Ok(());
-        }
-        let share = self.share(page as u64)?;
-        // SAFETY: the page is shared, so it stays resident without writers; both places hold a `T`.
-        unsafe { share.address().cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
-        Ok(())
+        Ok(*self.read_huge(index, &mut value)?)
     }
 
     #[inline(never)]
     pub(crate) fn set_large(&self, index: usize, value: &T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         self.latched(page, |held| {
-            // SAFETY: the page is held exclusively; its lock-free readers check the version.
-            unsafe { element::write_racy(held.address.cast::<T>().add(at), value) };
+            held.element(at).store(value);
             DIRTY
         })
     }
@@ -71,7 +47,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn update_large(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
         let place = self.checked(index)?;
         let (mut current, mut new, mut seen) = (zeroed::<T>()?, zeroed()?, zeroed()?);
-        self.read_large(index, &raw mut *current)?;
+        self.read_huge_over(index, &mut current)?;
         loop {
             apply(&mut change, &current, &mut new);
             if self.exchange(place, Some(&current), &new, &mut seen)? {
@@ -84,7 +60,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(never)]
     pub(crate) fn swap_large(&self, a: usize, b: usize) -> Result<()> {
         let (mut first, mut second) = (zeroed::<T>()?, zeroed()?);
-        self.read_large(b, &raw mut *second)?;
+        self.read_huge_over(b, &mut second)?;
         self.exchange(self.checked(a)?, None, &second, &mut first)?;
         self.set_large(b, &first).inspect_err(|_| {
             // Restore the first element, if possible.

@@ -2,29 +2,30 @@
 
 use backend_api::Device;
 
-use crate::array::{VirtualArray, store_shared};
-use crate::base::element::{self, Element, ElementLayout};
+use crate::array::VirtualArray;
+use crate::base::element::{Element, ElementLayout};
 use crate::base::error::Error;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY};
-use crate::engine::page::{Holder, Refusal, SeqLock, State, count_hit, write_fenced, write_lock_free};
+use crate::engine::page::{Entry, Holder, Refusal, State, count_hit};
 use crate::engine::pager::Pager;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a resident page that is not held exclusively, and counts a hit.
     #[inline]
     pub(crate) fn try_read(&self, page: u64, at: usize) -> Result<T, Refusal> {
-        self.read_at::<true>(self.pager().entry(page), at).map_or_else(|| self.try_read_slowly(page, at), Ok)
+        let found = self.place(page, at).read_lock_free::<true>(self.pager().counter());
+        found.map_or_else(|| self.try_read_slowly(page, at), Ok)
     }
 
     #[cold]
     #[inline(never)]
     fn try_read_slowly(&self, page: u64, at: usize) -> Result<T, Refusal> {
-        let entry = self.pager().entry(page);
-        if let Some(value) = self.read_fenced_at(entry, at) {
+        let place = self.place(page, at);
+        if let Some(value) = place.read_fenced(self.pager().counter()) {
             return Ok(value);
         }
-        let before = entry.try_share(Holder::Pin, guards::held())?;
+        let before = place.entry().try_share(Holder::Pin, guards::held())?;
         count_hit(self.pager().counter());
         Ok(self.read_in(&self.shared(page, before, true), at))
     }
@@ -50,46 +51,27 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a page while it is shared.
     #[inline(always)]
     pub(crate) fn read_in(&self, share: &Share<'_>, at: usize) -> T {
-        assert!(at < self.page_len(), "the element must lie in the page");
-        // SAFETY: the page is shared, so it stays resident, and has no writers of huge elements. Words are
-        // read atomically; the lock of other elements detects a racing writer.
-        unsafe {
-            let element = share.address().cast::<T>().add(at);
-            if ElementLayout::<T>::SINGLE_WORD {
-                element::load(element)
-            } else if ElementLayout::<T>::HUGE {
-                element.read()
-            } else {
-                SeqLock::of(element).read(|| element::read_racy(element))
-            }
-        }
+        self.place(share.page, at).read_shared(share)
     }
 
     /// Writes an element of a resident page without holders, and opens the page to lock-free writes.
     #[inline]
     pub(crate) fn try_write(&self, page: u64, at: usize, value: &T) -> Result<(), Refusal> {
         let pager = self.pager();
-        let entry = pager.entry(page);
+        let place = self.place(page, at);
+        let entry = place.entry();
         if !ElementLayout::<T>::HUGE {
-            // SAFETY: the frame holds a page of elements `T`, and `at` is within this page.
-            let access = |frame: *mut u8| unsafe { store_shared(frame.cast::<T>().add(at), value) };
-            if write_lock_free::<true, _>(entry, pager.counter(), at, access).is_some()
-                || write_fenced(entry, pager.counter(), access).is_some()
+            let counter = pager.counter();
+            if place.write_lock_free::<true, _>(counter, |element| element.store(value)).is_some()
+                || place.write_fenced(counter, |element| element.store(value)).is_some()
             {
                 return Ok(());
             }
         }
         let before = entry.try_exclusive(Holder::Pin)?;
-        // SAFETY: as above. Lock-free accesses may continue, because this one follows their protocol; readers
-        // of huge elements check the page's version.
-        unsafe {
-            let element = entry.address().cast::<T>().add(at);
-            if ElementLayout::<T>::HUGE {
-                element::write_racy(element, value);
-            } else {
-                store_shared(element, value);
-            }
-        }
+        // Lock-free accesses may continue, because this one follows their protocol; readers of huge elements
+        // check the page's version.
+        place.held().store(value);
         if !pager.recency() {
             pager.channel(page).touched(page);
         } else if !ElementLayout::<T>::HUGE && !before.any(AHEAD) {
@@ -115,9 +97,8 @@ pub(crate) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// The first byte of the frame.
-    pub(crate) fn address(&self) -> *const u8 {
-        self.pager.entry(self.page).address()
+    pub(super) fn entry(&self) -> &Entry {
+        self.pager.entry(self.page)
     }
 }
 

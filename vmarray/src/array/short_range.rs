@@ -4,28 +4,28 @@
 //! each read of a short row would wait for memory instead of overlapping with the next rows. So a short range
 //! is read like an element: a hazard slot (hazard pointer) protects the read, without a locked instruction.
 //! The read is consistent if no thread wrote to the page meanwhile, [latched or
-//! lock-free](Entry::read_undisturbed); otherwise the page is held.
+//! lock-free](crate::engine::page::Entry::read_undisturbed); otherwise the page is held.
 
 use std::cell::Cell;
 
 use backend_api::{Device, racy};
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::cast_slice;
 
 use crate::array::VirtualArray;
+use crate::array::element_place::ElementRange;
 use crate::array::range::parts;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::page::state::DIRTY;
-use crate::engine::page::{Entry, read_fenced, read_lock_free, write_fenced, write_lock_free};
 
 /// Longer ranges are copied while the page is held, so that waiting threads sleep instead of spinning.
 const MOST_BYTES: usize = 4096;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Entry of the page of a short range, and its place there; `None` for ranges that are long, empty, in
-    /// several pages, or out of bounds.
+    /// The place of a short range; `None` for ranges that are long, empty, in several pages, or out of
+    /// bounds.
     #[inline(always)]
-    fn short_place(&self, start: usize, count: usize) -> Option<(&Entry, usize)> {
+    fn short_place(&self, start: usize, count: usize) -> Option<ElementRange<'_, T>> {
         let most = const { MOST_BYTES / size_of::<T>() };
         // For an empty range, this condition is also true.
         let behind_first = count.wrapping_sub(1);
@@ -35,34 +35,28 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // If the sum has wrapped around, `last` is less than `start`, and its place in its page is less than
         // `behind_first`. Then the subtraction below fails.
         let last = start.wrapping_add(behind_first);
-        let (entry, at) = match self.locate_quickly(last) {
+        let place = match self.quick_place(last) {
             Some(found) => found,
             None if self.is_quick || last >= self.len() => return None,
             None => {
                 let (page, at) = self.locate(last);
-                (self.pager.entry(page as u64), at)
+                self.place(page as u64, at)
             }
         };
-        Some((entry, at.checked_sub(behind_first)?))
+        place.with_those_before(behind_first)
     }
 
     /// Reads a short range without a lock; returns true on success.
     #[inline(always)]
     pub(crate) fn read_short(&self, start: usize, into: &mut [T]) -> bool {
-        // Other threads may write single elements as words meanwhile, and byte accesses must not race with
-        // them.
         if !racy::IN_ASSEMBLY {
             return false;
         }
-        let Some((entry, at)) = self.short_place(start, into.len()) else { return false };
-        // SAFETY: the frame holds a page of elements `T`, and the range is within this page. Other threads
-        // access it atomically while the gate is open.
-        let read = |frame: *const u8| unsafe { read_undisturbed(entry, frame.cast::<T>().add(at), into) };
+        let Some(range) = self.short_place(start, into.len()) else { return false };
         match self.is_quick {
-            true => read_lock_free::<false, _>(entry, self.counter, at, read),
-            false => read_lock_free::<true, _>(entry, self.counter, at, read),
+            true => range.read_lock_free::<false>(self.counter, into),
+            false => range.read_lock_free::<true>(self.counter, into),
         }
-        .is_some()
     }
 
     /// As [`read_short`](Self::read_short), with more work.
@@ -71,10 +65,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if !racy::IN_ASSEMBLY {
             return false;
         }
-        let Some((entry, at)) = self.short_place(start, into.len()) else { return false };
-        // SAFETY: as above.
-        let read = |frame: *const u8| unsafe { read_undisturbed(entry, frame.cast::<T>().add(at), into) };
-        read_fenced(entry, self.counter, read).is_some()
+        self.short_place(start, into.len()).is_some_and(|range| range.read_fenced(self.counter, into))
     }
 
     /// True if the thread that holds a page for a short range should open it to lock-free reads, at random.
@@ -95,17 +86,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// them. Threads may write different elements of one page at the same time.
     #[inline]
     pub(crate) fn write_unseen(&self, start: usize, from: &[T]) -> Result<()> {
-        if let Some((entry, at)) = self.short_place(start, from.len()) {
-            // SAFETY: the frame holds a page of elements `T`, and the range is within this page. Other
-            // threads may write other elements of the page meanwhile; the caller guarantees that none writes
-            // these.
-            let write =
-                |frame: *mut u8| unsafe { racy::write(frame.cast::<T>().add(at).cast(), cast_slice(from)) };
-            let done = match self.is_quick {
-                true => write_lock_free::<false, _>(entry, self.counter, at, write),
-                false => write_lock_free::<true, _>(entry, self.counter, at, write),
+        if let Some(range) = self.short_place(start, from.len()) {
+            let is_done = match self.is_quick {
+                true => range.write_lock_free::<false>(self.counter, from),
+                false => range.write_lock_free::<true>(self.counter, from),
             };
-            if done.is_some() {
+            if is_done {
                 return Ok(());
             }
         }
@@ -120,34 +106,21 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         let range = self.range_at(start, from.len())?;
         for part in parts(range, self.page_len) {
-            let bytes = cast_slice(&from[part.of_range]);
-            let at = part.within.start;
-            // SAFETY: as in `write_unseen`.
-            let write = |frame: *mut u8| unsafe { racy::write(frame.cast::<T>().add(at).cast(), bytes) };
-            let entry = self.pager.entry(part.page as u64);
-            if write_fenced(entry, self.counter, write).is_some()
-                || self.pager.write_part(part.page as u64, at * size_of::<T>(), bytes)?
+            let (from, at) = (&from[part.of_range], part.within.start);
+            let range = self.range_place(part.page as u64, at, from.len());
+            if range.write_fenced(self.counter, from)
+                || self.pager.write_part(part.page as u64, at * size_of::<T>(), cast_slice(from))?
             {
                 continue;
             }
             self.latched(part.page, |held| {
-                write(held.address);
-                entry.open_writes();
+                held.write(&range, from);
+                self.pager.entry(part.page as u64).open_writes();
                 DIRTY
             })?;
         }
         Ok(())
     }
-}
-
-/// Reads elements in a frame; `None` if a thread wrote to the page meanwhile.
-///
-/// # Safety
-/// The elements are in the frame of the entry's page, and reached under a hazard slot through an open gate.
-#[inline(always)]
-unsafe fn read_undisturbed<T: Element>(entry: &Entry, from: *const T, into: &mut [T]) -> Option<()> {
-    // SAFETY: guaranteed by the caller; the result of a racing write is not used.
-    entry.read_undisturbed(|| unsafe { racy::read(from.cast(), cast_slice_mut(into)) })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use backend_api::{AddressSpace, Device, DeviceSpan, racy};
 use bytemuck::Pod;
 
-use super::element::{self, Element, Layout};
+use super::element::{self, Element, ElementLayout};
 
 /// A borrowed slice whose elements threads read and write by value, at the same time. Threads that write
 /// different elements see their own writes.
@@ -66,7 +66,7 @@ impl<T: Element> RacySlice<'_, T> {
         let place = self.start.wrapping_add(at);
         // SAFETY: inside of the slice, as was checked. All accesses are atomic or racy.
         unsafe {
-            if const { Layout::<T>::SINGLE_WORD && align_of::<T>() == size_of::<T>() } {
+            if const { ElementLayout::<T>::SINGLE_WORD && align_of::<T>() == size_of::<T>() } {
                 element::store(place, *value);
             } else {
                 racy::write(place.cast(), bytemuck::bytes_of(value));
