@@ -22,7 +22,7 @@ struct Part {
     has_weak_memory: bool,
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part {
         package: "vmarray-backend-api",
         target: &["--lib"],
@@ -51,6 +51,19 @@ const PARTS: [Part; 6] = [
         tests: &["base::element::"],
         sample: Some(&["base::element::"]),
         has_weak_memory: true,
+    },
+    Part {
+        package: "vmarray",
+        target: &["--lib"],
+        tests: &[
+            "array::element_place::",
+            "array::page_window::",
+            "base::racy_slice::",
+            "engine::channel::places::",
+            "sources::home::",
+        ],
+        sample: None,
+        has_weak_memory: false,
     },
     Part {
         package: "vmarray-tests",

@@ -110,6 +110,11 @@ impl Modules {
         })
     }
 
+    /// Returns the files outside tests.
+    pub fn files(&self) -> BTreeSet<&str> {
+        self.0.values().map(|module| &*module.file).collect()
+    }
+
     /// Returns true if a path names a module.
     fn is_module(&self, from: &[String], path: &[String]) -> bool {
         let mut at = from.to_vec();
@@ -263,11 +268,26 @@ pub fn is_test(path: &str) -> bool {
 
 /// Returns true if an item exists only in tests or in documentation.
 pub fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
-        let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
-        let names = tokens.split(|c: char| !c.is_alphanumeric() && c != '_');
-        !tokens.contains("not") && names.into_iter().any(|name| ["test", "doc"].contains(&name))
-    })
+    attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("cfg"))
+        .any(|attribute| attribute.meta.require_list().is_ok_and(|list| names_tests(list.tokens.clone())))
+}
+
+/// Returns true if a condition names tests or documentation outside of `not(…)`.
+fn names_tests(condition: TokenStream) -> bool {
+    let (mut is_negated, mut found) = (false, false);
+    for token in condition {
+        match token {
+            TokenTree::Ident(name) => {
+                found |= name == "test" || name == "doc";
+                is_negated = name == "not";
+            }
+            TokenTree::Group(group) => found |= !is_negated && names_tests(group.stream()),
+            _ => is_negated = false,
+        }
+    }
+    found
 }
 
 /// Returns the attributes of an item.

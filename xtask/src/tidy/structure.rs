@@ -1,5 +1,5 @@
-//! Measure of structure: counts lines without tests, files in circles, long functions, and functions with
-//! many arguments, and compares the counts with the budget in `structure-budget.toml`.
+//! Measure of structure: counts lines without tests, files in circles, files with `unsafe`, long functions, and
+//! functions with many arguments, and compares the counts with the budget in `structure-budget.toml`.
 //!
 //! Tables may be long. A function is a table if its last expression is a `match`, each arm of which has at
 //! most [`ARM_LINES_MAX`] lines, and if only `let` statements precede it, at most [`LETS_MAX`]. Functions of
@@ -11,11 +11,15 @@ use super::circles::{self, Modules, is_test};
 use super::size;
 use crate::project;
 use anyhow::{Context, Result};
+use proc_macro2::{TokenStream, TokenTree};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, ImplItemFn, Item, ItemFn, Signature, Stmt, TraitItemFn};
+use syn::{
+    Block, Expr, ExprUnsafe, ImplItemFn, Item, ItemFn, ItemImpl, ItemTrait, Macro, Signature, Stmt,
+    TraitItemFn,
+};
 
 /// The file with the budget, seen from the root of the workspace.
 const FILE: &str = "xtask/structure-budget.toml";
@@ -38,6 +42,9 @@ pub struct Budget {
     size: BTreeMap<String, usize>,
     /// Files in circles, by folder.
     circles: BTreeMap<String, usize>,
+    /// Files with `unsafe` outside tests, by library.
+    #[serde(rename = "unsafe")]
+    unsafe_files: BTreeMap<String, usize>,
     /// Lines of long functions, by file and name.
     lines: BTreeMap<String, usize>,
     /// Arguments of functions with many, by file and name.
@@ -64,7 +71,14 @@ impl Budget {
         }
         let mut all = Vec::new();
         for (of, files) in crates {
+            let texts: BTreeMap<&str, &str> = files.iter().copied().collect();
             let modules = Modules::of(files.into_iter());
+            if MEASURED.iter().any(|start| format!("{of}/").starts_with(start)) {
+                let count = modules.files().into_iter().filter(|file| has_unsafe(texts[file])).count();
+                if count > 0 {
+                    present.unsafe_files.insert(format!("{of}/src"), count);
+                }
+            }
             for circle in modules.circles() {
                 all.push(format!("{of}/src: {} files: {}", circle.len(), circle.join(", ")));
                 for file in circle {
@@ -95,11 +109,12 @@ impl Budget {
         self.size.iter().map(|(sum, lines)| format!("; {sum}: {lines} lines without tests")).collect()
     }
 
-    /// The four tables, with the sentence for a number above its budget.
-    fn tables(&self) -> [(&'static str, &BTreeMap<String, usize>); 4] {
+    /// The tables, with the sentence for a number above its budget.
+    fn tables(&self) -> [(&'static str, &BTreeMap<String, usize>); 5] {
         [
             ("lines without tests", &self.size),
             ("files in circles", &self.circles),
+            ("files with `unsafe`", &self.unsafe_files),
             ("lines (70 are allowed)", &self.lines),
             ("arguments (6 are allowed)", &self.arguments),
         ]
@@ -145,6 +160,7 @@ impl Budget {
             table = match line {
                 "[size]" => Some(&self.size),
                 "[circles]" => Some(&self.circles),
+                "[unsafe]" => Some(&self.unsafe_files),
                 "[lines]" => Some(&self.lines),
                 "[arguments]" => Some(&self.arguments),
                 _ => table,
@@ -169,6 +185,60 @@ fn folder(of: &str, file: &str) -> String {
     match file.split(['/', '.']).next().filter(|_| of == "vmarray") {
         Some(first) => format!("{of}/src/{first}"),
         None => format!("{of}/src"),
+    }
+}
+
+/// Returns true if the code of a file outside tests has the keyword `unsafe`.
+fn has_unsafe(text: &str) -> bool {
+    let mut found = UnsafeCode(false);
+    if let Ok(file) = syn::parse_file(text) {
+        found.visit_file(&file);
+    }
+    found.0
+}
+
+/// True after a visit of code with the keyword `unsafe`.
+struct UnsafeCode(bool);
+
+impl UnsafeCode {
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Ident(name) => self.0 |= name == "unsafe",
+                TokenTree::Group(group) => self.add_tokens(group.stream()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for UnsafeCode {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !circles::is_for_tests(circles::attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_expr_unsafe(&mut self, _: &'ast ExprUnsafe) {
+        self.0 = true;
+    }
+
+    fn visit_signature(&mut self, signature: &'ast Signature) {
+        self.0 |= signature.unsafety.is_some();
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
+        self.0 |= item.unsafety.is_some();
+        visit::visit_item_impl(self, item);
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast ItemTrait) {
+        self.0 |= item.unsafety.is_some();
+        visit::visit_item_trait(self, item);
+    }
+
+    fn visit_macro(&mut self, call: &'ast Macro) {
+        self.add_tokens(call.tokens.clone());
     }
 }
 
@@ -236,7 +306,7 @@ mod tests {
         assert_eq!(present.lines, [("vmarray/src/a.rs long".to_string(), LINES_MAX + 2)].into());
         assert_eq!(present.arguments, [("vmarray/src/a.rs many".to_string(), 7)].into());
         let file = "# A comment.\n[size]\n\"array and engine\" = 75\n\"workspace\" = 75\n[circles]\n\"x/src\" = 2\n\
-                    [lines]\n\"vmarray/src/a.rs long\" = 90\n[arguments]\n";
+                    [unsafe]\n[lines]\n\"vmarray/src/a.rs long\" = 90\n[arguments]\n";
         let budget: Budget = toml::from_str(file).expect("the text is well-formed");
         let faults = budget.faults(&present);
         assert!(faults.len() == 1 && faults[0].contains("many: 7 arguments"), "{faults:?}");
@@ -256,6 +326,20 @@ mod tests {
         assert_eq!(statement.lines.len(), 1);
         let foreign = "extern \"C\" fn a(b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8) {}\n";
         assert_eq!(measured(foreign), Budget::default());
+    }
+
+    #[test]
+    fn files_with_unsafe_are_counted_outside_tests() {
+        let files = [
+            ("vmarray/src/lib.rs", "mod a; mod b; mod c; mod d;\n#[cfg(all(test, not(miri)))]\nmod e;"),
+            ("vmarray/src/a.rs", "fn f() { loop { unsafe { g() } } }"),
+            ("vmarray/src/b.rs", "#![forbid(unsafe_code)]\n// unsafe\n#[unsafe(no_mangle)]\nfn f() {}"),
+            ("vmarray/src/c.rs", "call! { |x| unsafe { x() } }"),
+            ("vmarray/src/d.rs", "#[cfg(test)]\nmod tests {\n    unsafe impl Send for A {}\n}"),
+            ("vmarray/src/e.rs", "unsafe fn f() {}"),
+        ];
+        let (present, _) = Budget::measured(files.into_iter());
+        assert_eq!(present.unsafe_files, [("vmarray/src".to_string(), 2)].into());
     }
 
     #[test]
