@@ -62,7 +62,7 @@ fn words(bytes: &[u8], word: usize) -> impl Iterator<Item = u64> {
 }
 
 impl<T: Element> KernelType for Plain<T> {
-    const ZERO: Self = Self(element::Layout::<T>::ZERO);
+    const ZERO: Self = Self(element::ElementLayout::<T>::ZERO);
 
     fn layout() -> Layout {
         let word = match Self::WORD {
