@@ -120,6 +120,13 @@ unsafe impl<T: Send> Send for HomeSlice<'_, T> {}
 // SAFETY: the same.
 unsafe impl<T: Sync> Sync for HomeSlice<'_, T> {}
 
+impl HomeSlice<'_, ()> {
+    /// Elements without bytes.
+    pub(crate) fn empty(len: usize) -> Self {
+        Self { start: std::ptr::dangling_mut(), len, lent: PhantomData }
+    }
+}
+
 impl<'a, T: Pod> From<&'a mut [T]> for HomeSlice<'a, T> {
     fn from(own: &'a mut [T]) -> Self {
         Self { start: own.as_mut_ptr(), len: own.len(), lent: PhantomData }
@@ -145,6 +152,17 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         let start = std::ptr::with_exposed_provenance_mut::<T>(start);
         let is_usable = !start.is_null() && start.is_aligned();
         Ok(is_usable.then_some(Self { start, len: len as usize, lent: PhantomData }))
+    }
+
+    /// The same memory as elements of another type; none if `T` or `U` has no bytes.
+    ///
+    /// # Panics
+    /// If the memory is not aligned for the type, or ends within an element.
+    pub(crate) fn cast<U: Pod>(self) -> HomeSlice<'a, U> {
+        let (start, bytes) = (self.start.cast::<U>(), self.len * size_of::<T>());
+        let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
+        assert!(start.is_aligned() && len * size_of::<U>() == bytes, "the memory does not fit the type");
+        HomeSlice { start, len, lent: PhantomData }
     }
 
     pub(crate) fn len(&self) -> usize {

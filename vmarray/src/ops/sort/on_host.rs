@@ -19,8 +19,6 @@ mod rows;
 mod sorting;
 mod survey;
 
-use std::ops::DerefMut;
-
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
@@ -55,10 +53,11 @@ pub(crate) fn sort<K: KeyBits>(
     // Empty values take no memory.
     let mut values = vec![(); keys.len()];
     let columns = Columns { keys: keys.into(), values: values.as_mut_slice().into() };
-    run(columns, || Ok(bytemuck::cast_slice_mut(beside)), order, threads, steps, || {})
+    let beside = Some(bytemuck::cast_slice_mut(beside));
+    SortWork { order, threads, steps, beside, begin_write: &mut || {} }.sort(columns)
 }
 
-/// Sorts keys, and values by their keys. The sort is stable.
+/// Sorts keys, and values by their keys. The sort is stable. Values have 0, 4 or 8 bytes.
 ///
 /// Allocates as much memory as keys and values have, and 512 KiB for each thread, unless the keys are in
 /// order.
@@ -75,7 +74,7 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     threads: usize,
     steps: &Steps,
 ) -> Result<()> {
-    sort_at_home(keys.into(), values.into(), order, threads, steps, || {})
+    sort_at_home(keys.into(), values.into(), order, threads, steps, &mut || {})
 }
 
 /// Like [`sort_pairs`], at home. Calls `begin_write` before the first write.
@@ -85,25 +84,61 @@ pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     order: KeyOrder,
     threads: usize,
     steps: &Steps,
-    begin_write: impl FnOnce(),
+    begin_write: &mut dyn FnMut(),
 ) -> Result<()> {
     assert_eq!(keys.len(), values.len(), "each key must have a value");
-    let len = keys.len();
-    run(Columns { keys, values }, || ScratchVec::unspecified(len), order, threads, steps, begin_write)
+    SortWork { order, threads, steps, beside: None, begin_write }.sort(Columns { keys, values })
 }
 
-fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
-    columns: Columns<'_, K, V>,
-    beside: impl FnOnce() -> Result<B>,
+/// The arguments of a sort, except for the rows.
+struct SortWork<'a> {
     order: KeyOrder,
     threads: usize,
-    steps: &Steps,
-    begin_write: impl FnOnce(),
-) -> Result<()> {
-    if order.flip_negative == 0 {
-        Sorting::<false> { order, steps }.run(columns, beside, threads, begin_write)
-    } else {
-        Sorting::<true> { order, steps }.run(columns, beside, threads, begin_write)
+    steps: &'a Steps,
+    /// Scratch memory for all rows; if there is none, the sort allocates it.
+    beside: Option<&'a mut [u8]>,
+    begin_write: &'a mut dyn FnMut(),
+}
+
+impl SortWork<'_> {
+    fn sort<K: KeyBits, V: Pod + Send + Sync>(self, columns: Columns<'_, K, V>) -> Result<()> {
+        let Columns { keys, values } = columns;
+        let (count, keys, values) = (keys.len(), keys.cast(), values.cast());
+        self.sort_bytes(count, (keys, size_of::<K>()), (values, size_of::<V>()))
+    }
+
+    /// Sorts by the width of keys and values. It has no type parameters, so that this crate compiles the sort
+    /// once for each width, and dependants do not compile it.
+    fn sort_bytes(
+        self,
+        count: usize,
+        (keys, key_bytes): (HomeSlice<'_, u8>, usize),
+        (values, value_bytes): (HomeSlice<'_, u8>, usize),
+    ) -> Result<()> {
+        macro_rules! by_width {
+            ($($bytes:literal: $K:ty),*) => {
+                match key_bytes {
+                    $($bytes => match value_bytes {
+                        0 => self.run::<$K, ()>(Columns { keys: keys.cast(), values: HomeSlice::empty(count) }),
+                        4 => self.run::<$K, u32>(Columns { keys: keys.cast(), values: values.cast() }),
+                        8 => self.run::<$K, u64>(Columns { keys: keys.cast(), values: values.cast() }),
+                        _ => unreachable!("sorted values have 0, 4 or 8 bytes"),
+                    },)*
+                    _ => unreachable!("keys have 1, 2, 4 or 8 bytes"),
+                }
+            };
+        }
+        by_width!(1: u8, 2: u16, 4: u32, 8: u64)
+    }
+
+    fn run<K: KeyBits, V: Pod + Send + Sync>(self, columns: Columns<'_, K, V>) -> Result<()> {
+        let Self { order, steps, .. } = self;
+        // No floats have 8 or 16 bits.
+        if K::BYTES < 4 || order.flip_negative == 0 {
+            Sorting::<false> { order, steps }.run(columns, self)
+        } else {
+            Sorting::<true> { order, steps }.run(columns, self)
+        }
     }
 }
 
@@ -143,12 +178,10 @@ impl<K: KeyBits, V: Pod + Send + Sync> Drop for UnsortedBuckets<'_, K, V> {
 type Scratch<K, V> = Vec<KeyRow<K, V>>;
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    fn run<K: KeyBits, V: Pod + Send + Sync, B: DerefMut<Target = [KeyRow<K, V>]>>(
+    fn run<K: KeyBits, V: Pod + Send + Sync>(
         self,
         mut columns: Columns<'_, K, V>,
-        beside: impl FnOnce() -> Result<B>,
-        threads: usize,
-        begin_write: impl FnOnce(),
+        SortWork { threads, beside, begin_write, .. }: SortWork<'_>,
     ) -> Result<()> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
         // Check the order before allocating memory.
@@ -162,7 +195,14 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             }
             InOrder::Neither => {}
         }
-        let mut beside = beside()?;
+        let mut scratch;
+        let beside = match beside {
+            Some(bytes) => bytemuck::cast_slice_mut(bytes),
+            None => {
+                scratch = ScratchVec::unspecified(columns.len())?;
+                &mut scratch[..]
+            }
+        };
         let len = columns.len().min(CACHED_BYTES / size_of::<KeyRow<K, V>>());
         let mut scratches = Vec::with_capacity(threads);
         for _ in 0..threads {
@@ -170,7 +210,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         let all = u64::MAX >> (u64::BITS - 8 * K::BYTES as u32);
         begin_write();
-        self.sort_unordered(columns, &mut beside, RowsPlace::Columns, all, &mut scratches);
+        self.sort_unordered(columns, beside, RowsPlace::Columns, all, &mut scratches);
         if self.steps.is_cancelled() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
@@ -398,7 +438,7 @@ mod tests {
             let (mut expected, mut writes): (Vec<_>, _) = (keys.into_iter().zip(values.clone()).collect(), 0);
             let columns = (found.as_mut_slice().into(), values.as_mut_slice().into());
             let sorted =
-                in_steps(0, |steps| sort_at_home(columns.0, columns.1, order, 3, steps, || writes += 1));
+                in_steps(0, |steps| sort_at_home(columns.0, columns.1, order, 3, steps, &mut || writes += 1));
             sorted.unwrap();
             expected.sort_by_key(|(key, _)| order.key(*key));
             assert!(found.into_iter().zip(values).eq(expected) && writes == usize::from(is_written));
