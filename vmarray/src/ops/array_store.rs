@@ -9,7 +9,7 @@ use std::sync::Arc;
 use backend_api::{Device, DeviceSpan, Elements, Reach};
 
 use self::assign::assign;
-use self::runs::{ArrayLane, ArrayRun};
+use self::runs::{ArrayLane, ArrayRun, HomeElements};
 use crate::array::VirtualArray;
 use crate::array::asynchronous::FlushAsync;
 use crate::array::empty_like::array_like;
@@ -20,9 +20,9 @@ use crate::base::stats::Counters;
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
-    AskedRun, Change, ChannelShare, Collecting, DeviceOutcome, Examination, Lane as _, Operand, OperandStore,
-    PeerCopy, Question, ResultStore, ShareWork, StagedRows, Striping, are_groups_within_pages, distinct,
-    read_all, unsettled, within_channel,
+    AnswerParts, AnyQuestion, AskedRun, Change, ChannelShare, Collecting, DeviceOutcome, Examination,
+    Lane as _, Operand, OperandStore, PeerCopy, Question, ResultStore, ShareWork, StagedRows, Striping,
+    TakeParts, distinct, read_all, unsettled, within_channel,
 };
 use crate::ops::gather;
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
@@ -57,40 +57,9 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
         }
-        let colocated =
-            others.iter().map(|other| self.colocated(other, range.start)).collect::<Option<Vec<_>>>();
-        let Some(colocated) = colocated.filter(|_| self.has_whole_groups(question.group_len(), range)) else {
-            let lane = self.staging_lane();
-            return StagedRows::new(&lane, self, others, range).ask(question);
-        };
-        let (own, striped) = ((self.pager(), self.touched_pages(range)), question.striped());
-        let touched = colocated.iter().map(|other| (other.pager, other.pages(range))).chain([own]);
-        let all: Vec<_> = touched.chain(striped.clone()).collect();
-        let mut attempts = 0;
-        read_all(&all, &mut || {
-            attempts += 1;
-            if attempts > 1 && !question.may_be_repeated() {
-                return Err(unsettled().into());
-            }
-            // Let all channels start before this thread waits for the first one.
-            let mut asked = Vec::new();
-            for channel in 0..self.pager().channels().len() {
-                let within = self.elements_in_channel(channel, range);
-                if !within.is_empty() {
-                    let mut run = self.run(&colocated, channel, &within);
-                    run.lane.reads_all_of(&striped);
-                    asked.push((AskedRun::new(&run.lane, question, run.run())?, run));
-                }
-            }
-            let mut parts = Vec::with_capacity(asked.len());
-            for (asked, run) in asked {
-                let mut part = Q::Part::default();
-                run.lane.wait(asked.ticket)?;
-                let _ = asked.take(&run.lane, question, run.run(), &mut part)?;
-                parts.push(part);
-            }
-            Ok(question.whole(parts))
-        })
+        let mut parts = AnswerParts::new(question);
+        ask(self, self.home_elements(), others, range, question, &mut parts)?;
+        Ok(parts.whole())
     }
 
     fn collect(&self, indices: &[usize], _: Internal) -> Result<Vec<T>> {
@@ -203,6 +172,51 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
     }
 }
 
+/// Asks the devices about a range of elements, and the corresponding elements of other stores.
+fn ask(
+    store: &dyn OperandStore,
+    homes: HomeElements<'_>,
+    others: &[Operand<'_>],
+    range: &Range<usize>,
+    question: &dyn AnyQuestion,
+    parts: &mut dyn TakeParts,
+) -> Result<()> {
+    let colocated =
+        others.iter().map(|other| homes.colocated(other, range.start)).collect::<Option<Vec<_>>>();
+    let Some(colocated) = colocated.filter(|_| homes.has_whole_groups(question.group_len(), range)) else {
+        let lane = homes.staging_lane();
+        parts.begin(1);
+        let rows = StagedRows::new(&lane, store, others, range);
+        return rows.ask_pieces(question, &mut |answer| parts.take(0, answer));
+    };
+    let (own, striped) = ((homes.pager, homes.touched_pages(range)), question.striped());
+    let touched = colocated.iter().map(|other| (other.pager, other.pages(range))).chain([own]);
+    let all: Vec<_> = touched.chain(striped.clone()).collect();
+    let mut attempts = 0;
+    read_all(&all, &mut || {
+        attempts += 1;
+        if attempts > 1 && !question.may_be_repeated() {
+            return Err(unsettled().into());
+        }
+        // Let all channels start before this thread waits for the first one.
+        let mut asked = Vec::new();
+        for channel in 0..homes.channels().len() {
+            let within = homes.elements_in_channel(channel, range);
+            if !within.is_empty() {
+                let mut run = homes.run(&colocated, channel, &within);
+                run.lane.reads_all_of(&striped);
+                asked.push((AskedRun::new(&run.lane, question, run.run())?, run));
+            }
+        }
+        parts.begin(asked.len());
+        for (number, (asked, run)) in asked.into_iter().enumerate() {
+            run.lane.wait(asked.ticket)?;
+            let _ = asked.take(&run.lane, question, run.run(), &mut |answer| parts.take(number, answer))?;
+        }
+        Ok(())
+    })
+}
+
 impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     fn stride(&self) -> usize {
         size_of::<T>()
@@ -232,7 +246,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     }
 
     fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
-        self.channel_count() == 1 || are_groups_within_pages(group_len, self.page_len(), range)
+        self.home_elements().has_whole_groups(group_len, range)
     }
 
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)> {
@@ -253,7 +267,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     }
 
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()> {
-        assign(self, others, range, change)
+        assign(self, self.home_elements(), others, range, change)
     }
 
     fn change_on_devices(
@@ -263,14 +277,59 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
         work: ShareWork<'_>,
     ) -> Result<bool> {
-        let pager = self.pager();
+        self.home_elements().change_on_devices(range, companion, can_do, work)
+    }
+}
+
+/// Values in another array, one for each key of a range.
+struct CompanionValues<'a> {
+    pager: &'a Pager,
+    page_len: usize,
+    /// Their places in that array.
+    range: Range<usize>,
+    stride: u64,
+}
+
+impl<'a> CompanionValues<'a> {
+    /// Returns the `len` values from the first of an operand on for the keys in a range of an array; none if
+    /// a device cannot work on both in place.
+    fn new(array: HomeElements<'_>, keys: &Range<usize>, of: Operand<'a>, len: usize) -> Option<Self> {
+        let pager = of.store.pager().filter(|pager| !std::ptr::eq(*pager, array.pager))?;
+        let (page_len, channels) = (pager.page_bytes() / of.stride(), pager.channels().len());
+        let striped = channels * page_len;
+        // With several channels, each channel must have the values of its own keys.
+        let go_together = page_len == array.page_len && of.start % striped == keys.start % striped;
+        let is_alike = array.pager.is_striped_like(pager) && (channels == 1 || go_together);
+        is_alike.then(|| Self {
+            pager,
+            page_len,
+            range: of.start..of.start + len,
+            stride: of.stride() as u64,
+        })
+    }
+
+    fn pages(&self) -> Range<u64> {
+        (self.range.start / self.page_len) as u64..self.range.end.div_ceil(self.page_len) as u64
+    }
+}
+
+impl HomeElements<'_> {
+    /// As [`ResultStore::change_on_devices`].
+    fn change_on_devices(
+        &self,
+        range: &Range<usize>,
+        companion: Option<(Operand<'_>, usize)>,
+        can_do: &dyn Fn(&Arc<dyn Device>) -> bool,
+        work: ShareWork<'_>,
+    ) -> Result<bool> {
+        let pager = self.pager;
         let devices: Vec<_> = pager.channels().iter().map(|channel| channel.device()).collect();
         let are_joined =
             || devices.iter().all(|one| devices.iter().all(|two| reach(one, two) == Reach::Maps));
         if !devices.iter().copied().all(can_do) || !are_joined() {
             return Ok(false);
         }
-        let values = companion.map(|(of, len)| CompanionValues::new(self, range, of, len).ok_or(()));
+        let values = companion.map(|(of, len)| CompanionValues::new(*self, range, of, len).ok_or(()));
         let Ok(values) = values.transpose() else { return Ok(false) };
         let mut claims = vec![(pager, self.touched_pages(range))];
         claims.extend(values.as_ref().map(|values| (values.pager, values.pages())));
@@ -289,7 +348,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
         };
         let parts = self.share_parts(range, values.as_ref()).into_iter();
         let shares: Vec<_> = parts.filter(|(_, own, _)| !own.is_empty()).map(share).collect();
-        let striping = Striping { page_len: self.page_len(), channels: devices.len(), start: range.start };
+        let striping = Striping { page_len: self.page_len, channels: devices.len(), start: range.start };
         match work(&shares, striping, &mut || claimed.begin_write()) {
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Unsupported => Ok(false),
@@ -297,46 +356,7 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
             DeviceOutcome::Lost(error) => Err(interrupted(error, 0..0, range.clone())),
         }
     }
-}
 
-/// Values in another array, one for each key of a range.
-struct CompanionValues<'a> {
-    pager: &'a Pager,
-    page_len: usize,
-    /// Their places in that array.
-    range: Range<usize>,
-    stride: u64,
-}
-
-impl<'a> CompanionValues<'a> {
-    /// Returns the `len` values from the first of an operand on for the keys in a range of an array; none if
-    /// a device cannot work on both in place.
-    fn new<T: Element, D: Device>(
-        array: &VirtualArray<T, D>,
-        keys: &Range<usize>,
-        of: Operand<'a>,
-        len: usize,
-    ) -> Option<Self> {
-        let pager = of.store.pager().filter(|pager| !std::ptr::eq(*pager, array.pager()))?;
-        let (page_len, channels) = (pager.page_bytes() / of.stride(), pager.channels().len());
-        let striped = channels * page_len;
-        // With several channels, each channel must have the values of its own keys.
-        let go_together = page_len == array.page_len() && of.start % striped == keys.start % striped;
-        let is_alike = array.pager().is_striped_like(pager) && (channels == 1 || go_together);
-        is_alike.then(|| Self {
-            pager,
-            page_len,
-            range: of.start..of.start + len,
-            stride: of.stride() as u64,
-        })
-    }
-
-    fn pages(&self) -> Range<u64> {
-        (self.range.start / self.page_len) as u64..self.range.end.div_ceil(self.page_len) as u64
-    }
-}
-
-impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Divides a range into parts for devices: each with the number of its channel, and its elements and
     /// values there. If the device memory of a channel consists of several allocations, the channel becomes
     /// as many parts. Each part also has space for keys and values in one allocation.
@@ -345,11 +365,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: &Range<usize>,
         values: Option<&CompanionValues<'_>>,
     ) -> Vec<(usize, Range<u64>, Range<u64>)> {
-        let (channels, mut parts) = (self.pager().channels(), Vec::new());
+        let (channels, mut parts) = (self.channels(), Vec::new());
         for (number, channel) in channels.iter().enumerate() {
             let mut own = self.elements_in_channel(number, range);
             let (mut companion, mut bytes, mut of_each) =
-                (own.clone(), channel.slot_bytes(), size_of::<T>() as u64);
+                (own.clone(), channel.slot_bytes(), self.stride as u64);
             if let Some(CompanionValues { pager, page_len, range, stride }) = values {
                 companion = within_channel((number, channels.len()), *page_len, range);
                 bytes = bytes.max(pager.channels()[number].slot_bytes());

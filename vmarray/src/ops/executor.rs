@@ -35,7 +35,7 @@ pub use in_ram::WorkQueue;
 pub(crate) use operand_staging::ReadOperand;
 pub use peer_copy::PeerCopy;
 pub use question::{Answer, Question, RunWork, TakenAnswer};
-pub(crate) use question::{AskedRun, Collecting};
+pub(crate) use question::{AnswerParts, AnyQuestion, AskedRun, Collecting, TakeParts};
 pub use run::Run;
 pub(crate) use run::{Lane, RunAccess};
 pub use share::{

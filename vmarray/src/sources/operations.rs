@@ -46,7 +46,7 @@ impl<T: Element, Q: Question> BatchOperation<T> for AskRuns<'_, Q> {
         asked: AskedRun,
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
-        asked.take(channel, self.0, run.run(), part)
+        asked.take(channel, self.0, run.run(), &mut |answer| self.0.take(part, answer))
     }
 }
 
@@ -163,7 +163,7 @@ impl<T: Element> SourceCore<T> {
         }
         let is_overwritten = change.overwrites(size_of::<T>());
         let access = if is_overwritten { RunAccess::Overwrite } else { RunAccess::Change };
-        in_parts(change, &others, range, self.cuts.page_len, self, |part, read| {
+        in_parts(change, &others, range, self.cuts.page_len, self, &mut |part, read| {
             let (outcomes, done) = self.operate(part, &Assign { change, access, read });
             let mut all = WriteOutcome::default();
             outcomes.into_iter().for_each(|one| all.add(one));

@@ -11,19 +11,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use backend_api::Device;
-
 use parking_lot::Mutex;
 
-use super::runs::{ArrayRun, Colocated};
-use crate::array::VirtualArray;
-use crate::base::element::Element;
+use super::runs::{ArrayRun, Colocated, HomeElements};
 use crate::base::error::Result;
 use crate::base::scoped_threads::{self, works_alone};
 use crate::engine::pager::{Fetch, Pager};
 use crate::ops::executor::{
-    Change, Lane as _, Operand, OperandStore as _, ReadOperand, RefusedRun, StagedRows, WriteOutcome,
-    Writing, in_parts, unsettled,
+    Change, Lane as _, Operand, ReadOperand, RefusedRun, ResultStore, StagedRows, WriteOutcome, Writing,
+    in_parts, unsettled,
 };
 
 /// The size in bytes of the pages held for one submission, at most.
@@ -35,14 +31,15 @@ const SMALL_BYTES: usize = if cfg!(test) { 1 } else { 16 << 20 };
 
 /// Changes a range by values computed from it and from as many elements of other arrays. Colocated
 /// elements are not copied.
-pub(super) fn assign<T: Element, D: Device>(
-    array: &VirtualArray<T, D>,
+pub(super) fn assign(
+    store: &dyn ResultStore,
+    array: HomeElements<'_>,
     others: &[Operand<'_>],
     range: &Range<usize>,
     change: &dyn Change,
 ) -> Result<()> {
     if !array.has_whole_groups(change.group_len(), range) {
-        return StagedRows::changed(&array.staging_lane(), array, others, range).change(change);
+        return StagedRows::changed(&array.staging_lane(), store, others, range).change(change);
     }
     let (mut colocated, mut staged) = (Vec::new(), Vec::new());
     let is_changed = |pager: &Pager| {
@@ -52,7 +49,7 @@ pub(super) fn assign<T: Element, D: Device>(
     for (column, other) in (1..).zip(others) {
         match array.colocated(other, range.start) {
             // A device must not read elements at another place while it changes them.
-            Some(one) if one.is_alike(array.page_len()) || !is_changed(one.pager) => colocated.push(one),
+            Some(one) if one.is_alike(array.page_len) || !is_changed(one.pager) => colocated.push(one),
             _ => staged.push((column, *other)),
         }
     }
@@ -63,20 +60,20 @@ pub(super) fn assign<T: Element, D: Device>(
         // If a device refuses the change, it has not written anything.
         Writer::new(array, &colocated, &[], change, range).settle(range)?;
     }
-    in_parts(change, &staged, range, array.page_len(), array, |part, read| {
+    in_parts(change, &staged, range, array.page_len, store, &mut |part, read| {
         Writer::new(array, &colocated, read, change, part).write(part)
     })
 }
 
 /// Asks each of several devices whether it can make a change.
-fn check<T: Element, D: Device>(
-    array: &VirtualArray<T, D>,
+fn check(
+    array: HomeElements<'_>,
     colocated: &[Colocated<'_>],
     staged: &[(usize, Operand<'_>)],
     range: &Range<usize>,
     change: &dyn Change,
 ) -> Result<()> {
-    let channels = 0..array.pager().channels().len();
+    let channels = 0..array.channels().len();
     let runs = channels.map(|channel| (channel, array.elements_in_channel(channel, range)));
     let mut asked = Vec::new();
     for (channel, within) in runs.filter(|(_, within)| !within.is_empty()) {
@@ -102,8 +99,8 @@ struct DeviceRun {
 }
 
 /// Writes to the elements of one array.
-struct Writer<'a, T: Element, D: Device> {
-    target: &'a VirtualArray<T, D>,
+struct Writer<'a> {
+    target: HomeElements<'a>,
     /// Arrays whose elements are colocated with the target's elements.
     colocated: &'a [Colocated<'a>],
     /// Elements of other arrays, which are copied to the device.
@@ -125,21 +122,21 @@ struct ChannelWork {
     written: Vec<Range<u64>>,
 }
 
-impl<'a, T: Element, D: Device> Writer<'a, T, D> {
+impl<'a> Writer<'a> {
     /// A writer to a range.
     fn new(
-        target: &'a VirtualArray<T, D>,
+        target: HomeElements<'a>,
         colocated: &'a [Colocated<'a>],
         read: &'a [ReadOperand<'a>],
         change: &'a dyn Change,
         range: &Range<usize>,
     ) -> Self {
-        let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager()));
+        let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager));
         // If the change reports failures, it overwrites nothing for certain, because a failed item writes
         // nothing.
-        let is_overwritten = !is_read && change.overwrites(size_of::<T>()) && change.report_bytes(1) == 0;
-        let whole = if is_overwritten { target.whole_pages(range) } else { 0..0 };
-        Self { target, colocated, read, change, overwritten: whole.start as u64..whole.end as u64 }
+        let is_overwritten = !is_read && change.overwrites(target.stride) && change.report_bytes(1) == 0;
+        let overwritten = if is_overwritten { target.whole_pages(range) } else { 0..0 };
+        Self { target, colocated, read, change, overwritten }
     }
 
     fn write(&self, range: &Range<usize>) -> WriteOutcome {
@@ -149,8 +146,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             outcome.failure = Some(error);
             return outcome;
         }
-        let page_len = self.target.page_len() as u64;
-        let channels = 0..self.target.pager().channels().len();
+        let page_len = self.target.page_len as u64;
+        let channels = 0..self.target.channels().len();
         let works = channels.map(|channel| {
             let within = self.target.elements_in_channel(channel, range);
             let first = within.start / page_len;
@@ -158,7 +155,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             ChannelWork { channel, within, rest: first..end, runs: VecDeque::new(), written: Vec::new() }
         });
         let mut works: Vec<_> = works.filter(|work| !work.rest.is_empty()).collect();
-        let is_short = range.len() * size_of::<T>() < SMALL_BYTES;
+        let is_short = range.len() * self.target.stride < SMALL_BYTES;
         let of_each = if is_short || works_alone() { works.len().max(1) } else { 1 };
         let (has_failed, parts) = (AtomicBool::new(false), Mutex::new(works.chunks_mut(of_each)));
         let outcomes = Mutex::new(&mut outcome);
@@ -167,7 +164,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
             loop {
                 let Some(part) = parts.lock().next() else { break };
                 let node = match part {
-                    [one] => self.target.pager().channels()[one.channel].device().info().numa_node,
+                    [one] => self.target.channels()[one.channel].device().info().numa_node,
                     _ => None,
                 };
                 let done = scoped_threads::near(node, || self.write_channels(part, &has_failed));
@@ -237,7 +234,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     /// The target, and the colocated arrays that the change writes.
     fn targets(&self) -> impl Iterator<Item = &Pager> {
         let others = self.colocated.iter().filter(|other| other.is_changed).map(|other| other.pager);
-        std::iter::once(self.target.pager()).chain(others)
+        std::iter::once(self.target.pager).chain(others)
     }
 
     /// The number of failed write-backs of the colocated arrays so far.
@@ -258,7 +255,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
         }
         let first = work.rest.start;
         let bytes = RUN_BYTES.min(self.change.run_bytes());
-        let most = (bytes / self.target.pager().page_bytes()).max(1) as u64;
+        let most = (bytes / self.target.pager.page_bytes()).max(1) as u64;
         let wanted = first..self.cut_near(work, work.rest.end.min(first + most));
         // The staging buffers are filled before any page of the run is held.
         let like = self.run(channel, &self.elements_of(work, &wanted));
@@ -317,8 +314,8 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     /// channels, groups are within pages.
     fn is_cut(&self, work: &ChannelWork, slot: u64) -> bool {
         let group_len = self.change.group_len() as u64;
-        let is_single = self.target.pager().channels().len() == 1;
-        let before = (slot * self.target.page_len() as u64).saturating_sub(work.within.start);
+        let is_single = self.target.channels().len() == 1;
+        let before = (slot * self.target.page_len as u64).saturating_sub(work.within.start);
         slot == work.rest.end || !is_single || before.is_multiple_of(group_len)
     }
 
@@ -400,7 +397,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     }
 
     fn page(&self, channel: usize, slot: u64) -> u64 {
-        slot * self.target.pager().channels().len() as u64 + channel as u64
+        slot * self.target.channels().len() as u64 + channel as u64
     }
 
     fn let_go(&self, channel: usize, slots: Range<u64>) {
@@ -423,7 +420,7 @@ impl<'a, T: Element, D: Device> Writer<'a, T, D> {
     }
 
     fn elements_of(&self, work: &ChannelWork, slots: &Range<u64>) -> Range<u64> {
-        let (within, page_len) = (&work.within, self.target.page_len() as u64);
+        let (within, page_len) = (&work.within, self.target.page_len as u64);
         within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
     }
 

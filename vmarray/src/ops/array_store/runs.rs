@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::pager::Pager;
-use crate::ops::executor::{Lane, Operand, Run, RunAccess, within_channel};
+use crate::ops::executor::{Lane, Operand, Run, RunAccess, are_groups_within_pages, within_channel};
 
 /// A channel, and the other channels whose home slots hold elements of the run.
 pub(super) struct ArrayLane<'a> {
@@ -121,42 +121,81 @@ impl ArrayRun<'_> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
+    pub(super) fn home_elements(&self) -> HomeElements<'_> {
+        let (page_len, last) = (self.page_len(), (self.max_len(), self.page_count()));
+        HomeElements { pager: self.pager(), page_len, stride: size_of::<T>(), last }
+    }
+}
+
+/// The elements of an array in its home slots, without their type.
+#[derive(Clone, Copy)]
+pub(super) struct HomeElements<'h> {
+    pub pager: &'h Pager,
+    pub page_len: usize,
+    pub stride: usize,
+    /// Greatest length of the array, and its number of pages.
+    last: (usize, usize),
+}
+
+impl<'h> HomeElements<'h> {
+    pub fn channels(&self) -> &'h [Arc<Channel>] {
+        self.pager.channels()
+    }
+
+    /// The pages with elements in a range.
+    pub fn touched_pages(&self, range: &Range<usize>) -> Range<u64> {
+        if range.is_empty() {
+            return 0..0;
+        }
+        (range.start / self.page_len) as u64..range.end.div_ceil(self.page_len) as u64
+    }
+
+    /// As [`VirtualArray::whole_pages`].
+    pub fn whole_pages(&self, range: &Range<usize>) -> Range<u64> {
+        let (max_len, page_count) = self.last;
+        let start = range.start.div_ceil(self.page_len);
+        let end = if range.end == max_len { page_count } else { range.end / self.page_len };
+        start as u64..end.max(start) as u64
+    }
+
+    pub fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
+        self.channels().len() == 1 || are_groups_within_pages(group_len, self.page_len, range)
+    }
+
     /// Returns the homes of another array's elements if a device can work on both arrays in place. Each
     /// element must have the same place in the same channel of the same device as this array's element. If
     /// each array has a single channel, of the same device, elements that are only read may have any
     /// place.
-    pub(super) fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
-        let (own, pager, stride) = (self.pager(), other.store.pager()?, other.stride());
+    pub fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
+        let (own, pager, stride) = (self.pager, other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
         let colocated = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
         // A device must not read elements at another place while it changes them.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
-        let is_beside = is_anywhere || colocated.is_alike(self.page_len());
+        let is_beside = is_anywhere || colocated.is_alike(self.page_len);
         (is_beside && own.is_striped_like(pager)).then_some(colocated)
     }
 
     /// A channel alone, for rows that are staged.
-    pub(super) fn staging_lane(&self) -> ArrayLane<'_> {
-        ArrayLane::of(&self.pager().channels()[0])
+    pub fn staging_lane(&self) -> ArrayLane<'h> {
+        ArrayLane::of(&self.channels()[0])
     }
 
     /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
-    pub(super) fn run<'a>(
-        &'a self,
-        colocated: &[Colocated<'a>],
-        channel: usize,
-        within: &Range<u64>,
-    ) -> ArrayRun<'a> {
+    pub fn run<'a>(&self, colocated: &[Colocated<'a>], channel: usize, within: &Range<u64>) -> ArrayRun<'a>
+    where
+        'h: 'a,
+    {
         let others = colocated.iter().map(|other| {
             let further = (within.start + other.start as u64).wrapping_sub(other.own_start as u64);
             (other.pager, other.stride, further)
         });
-        let columns = [(self.pager(), size_of::<T>(), within.start)].into_iter().chain(others);
+        let columns = [(self.pager, self.stride, within.start)].into_iter().chain(others);
         let columns = columns.map(|(pager, stride, first)| {
             let start = pager.channels()[channel].slot_memory().plus(first * stride as u64);
             Elements { start, count: within.end - within.start, stride: stride as u64 }
         });
-        let (channels, page_len) = (self.pager().channels(), self.page_len() as u64);
+        let (channels, page_len) = (self.channels(), self.page_len as u64);
         let queues = |other: &Colocated<'a>| &other.pager.channels()[channel].queues;
         ArrayRun {
             columns: columns.collect(),
@@ -175,7 +214,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// The elements of a range that are [homed in a channel](within_channel).
-    pub(super) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
-        within_channel((channel, self.pager().channels().len()), self.page_len(), range)
+    pub fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
+        within_channel((channel, self.channels().len()), self.page_len, range)
     }
 }

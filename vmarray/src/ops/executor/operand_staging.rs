@@ -79,7 +79,7 @@ impl<'a> ReadOperand<'a> {
     }
 
     /// Allocates memory for the elements that correspond to a run.
-    pub fn stage(&self, lane: &impl Lane, run: Run<'_>) -> Result<StagedOperand> {
+    pub fn stage(&self, lane: &dyn Lane, run: Run<'_>) -> Result<StagedOperand> {
         let (column, stride) = (self.column, self.stride as u64);
         let is_changed = self.is_changed();
         let own = self.on_devices.iter().find(|(device, _)| Arc::ptr_eq(device, lane.device()));
@@ -152,7 +152,7 @@ impl StagedOperand {
     }
 
     /// Releases the memory when the device has finished.
-    pub fn end(self, lane: &impl Lane) {
+    pub fn end(self, lane: &dyn Lane) {
         if let StagedFrom::Host(host) = self.from {
             lane.keep(host);
         }

@@ -109,6 +109,80 @@ pub trait Question: Sync {
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
 }
 
+/// The parts of a [`Question`] that do not depend on its answers' types.
+pub(crate) trait AnyQuestion {
+    fn group_len(&self) -> usize;
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)>;
+    fn may_be_repeated(&self) -> bool;
+    fn room(&self, count: u64) -> u64;
+    fn answer_bytes(&self, room: u64) -> u64;
+    fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> RunWork<'a>;
+}
+
+impl<Q: Question> AnyQuestion for Q {
+    fn group_len(&self) -> usize {
+        Question::group_len(self)
+    }
+
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        Question::striped(self)
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        Question::may_be_repeated(self)
+    }
+
+    fn room(&self, count: u64) -> u64 {
+        Question::room(self, count)
+    }
+
+    fn answer_bytes(&self, room: u64) -> u64 {
+        Question::answer_bytes(self, room)
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> RunWork<'a> {
+        Question::kernel(self, run, room, answer)
+    }
+}
+
+/// Adds a device's answer to the part of its channel, as [`Question::take`] does.
+pub(crate) type TakeAnswer<'a> = &'a mut dyn FnMut(&Answer<'_>) -> Result<TakenAnswer>;
+
+/// Answers about several runs.
+pub(crate) trait TakeParts {
+    /// Drops all answers. Answers about `runs` runs follow.
+    fn begin(&mut self, runs: usize);
+    /// Takes an answer about a run, by its number.
+    fn take(&mut self, run: usize, answer: &Answer<'_>) -> Result<TakenAnswer>;
+}
+
+/// A question, and a part for each of several runs.
+pub(crate) struct AnswerParts<'a, Q: Question> {
+    question: &'a Q,
+    parts: Vec<Q::Part>,
+}
+
+impl<'a, Q: Question> AnswerParts<'a, Q> {
+    pub(crate) fn new(question: &'a Q) -> Self {
+        Self { question, parts: Vec::new() }
+    }
+
+    /// Combines the parts.
+    pub(crate) fn whole(self) -> Q::Whole {
+        self.question.whole(self.parts)
+    }
+}
+
+impl<Q: Question> TakeParts for AnswerParts<'_, Q> {
+    fn begin(&mut self, runs: usize) {
+        self.parts = std::iter::repeat_with(Q::Part::default).take(runs).collect();
+    }
+
+    fn take(&mut self, run: usize, answer: &Answer<'_>) -> Result<TakenAnswer> {
+        self.question.take(&mut self.parts[run], answer)
+    }
+}
+
 impl Question for Examination<'_> {
     type Part = ();
     type Whole = ();
@@ -248,7 +322,7 @@ pub(crate) struct AskedRun {
 
 impl AskedRun {
     /// Submits a query on a run of elements to the device that stores them.
-    pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
+    pub fn new(lane: &dyn Lane, question: &dyn AnyQuestion, run: Run<'_>) -> Result<Self> {
         match Self::with_room(lane, question, run, (question.room(run.count() as u64), false)) {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {
                 let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.submit(&[]))?;
@@ -260,9 +334,9 @@ impl AskedRun {
 
     /// Submits a question with room for `room` list entries. With `in_ram`, RAM answers it if the device
     /// refuses it.
-    fn with_room<Q: Question>(
-        lane: &impl Lane,
-        question: &Q,
+    fn with_room(
+        lane: &dyn Lane,
+        question: &dyn AnyQuestion,
         run: Run<'_>,
         (room, in_ram): (u64, bool),
     ) -> Result<Self> {
@@ -283,7 +357,7 @@ impl AskedRun {
 
     /// Asks the device to compile the kernels of a query for runs like `like` in advance. The query then does
     /// not wait for the compilation while it holds pages.
-    pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
+    pub fn prepare(lane: &dyn Lane, question: &dyn AnyQuestion, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
             lane.keep(memory);
@@ -292,32 +366,32 @@ impl AskedRun {
 
     /// Passes the answer to the query; the device must have completed it. Returns `Break` if the caller needs
     /// no later answers.
-    pub fn take<Q: Question>(
+    pub fn take(
         self,
-        lane: &impl Lane,
-        question: &Q,
+        lane: &dyn Lane,
+        question: &dyn AnyQuestion,
         run: Run<'_>,
-        part: &mut Q::Part,
+        take: TakeAnswer<'_>,
     ) -> Result<ControlFlow<()>> {
         let (Self { memory, room, in_ram, .. }, counters) = (self, lane.counters());
-        let Some(memory) = memory else { return Self::take_in_ram(lane, question, run, part) };
-        let taken = question.take(part, &Answer { memory: &memory, counters, run, room })?;
+        let Some(memory) = memory else { return Self::take_in_ram(lane, question, run, take) };
+        let taken = take(&Answer { memory: &memory, counters, run, room })?;
         lane.keep(memory);
         match taken {
             TakenAnswer::Yes => Ok(ControlFlow::Continue(())),
             TakenAnswer::Enough => Ok(ControlFlow::Break(())),
             TakenAnswer::TooShort { from, room } => {
-                Self::take_rest(lane, question, run, (from, room, in_ram), part)
+                Self::take_rest(lane, question, run, (from, room, in_ram), take)
             }
         }
     }
 
     /// Repeats a question that the device refused, one part of the run after the other, in RAM.
-    fn take_in_ram<Q: Question>(
-        lane: &impl Lane,
-        question: &Q,
+    fn take_in_ram(
+        lane: &dyn Lane,
+        question: &dyn AnyQuestion,
         run: Run<'_>,
-        part: &mut Q::Part,
+        take: TakeAnswer<'_>,
     ) -> Result<ControlFlow<()>> {
         let (count, group_len) = (run.count() as u64, question.group_len() as u64);
         let row_bytes: u64 = run.columns.iter().map(|of| of.stride).sum();
@@ -327,7 +401,7 @@ impl AskedRun {
             let run = Run { columns: &columns, geometry };
             let asked = Self::with_room(lane, question, run, (question.room(columns[0].count), true))?;
             lane.wait(asked.ticket)?;
-            if asked.take(lane, question, run, part)?.is_break() {
+            if asked.take(lane, question, run, take)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -336,12 +410,12 @@ impl AskedRun {
 
     /// Repeats the question for the rest of a run, a part at a time, and takes the answers. `room` is the
     /// expected number of entries of the whole list.
-    fn take_rest<Q: Question>(
-        lane: &impl Lane,
-        question: &Q,
+    fn take_rest(
+        lane: &dyn Lane,
+        question: &dyn AnyQuestion,
         run: Run<'_>,
         (from, room, in_ram): (u64, u64, bool),
-        part: &mut Q::Part,
+        take: TakeAnswer<'_>,
     ) -> Result<ControlFlow<()>> {
         let count = run.count() as u64;
         // If matches are spread evenly, a part fills half of its room. If the list of a part is too short,
@@ -364,7 +438,7 @@ impl AskedRun {
                 return Ok(ControlFlow::Continue(()));
             };
             lane.wait(asked.ticket)?;
-            if asked.take(lane, question, Run { columns: &columns, geometry }, part)?.is_break() {
+            if asked.take(lane, question, Run { columns: &columns, geometry }, take)?.is_break() {
                 break;
             }
         }
@@ -384,7 +458,7 @@ pub(crate) struct Collecting {
 }
 
 impl Collecting {
-    pub fn new(lane: &impl Lane, elements: Elements<'_>, numbers: &[u64]) -> Result<Self> {
+    pub fn new(lane: &dyn Lane, elements: Elements<'_>, numbers: &[u64]) -> Result<Self> {
         let count = numbers.len();
         let memory = lane.buffer(count * (8 + elements.stride as usize))?;
         memory.write(0, bytemuck::cast_slice(numbers));
@@ -397,7 +471,7 @@ impl Collecting {
     }
 
     /// Waits for the gathered elements, and returns them.
-    pub fn values<T: Element>(self, lane: &impl Lane) -> Result<Vec<T>> {
+    pub fn values<T: Element>(self, lane: &dyn Lane) -> Result<Vec<T>> {
         lane.wait(self.ticket)?;
         let mut values = zeroed_vec(self.count)?;
         self.memory.read(8 * self.count, bytemuck::cast_slice_mut(&mut values));

@@ -22,7 +22,7 @@ pub(crate) enum RunAccess {
 }
 
 /// The place of runs: a channel of an array or a source, or the device that rows are copied to.
-pub(crate) trait Lane {
+pub(crate) trait Lane: Sync {
     fn device(&self) -> &Arc<dyn Device>;
 
     fn counters(&self) -> &Counters;

@@ -9,7 +9,7 @@ use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory
 
 use super::change::{Change, Operand, OperandStore, ResultStore};
 use super::fetch::put_from;
-use super::question::{AskedRun, Question};
+use super::question::{AnyQuestion, AskedRun, Question, TakeAnswer};
 use super::run::{Lane, Run, RunAccess};
 use super::write::{RefusedRun, STAGED_BYTES, WriteOutcome, Writing};
 use crate::base::error::{ErrorKind, Result};
@@ -21,26 +21,26 @@ use crate::engine::channel::PinnedPiece;
 const ALIGNMENT: usize = 256;
 
 /// Rows for a question or a change, and the channel whose device executes it.
-pub(crate) struct StagedRows<'a, L> {
-    lane: &'a L,
+pub(crate) struct StagedRows<'a> {
+    lane: &'a dyn Lane,
     /// The columns; the elements of the first are at the places of the range.
     columns: Vec<Operand<'a>>,
     range: Range<usize>,
 }
 
 /// A lane with an exclusive queue, for example for the copies and kernels of rows.
-pub(crate) struct OwnQueue<'a, L> {
-    of: &'a L,
+pub(crate) struct OwnQueue<'a> {
+    of: &'a dyn Lane,
     queue: Queue<dyn Device>,
 }
 
-impl<'a, L: Lane> OwnQueue<'a, L> {
-    pub(crate) fn new(of: &'a L) -> Result<Self> {
+impl<'a> OwnQueue<'a> {
+    pub(crate) fn new(of: &'a dyn Lane) -> Result<Self> {
         Ok(Self { of, queue: Queue::new(of.device())? })
     }
 }
 
-impl<L: Lane> Lane for OwnQueue<'_, L> {
+impl Lane for OwnQueue<'_> {
     fn device(&self) -> &Arc<dyn Device> {
         self.of.device()
     }
@@ -67,8 +67,8 @@ impl<L: Lane> Lane for OwnQueue<'_, L> {
 }
 
 /// Memory for a piece of staged rows, on the device and for copies through the host.
-struct StagedMemory<'m, L: Lane> {
-    lane: OwnQueue<'m, L>,
+struct StagedMemory<'m> {
+    lane: OwnQueue<'m>,
     host: HostBuffer<dyn Device>,
     memory: DeviceBuffer<dyn Device>,
     /// Offset of each column, in bytes.
@@ -77,10 +77,10 @@ struct StagedMemory<'m, L: Lane> {
     most: usize,
 }
 
-impl<'a, L: Lane> StagedRows<'a, L> {
+impl<'a> StagedRows<'a> {
     /// The elements of a range of a store, together with the corresponding elements of other stores.
     pub(crate) fn new(
-        lane: &'a L,
+        lane: &'a dyn Lane,
         first: &'a dyn OperandStore,
         others: &[Operand<'a>],
         range: &Range<usize>,
@@ -92,7 +92,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
 
     /// The same for a change of the elements of the first store.
     pub(crate) fn changed(
-        lane: &'a L,
+        lane: &'a dyn Lane,
         first: &'a dyn ResultStore,
         others: &[Operand<'a>],
         range: &Range<usize>,
@@ -103,7 +103,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
     }
 
     /// Memory for pieces of whole groups. Each row takes `more_bytes` elsewhere.
-    fn memory(&self, group_len: usize, more_bytes: usize) -> Result<StagedMemory<'a, L>> {
+    fn memory(&self, group_len: usize, more_bytes: usize) -> Result<StagedMemory<'a>> {
         let row_bytes: usize = self.columns.iter().map(Operand::stride).sum();
         let most = (STAGED_BYTES / row_bytes.max(more_bytes)).max(1);
         let most = (most / group_len).max(1).saturating_mul(group_len).min(self.range.len());
@@ -123,7 +123,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
     }
 
     /// Copies a piece to the device.
-    fn stage<'m>(&self, at: &'m StagedMemory<'_, L>, piece: &Range<usize>) -> Result<Vec<Elements<'m>>> {
+    fn stage<'m>(&self, at: &'m StagedMemory<'_>, piece: &Range<usize>) -> Result<Vec<Elements<'m>>> {
         let from = piece.start - self.range.start..piece.end - self.range.start;
         let (mut columns, mut copies) = (Vec::new(), Vec::new());
         for (column, &begin) in self.columns.iter().zip(&at.begins) {
@@ -146,25 +146,31 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         Ok(columns)
     }
 
-    fn pieces(&self, most: usize) -> impl Iterator<Item = Range<usize>> + use<L> {
+    fn pieces(&self, most: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let Range { start, end } = self.range;
         (start..end).step_by(most).map(move |first| first..end.min(first + most))
     }
 
     /// Asks about one piece after the other, in ascending order.
     pub(crate) fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Whole> {
-        let at = self.memory(question.group_len(), 0)?;
         let mut part = Q::Part::default();
+        self.ask_pieces(question, &mut |answer| question.take(&mut part, answer))?;
+        Ok(question.whole(vec![part]))
+    }
+
+    /// As [`ask`](Self::ask), with a function for the answers.
+    pub(crate) fn ask_pieces(&self, question: &dyn AnyQuestion, take: TakeAnswer<'_>) -> Result<()> {
+        let at = self.memory(question.group_len(), 0)?;
         for piece in self.pieces(at.most) {
             let columns = self.stage(&at, &piece)?;
             let run = Run { columns: &columns, geometry: Geometry::plain(piece.start as u64) };
             let asked = AskedRun::new(&at.lane, question, run)?;
             at.lane.wait(asked.ticket)?;
-            if asked.take(&at.lane, question, run, &mut part)?.is_break() {
+            if asked.take(&at.lane, question, run, take)?.is_break() {
                 break;
             }
         }
-        Ok(question.whole(vec![part]))
+        Ok(())
     }
 
     /// Changes one piece after the other, in ascending order. A piece whose change fails stays as it was.
@@ -184,12 +190,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
         outcome.into_result()
     }
 
-    fn change_piece(
-        &self,
-        at: &StagedMemory<'_, L>,
-        piece: &Range<usize>,
-        change: &dyn Change,
-    ) -> Result<()> {
+    fn change_piece(&self, at: &StagedMemory<'_>, piece: &Range<usize>, change: &dyn Change) -> Result<()> {
         let columns = self.stage(at, piece)?;
         let run = Run { columns: &columns, geometry: Geometry::plain(piece.start as u64) };
         Writing::prepare(&at.lane, change, run, &[]);
@@ -204,7 +205,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
     /// Writes the columns of a piece that were changed where they belong.
     fn put_back(
         &self,
-        at: &StagedMemory<'_, L>,
+        at: &StagedMemory<'_>,
         piece: &Range<usize>,
         outcome: &mut WriteOutcome,
     ) -> Result<()> {
@@ -230,7 +231,7 @@ impl<'a, L: Lane> StagedRows<'a, L> {
 
     fn put_through_host(
         &self,
-        at: &StagedMemory<'_, L>,
+        at: &StagedMemory<'_>,
         begin: usize,
         target: &dyn ResultStore,
         to: &Range<usize>,

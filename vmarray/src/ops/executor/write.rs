@@ -28,7 +28,7 @@ pub(crate) fn in_parts(
     range: &Range<usize>,
     page_len: usize,
     target: &dyn OperandStore,
-    mut work: impl FnMut(&Range<usize>, &[ReadOperand<'_>]) -> WriteOutcome,
+    work: &mut dyn FnMut(&Range<usize>, &[ReadOperand<'_>]) -> WriteOutcome,
 ) -> Result<()> {
     let (stride, devices) = (target.stride(), target.devices());
     let devices: Vec<_> = devices.into_iter().map(|(device, _)| Arc::clone(device)).collect();
@@ -114,14 +114,14 @@ pub(crate) struct Writing {
 impl Writing {
     /// Copies operands into memory that a device can access. Like [`prepare`](Self::prepare), call it while
     /// the thread holds no page.
-    pub fn stage(lane: &impl Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
+    pub fn stage(lane: &dyn Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
     /// Submits the change. Staged operands become columns of the run. The operands may be staged for a longer
     /// run that begins at the same element.
     pub fn new(
-        lane: &impl Lane,
+        lane: &dyn Lane,
         change: &dyn Change,
         run: Run<'_>,
         staged: Vec<StagedOperand>,
@@ -162,12 +162,12 @@ impl Writing {
     }
 
     /// Asks the device to compile the kernel of the change in advance, while the thread holds no page.
-    pub fn prepare(lane: &impl Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
+    pub fn prepare(lane: &dyn Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
     /// Does the same as [`prepare`](Self::prepare) for runs like `like`, before their operands are staged.
-    pub fn prepare_like(lane: &impl Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
+    pub fn prepare_like(lane: &dyn Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
@@ -175,7 +175,7 @@ impl Writing {
     /// Checks that a device supports this change with these operands. To do so, submits a run without
     /// elements.
     pub fn check(
-        lane: &impl Lane,
+        lane: &dyn Lane,
         change: &dyn Change,
         like: Run<'_>,
         others: &[(usize, Operand<'_>)],
@@ -190,7 +190,7 @@ impl Writing {
         Ok(())
     }
 
-    fn translate(lane: &impl Lane, change: &dyn Change, columns: &[Elements<'_>], geometry: Geometry) {
+    fn translate(lane: &dyn Lane, change: &dyn Change, columns: &[Elements<'_>], geometry: Geometry) {
         if let Ok(report) = report(lane, change, 0) {
             let place = report.as_ref().map(|(report, _)| report.at(0));
             change.prepare(&**lane.device(), Run { columns, geometry }, place);
@@ -201,7 +201,7 @@ impl Writing {
     /// Waits until all submitted work of the change is done.
     pub fn wait(
         self,
-        lane: &impl Lane,
+        lane: &dyn Lane,
         change: &dyn Change,
         read: &[ReadOperand<'_>],
     ) -> backend_api::Result<()> {
@@ -213,7 +213,7 @@ impl Writing {
 
     /// Reads the report, copies changed operands back, and releases memory. The work on the device must be
     /// over.
-    pub fn end(self, lane: &impl Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
+    pub fn end(self, lane: &dyn Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);
             if let Some(operand) = own.filter(|_| staged.comes_back()) {
@@ -247,14 +247,14 @@ fn columns_like<'a>(
 
 /// Allocates memory for a device's report about a run of `count` elements. Returns it with its length in
 /// bytes.
-fn report(lane: &impl Lane, change: &dyn Change, count: usize) -> Result<Option<(PinnedPiece, usize)>> {
+fn report(lane: &dyn Lane, change: &dyn Change, count: usize) -> Result<Option<(PinnedPiece, usize)>> {
     let bytes = change.report_bytes(count);
     (bytes > 0).then(|| Ok((lane.buffer(bytes)?, bytes))).transpose()
 }
 
 /// Submits a change of a run, with the memory for its report.
 fn submit(
-    lane: &impl Lane,
+    lane: &dyn Lane,
     change: &dyn Change,
     queue: &Queue<dyn Device>,
     run: Run<'_>,
