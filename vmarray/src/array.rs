@@ -212,7 +212,7 @@ impl<T: Element> VirtualArray<T> {
 
     /// Creates a builder for an array of `len` elements with other devices or settings.
     pub fn builder(len: usize) -> Builder<T, AnyDevice> {
-        Builder::new(len, crate::setup::discovery::devices)
+        Builder::new(len)
     }
 }
 

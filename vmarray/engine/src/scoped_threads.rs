@@ -126,17 +126,22 @@ pub fn works_alone() -> bool {
 ///
 /// # Panics
 /// If `work` panics on any thread.
+#[inline]
 pub fn together(threads: usize, work: impl Fn() + Sync) {
+    run_together(threads, &work);
+}
+
+/// [`together`], compiled once for all types of closures.
+fn run_together(threads: usize, work: &(dyn Fn() + Sync)) {
     if threads <= 1 || works_alone() {
         return work();
     }
     let call = Arc::new(Call::default());
-    let borrowed: &(dyn Fn() + Sync) = &work;
     // SAFETY: only the lifetime is extended. No thread uses the reference after the last of the call's
-    // users has signed off. `until_done`, which is dropped before `work`, also when the stack unwinds,
-    // waits for that.
+    // users has signed off. `until_done`, which is dropped before this function returns, also when the stack
+    // unwinds, waits for that.
     let borrowed = BorrowedWork(unsafe {
-        std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(borrowed)
+        std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(work)
     });
     let until_done = UntilDone(&call);
     for _ in 1..threads {
@@ -168,15 +173,23 @@ pub fn each(threads: usize, end: usize, work: impl Fn(usize) + Sync) {
 
 /// Runs work on one of the machine's nodes, if this module has started the thread. The program's own
 /// threads stay on their processors.
+#[inline]
 pub fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
+    let _there = move_near(node);
+    work()
+}
+
+/// Moves a thread that this module has started to a node, until the result is dropped.
+fn move_near(node: Option<u32>) -> Option<(Option<PutBack>, OnNode)> {
     if !IS_WORKER.get() {
-        return work();
+        return None;
     }
     let there = OnNode::run(node);
-    let Some(elsewhere) = there.processors_before() else { return work() };
-    let outer = ELSEWHERE.with_borrow(Option::clone);
-    let _back = PutBack(ELSEWHERE.replace(Some(outer.unwrap_or_else(|| Arc::clone(elsewhere)))));
-    work()
+    let back = there.processors_before().map(|elsewhere| {
+        let outer = ELSEWHERE.with_borrow(Option::clone);
+        PutBack(ELSEWHERE.replace(Some(outer.unwrap_or_else(|| Arc::clone(elsewhere)))))
+    });
+    Some((back, there))
 }
 
 /// Restores the thread's processors on drop.

@@ -17,9 +17,10 @@ use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
 use crate::engine::redundancy::{Keeper, Redundancy};
-use crate::setup::inherited;
+use crate::setup::any::AnyDevice;
 use crate::setup::placement::{Placement, Redundant, expect_room};
 use crate::setup::profile;
+use crate::setup::{discovery, inherited};
 
 /// Upper bound of the default page size.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
@@ -53,8 +54,7 @@ pub(crate) struct CommonSettings {
 impl CommonSettings {
     /// The page length in elements: the requested one, or the power of two that gives a page of at most the
     /// default bytes.
-    pub(crate) fn page_len<T: Element>(&self, len: usize, suited_bytes: usize) -> Result<usize> {
-        let element_bytes = element::ElementLayout::<T>::BYTES;
+    pub(crate) fn page_len(&self, len: usize, element_bytes: usize, suited_bytes: usize) -> Result<usize> {
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
             // Use at most this number of elements per page, so that a short array still spans several
@@ -69,24 +69,28 @@ impl CommonSettings {
     }
 }
 
-/// The devices of an array or source.
-#[derive(Debug)]
-pub(crate) enum Devices<D: Device> {
-    Named(Vec<Arc<D>>),
-    /// Function that discovers the devices when the array is built.
-    Found(fn() -> Result<Vec<Arc<D>>>),
+/// The devices of an array or source. Their type is erased, so that a dependant does not compile their drops.
+#[derive(Clone, Debug)]
+pub(crate) enum Devices {
+    Named(Vec<Arc<dyn Device>>),
+    /// The devices of the machine, discovered when the array is built.
+    Found,
 }
 
-impl<D: Device> Devices<D> {
+impl Devices {
+    pub(crate) fn named<D: Device>(devices: impl IntoIterator<Item = Arc<D>>) -> Self {
+        Self::Named(devices.into_iter().map(|device| device as _).collect())
+    }
+
     /// The prepared devices with their profiles, and the free memory of each.
     pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
         inherited::expect_own_process("build")?;
         let devices = match self {
             Self::Named(devices) => devices,
-            Self::Found(find) => find()?,
+            Self::Found => discovery::devices()?.into_iter().map(|device| device as _).collect(),
         };
         settings.placement.measure(&devices)?;
-        OpenDevices::of(devices.into_iter().map(|device| device as _).collect(), settings)
+        OpenDevices::of(devices, settings)
     }
 }
 
@@ -249,6 +253,49 @@ impl Settings {
     pub(crate) fn is_movable(&self) -> bool {
         self.movable
     }
+
+    /// Opens the devices of an array of `len` elements, at most `max_len`, and plans the places of its pages.
+    fn homes(&self, (len, max_len): (usize, usize), devices: Devices, element_bytes: usize) -> Result<Homes> {
+        #[cfg(feature = "host")]
+        if self.tier.is_some() {
+            let reason = "only files have a tier; create the array by `create`, or give a `FileDevice` its tier when you make it";
+            return Err(ErrorKind::FileRefused { reason }.into());
+        }
+        let open = devices.open(&self.common)?;
+        let room = match self.cache {
+            Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
+            Cache::FramesPerChannel(_) => usize::MAX,
+        };
+        let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
+        let page_len = self.common.page_len(len.max(max_len), element_bytes, suited)?;
+        let page_bytes = page_len * element_bytes;
+        let pages = len.div_ceil(page_len) as u64;
+        let redundant = self.common.placement.redundant(open.devices.len())?;
+        let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
+        let is_open = max_len == usize::MAX;
+        // The size of the devices limits the length, but the initial length must fit.
+        let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
+        if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
+            let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \
+                          `Placement::Mirrored`";
+            return Err(ErrorKind::ParityRefused { reason }.into());
+        }
+        let stripe_pattern = match &redundant {
+            Some(redundant) => (0..redundant.channels()).collect(),
+            None => open.stripe_pattern(&self.common.placement, pages_most, page_bytes)?,
+        };
+        Ok(Homes {
+            open,
+            len,
+            max_len,
+            pages_most,
+            is_open,
+            page_len,
+            stripe_pattern,
+            redundant,
+            is_exclusive: false,
+        })
+    }
 }
 
 /// Planned places of an array's pages.
@@ -316,22 +363,18 @@ pub struct Builder<T: Element, D: Device> {
     pub(crate) len: usize,
     /// Maximal length.
     pub(crate) max_len: usize,
-    devices: Devices<D>,
+    devices: Devices,
     pub(crate) settings: Settings,
-    marker: PhantomData<fn() -> T>,
+    marker: PhantomData<fn() -> (T, D)>,
+}
+
+impl<T: Element> Builder<T, AnyDevice> {
+    pub(crate) fn new(len: usize) -> Self {
+        Self { len, max_len: 0, devices: Devices::Found, settings: Settings::default(), marker: PhantomData }
+    }
 }
 
 impl<T: Element, D: Device> Builder<T, D> {
-    pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
-        Self {
-            len,
-            max_len: 0,
-            devices: Devices::Found(find),
-            settings: Settings::default(),
-            marker: PhantomData,
-        }
-    }
-
     /// The same settings with another length.
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len;
@@ -340,10 +383,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// The same settings without the page length, for elements of another type.
     pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
-        let devices = match &self.devices {
-            Devices::Named(devices) => Devices::Named(devices.clone()),
-            Devices::Found(find) => Devices::Found(*find),
-        };
+        let devices = self.devices.clone();
         let mut settings = self.settings.clone();
         settings.common.page_len = None;
         Builder { len, max_len: 0, devices, settings, marker: PhantomData }
@@ -372,7 +412,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Sets the devices of the pages. The call may change the type parameter `D`, so call it before the other
     /// methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
-        let devices = Devices::Named(devices.into_iter().collect());
+        let devices = Devices::named(devices);
         let Self { len, max_len, settings, .. } = self;
         Builder { len, max_len, devices, settings, marker: PhantomData }
     }
@@ -627,46 +667,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`Device`](ErrorKind::Device) if a device refuses memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
         let Self { len, max_len, devices, settings, .. } = self;
-        #[cfg(feature = "host")]
-        if settings.tier.is_some() {
-            let reason = "only files have a tier; create the array by `create`, or give a `FileDevice` its tier when you make it";
-            return Err(ErrorKind::FileRefused { reason }.into());
-        }
-        let open = devices.open(&settings.common)?;
-        let room = match settings.cache {
-            Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
-            Cache::FramesPerChannel(_) => usize::MAX,
-        };
-        let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
-        let page_len = settings.common.page_len::<T>(len.max(max_len), suited)?;
-        let page_bytes = page_len * element::ElementLayout::<T>::BYTES;
-        let pages = len.div_ceil(page_len) as u64;
-        let redundant = settings.common.placement.redundant(open.devices.len())?;
-        let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
-        let is_open = max_len == usize::MAX;
-        // The size of the devices limits the length, but the initial length must fit.
-        let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
-        if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
-            let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \
-                          `Placement::Mirrored`";
-            return Err(ErrorKind::ParityRefused { reason }.into());
-        }
-        let stripe_pattern = match &redundant {
-            Some(redundant) => (0..redundant.channels()).collect(),
-            None => open.stripe_pattern(&settings.common.placement, pages_most, page_bytes)?,
-        };
-        let is_exclusive = false;
-        let homes = Homes {
-            open,
-            len,
-            max_len,
-            pages_most,
-            is_open,
-            page_len,
-            stripe_pattern,
-            redundant,
-            is_exclusive,
-        };
+        let homes = settings.homes((len, max_len), devices, element::ElementLayout::<T>::BYTES)?;
         Self::build_on(settings, homes, |_| ())
     }
 
@@ -676,65 +677,70 @@ impl<T: Element, D: Device> Builder<T, D> {
         homes: Homes,
         prepare: impl FnOnce(&mut Pager),
     ) -> Result<VirtualArray<T, D>> {
-        let recipe = Recipe::of(&settings, &homes);
-        let Homes {
-            open, len, max_len, pages_most, is_open, page_len, mut stripe_pattern, redundant, ..
-        } = homes;
-        // A channel without a page would be useless.
-        stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
-        let page_bytes = page_len * element::ElementLayout::<T>::BYTES;
-        let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
-        let pages = len.div_ceil(page_len) as u64;
-        if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
-            let (elements, element_bytes) = (len as u64, element::ElementLayout::<T>::BYTES);
-            return Err(ErrorKind::TooLong { elements, element_bytes }.into());
-        }
-        let channels = stripe_pattern.len() as u64;
-        let slots = |channel: usize, pages| Pager::slots_in(channel as u64, channels, pages);
-        open.expect_room(&stripe_pattern, redundant.as_ref(), |channel| {
-            slots(channel, pages) * page_bytes as u64
-        })?;
-        let redundancy = open.redundancy(redundant.as_ref(), &stripe_pattern, settings.movable)?;
-        if settings.common.wipe {
-            redundancy.wipe_on_release()?;
-        }
-        let frames = match settings.cache {
-            Cache::Bytes(bytes) => bytes / frame_stride / stripe_pattern.len(),
-            Cache::FramesPerChannel(frames) => frames,
-        };
-        let table = PageTable::new(pages as usize, pages_most as usize);
-        let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
-        let checked_bytes = settings.checksums.then_some(page_bytes);
-        let devices = open.channel_devices(&redundancy, &stripe_pattern, checked_bytes);
-        let channel = |(index, device): (usize, Arc<dyn Device>)| {
-            let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
-            Channel::new(ChannelPlan {
-                device,
-                layout: ChannelLayout {
-                    index: index as u32,
-                    channels: channels as u32,
-                    page_bytes,
-                    frame_stride,
-                    frames_max: frames.clamp(1, most) as u32,
-                },
-                slots: slots(index, pages),
-                slots_most: slots(index, pages_most),
-                is_open,
-                policy: settings.common.eviction,
-                memory: settings.memory,
-                fall_back: settings.fall_back,
-                commit: settings.commit,
-                is_ahead: settings.is_ahead,
-                wipe: settings.common.wipe,
-            })
-        };
-        let channels = devices.into_iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
-        let pager = Pager::new(channels, table, page_bytes, settings.read_ahead, settings.counts_hits);
-        let (mut pager, published) = (pager.with_redundancy(redundancy), settings.published);
-        if published.is_some() || stats_export::is_wanted() {
-            publishing::begin(&mut pager, published.unwrap_or_default(), element::ElementLayout::<T>::BYTES);
-        }
+        let (lens, page_len) = ((homes.len, homes.max_len), homes.page_len);
+        let (mut pager, recipe) = pages(settings, homes, std::alloc::Layout::new::<T>())?;
         prepare(&mut pager);
-        Ok(VirtualArray::assemble((len, max_len), page_len, pager, recipe))
+        Ok(VirtualArray::assemble(lens, page_len, pager, recipe))
     }
+}
+
+/// Allocates the cache and the memory of an array on its devices.
+fn pages(settings: Settings, homes: Homes, element: std::alloc::Layout) -> Result<(Pager, Recipe)> {
+    let recipe = Recipe::of(&settings, &homes);
+    let Homes { open, len, pages_most, is_open, page_len, mut stripe_pattern, redundant, .. } = homes;
+    // A channel without a page would be useless.
+    stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
+    let page_bytes = page_len * element.size();
+    let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(element.align()));
+    let pages = len.div_ceil(page_len) as u64;
+    if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
+        let (elements, element_bytes) = (len as u64, element.size());
+        return Err(ErrorKind::TooLong { elements, element_bytes }.into());
+    }
+    let channels = stripe_pattern.len() as u64;
+    let slots = |channel: usize, pages| Pager::slots_in(channel as u64, channels, pages);
+    open.expect_room(&stripe_pattern, redundant.as_ref(), |channel| {
+        slots(channel, pages) * page_bytes as u64
+    })?;
+    let redundancy = open.redundancy(redundant.as_ref(), &stripe_pattern, settings.movable)?;
+    if settings.common.wipe {
+        redundancy.wipe_on_release()?;
+    }
+    let frames = match settings.cache {
+        Cache::Bytes(bytes) => bytes / frame_stride / stripe_pattern.len(),
+        Cache::FramesPerChannel(frames) => frames,
+    };
+    let table = PageTable::new(pages as usize, pages_most as usize);
+    let table = table.ok_or(ErrorKind::NoTableMemory { pages: pages_most })?;
+    let checked_bytes = settings.checksums.then_some(page_bytes);
+    let devices = open.channel_devices(&redundancy, &stripe_pattern, checked_bytes);
+    let channel = |(index, device): (usize, Arc<dyn Device>)| {
+        let most = slots(index, pages_most).clamp(1, FRAMES_MAX as u64) as usize;
+        Channel::new(ChannelPlan {
+            device,
+            layout: ChannelLayout {
+                index: index as u32,
+                channels: channels as u32,
+                page_bytes,
+                frame_stride,
+                frames_max: frames.clamp(1, most) as u32,
+            },
+            slots: slots(index, pages),
+            slots_most: slots(index, pages_most),
+            is_open,
+            policy: settings.common.eviction,
+            memory: settings.memory,
+            fall_back: settings.fall_back,
+            commit: settings.commit,
+            is_ahead: settings.is_ahead,
+            wipe: settings.common.wipe,
+        })
+    };
+    let channels = devices.into_iter().enumerate().map(channel).collect::<Result<Vec<_>>>()?;
+    let pager = Pager::new(channels, table, page_bytes, settings.read_ahead, settings.counts_hits);
+    let (mut pager, published) = (pager.with_redundancy(redundancy), settings.published);
+    if published.is_some() || stats_export::is_wanted() {
+        publishing::begin(&mut pager, published.unwrap_or_default(), element.size());
+    }
+    Ok((pager, recipe))
 }

@@ -271,7 +271,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     fn page_len_in_files(&self, shape: &str) -> Result<usize> {
         let is_open = self.max_len == 0 && [LINEAR, ROWS].contains(&shape);
         let most = if is_open { usize::MAX } else { self.len.max(self.max_len) };
-        self.settings.common.page_len::<T>(most, PAGE_BYTES)
+        self.settings.common.page_len(most, element::ElementLayout::<T>::BYTES, PAGE_BYTES)
     }
 
     /// The description of new files.

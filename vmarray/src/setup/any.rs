@@ -1,5 +1,6 @@
 //! One type for devices of all backends, so that an array can mix them.
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock};
 use std::task::Waker;
@@ -68,7 +69,6 @@ are_devices! {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[enum_dispatch(AsDevice)]
-#[derive(Debug)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "there are few of them, each in an `Arc`")]
 pub enum AnyDevice {
@@ -108,6 +108,13 @@ pub enum AnyDevice {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     Own(Arc<dyn Device>),
+}
+
+// Derived implementations are inlined, so that a dependant would compile those of all devices.
+impl fmt::Debug for AnyDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.device(), f)
+    }
 }
 
 impl AnyDevice {

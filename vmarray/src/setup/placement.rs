@@ -174,11 +174,11 @@ pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[
 
 impl Placement {
     /// Measures devices without a profile if the placement needs it.
-    pub(crate) fn measure<D: Device>(&self, devices: &[Arc<D>]) -> Result<()> {
+    pub(crate) fn measure(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         if self.direction().is_none() {
             return Ok(());
         }
-        devices.iter().try_for_each(|device| Profile::of(device).map(drop))
+        devices.iter().try_for_each(|device| Profile::of_device(device).map(drop))
     }
 
     /// The devices of the channels in sequence, from the pages of the array and the capacity of each device

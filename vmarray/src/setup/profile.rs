@@ -159,6 +159,10 @@ impl Profile {
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) if the device cannot allocate memory, or if a copy fails.
     pub fn of<D: Device>(device: &Arc<D>) -> Result<Self> {
+        Self::of_device(&(Arc::clone(device) as Arc<dyn Device>))
+    }
+
+    pub(crate) fn of_device(device: &Arc<dyn Device>) -> Result<Self> {
         let info = device.info();
         if let Some(profile) = Self::known(info) {
             profile.apply(&**device);

@@ -57,18 +57,18 @@ const SLOTS_MAX: usize = 1 << 30;
 #[must_use = "describes a source; `build` makes it"]
 pub struct SourceBuilder<T: Element, H: Home<T>, D: Device = AnyDevice> {
     home: H,
-    devices: Devices<D>,
+    devices: Devices,
     settings: CommonSettings,
     device_bytes: Option<u64>,
     import: Option<HostMemory>,
-    marker: PhantomData<fn() -> T>,
+    marker: PhantomData<fn() -> (T, D)>,
 }
 
 impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
     pub(super) fn new(home: H) -> Self {
         Self {
             home,
-            devices: Devices::Found(crate::setup::discovery::devices),
+            devices: Devices::Found,
             settings: CommonSettings::default(),
             device_bytes: None,
             import: None,
@@ -82,7 +82,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
-            devices: Devices::Named(devices.into_iter().collect()),
+            devices: Devices::named(devices),
             settings: self.settings,
             device_bytes: self.device_bytes,
             import: self.import,
@@ -170,7 +170,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         if !first.is_aligned() {
             return Err(ErrorKind::Misaligned { address: first.addr().get(), align: align_of::<T>() }.into());
         }
-        let page_len = self.settings.page_len::<T>(len, PAGE_BYTES)?;
+        let page_len = self.settings.page_len(len, element_bytes, PAGE_BYTES)?;
         let page_bytes = page_len * element_bytes;
         let open = self.devices.open(&self.settings)?;
         let (devices, usable) = (&open.devices, &open.usable);

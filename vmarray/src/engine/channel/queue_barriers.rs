@@ -24,6 +24,8 @@ use crate::base::stats::Counters;
 
 /// The newest tickets of one kind, by queue.
 type Newest = [Option<Ticket>; QUEUES];
+/// A function that submits work to a queue, called at most once.
+pub(crate) type QueueWork<'a> = &'a mut dyn FnMut(&Queue<dyn Device>) -> Result<Ticket>;
 /// For each of some queues, the newest ticket that another queue waits for.
 type Known = [u64; QUEUES];
 
@@ -261,11 +263,7 @@ impl HomeQueues {
 
     /// Runs a kernel that reads home slots, also of other channels on the same device, without overlap with
     /// writes to them.
-    pub(crate) fn between_writes(
-        &self,
-        others: &[&Self],
-        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
-    ) -> Result<Ticket> {
+    pub(crate) fn between_writes(&self, others: &[&Self], submit: QueueWork<'_>) -> Result<Ticket> {
         self.beside(others, &[], |order, loads, order_after_others| {
             let (at, queue) = self.fetches.least_busy(&self.device);
             order_after_others(queue)?;
@@ -279,7 +277,7 @@ impl HomeQueues {
         &self,
         others: &[&Self],
         written: &[&Self],
-        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
+        submit: QueueWork<'_>,
     ) -> Result<Ticket> {
         let barred = Self::bar_reads(written.iter().copied().chain([self]));
         let ticket = self.beside(others, written, |order, loads, order_after_others| {
@@ -412,11 +410,7 @@ impl HomeQueues {
     /// As [`between_writes`](Self::between_writes), for all channels of an array whose devices reach all home
     /// slots, in a queue of one of them. Consecutive kernels order nothing: later writes to slots of other
     /// channels add the order.
-    pub(crate) fn between_writes_of_all(
-        all: &[&Self],
-        lane: usize,
-        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
-    ) -> Result<Ticket> {
+    pub(crate) fn between_writes_of_all(all: &[&Self], lane: usize, submit: QueueWork<'_>) -> Result<Ticket> {
         let of = all[lane];
         let mut locked = Self::lock_all(all);
         let (at, queue) = of.fetches.least_busy(&of.device);

@@ -229,7 +229,7 @@ impl Pager {
             self.release_written(page);
         }
         for channel in self.channels() {
-            let all_before = channel.queues.between_all_writes(&[], &[], |queue| queue.submit(&[]))?;
+            let all_before = channel.queues.between_all_writes(&[], &[], &mut |queue| queue.submit(&[]))?;
             channel.queues.wait(all_before)?;
         }
         Ok(())

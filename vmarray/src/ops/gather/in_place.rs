@@ -105,7 +105,7 @@ fn start<T: Element>(
             count: count as u64,
             values: place(values, of, into[first..].as_ptr().addr()),
         };
-        let Ok(ticket) = lanes.read(*lane, |queue| queue.submit(&gather)) else { return false };
+        let Ok(ticket) = lanes.read(*lane, &mut |queue| queue.submit(&gather)) else { return false };
         under_way.kernels.push((*lane, ticket));
         of.counters.bytes_to_device.add(8 * count as u64);
         of.counters.bytes_from_device.add((count * stride) as u64);

@@ -97,7 +97,7 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         }
         let of = self.lanes.channel(channel);
         let gather = stage.gather(of, self.lanes.elements(channel));
-        let ticket = self.lanes.read(channel, |queue| {
+        let ticket = self.lanes.read(channel, &mut |queue| {
             WorkQueue::new(queue, Some(&of.counters), Some(stage.host())).submit(&gather)
         })?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);

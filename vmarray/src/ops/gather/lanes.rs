@@ -125,7 +125,7 @@ impl<'a> Lanes<'a> {
     pub fn read(
         &self,
         channel: usize,
-        submit: impl FnOnce(&backend_api::Queue<dyn Device>) -> backend_api::Result<Ticket>,
+        submit: &mut dyn FnMut(&backend_api::Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<Ticket> {
         match self.pool {
             Some(_) => HomeQueues::between_writes_of_all(&self.queues, channel, submit),

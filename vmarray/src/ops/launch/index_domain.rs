@@ -143,7 +143,7 @@ impl<'a> IndexDomainStore<'a> {
         let Some(elements) = elements else { unreachable!("the launch has either elements or memory") };
         let columns = [elements];
         let geometry = Geometry::plain((self.first + part.start) as u64);
-        let submit = |queue: &Queue<dyn Device>| {
+        let mut submit = |queue: &Queue<dyn Device>| {
             let work = WorkQueue::new(queue, Some(counters), Some(&report));
             launch.submit(work, Run { columns: &columns, geometry }, Some(report.at(0)))
         };
@@ -153,7 +153,7 @@ impl<'a> IndexDomainStore<'a> {
         let ticket = match channels.split_first() {
             // If the kernel reads elements in place, submit it in a queue of their channel, ordered between
             // writes to these elements.
-            Some((first, others)) => first.between_writes(others, submit)?,
+            Some((first, others)) => first.between_writes(others, &mut submit)?,
             None => submit(&queue)?,
         };
         Ok(NumbersUnderWay { ticket, queue, report, geometry, _nothing: nothing })

@@ -77,14 +77,14 @@ const BOTH_ROUNDS: usize = 7;
 type Clock<'a> = &'a dyn Fn() -> Duration;
 
 /// State of a measurement.
-struct Scene<'a, D: Device> {
-    device: &'a Arc<D>,
+struct Scene<'a> {
+    device: &'a Arc<dyn Device>,
     clock: Clock<'a>,
     start: Duration,
-    down: Queue<D>,
-    up: Queue<D>,
-    slots: DeviceBuffer<D>,
-    frames: HostBuffer<D>,
+    down: Queue<dyn Device>,
+    up: Queue<dyn Device>,
+    slots: DeviceBuffer<dyn Device>,
+    frames: HostBuffer<dyn Device>,
     /// The bytes of one direction. Downloads use the first part of both memories, uploads the second.
     bytes: usize,
 }
@@ -96,16 +96,16 @@ enum ProbedWay {
 }
 
 /// Restores the routing table of a device.
-struct Restore<'a, D: Device>(&'a D, Routing);
+struct Restore<'a>(&'a dyn Device, Routing);
 
-impl<D: Device> Drop for Restore<'_, D> {
+impl Drop for Restore<'_> {
     fn drop(&mut self) {
         self.0.set_routing(self.1);
     }
 }
 
 /// Measures a device by a clock, and restores its settings.
-pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Profile> {
+pub(super) fn measure(device: &Arc<dyn Device>, clock: Clock<'_>) -> Result<Profile> {
     let _restore = Restore(&**device, device.routing());
     device.set_routing(Routing::new());
     let usable = device.memory()?.usable_bytes;
@@ -158,8 +158,8 @@ fn suited(pages: &[Page]) -> usize {
         .map_or(TYPICAL, |page| page.bytes)
 }
 
-impl<'a, D: Device> Scene<'a, D> {
-    fn new(device: &'a Arc<D>, clock: Clock<'a>, bytes: usize) -> Result<Self> {
+impl<'a> Scene<'a> {
+    fn new(device: &'a Arc<dyn Device>, clock: Clock<'a>, bytes: usize) -> Result<Self> {
         // Use whole pages of any tested length, if a page fits.
         let bytes = match bytes {
             0 => 1,
@@ -184,7 +184,7 @@ impl<'a, D: Device> Scene<'a, D> {
         (self.clock)().saturating_sub(self.start)
     }
 
-    fn queue(&self, way: ProbedWay) -> &Queue<D> {
+    fn queue(&self, way: ProbedWay) -> &Queue<dyn Device> {
         if way == ProbedWay::Down { &self.down } else { &self.up }
     }
 

@@ -44,7 +44,7 @@ pub struct NdBuilder<T: Element, const N: usize, D: Device> {
 
 impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
     pub(super) fn new(shape: [usize; N]) -> Self {
-        let elements = Builder::new(0, crate::setup::discovery::devices);
+        let elements = Builder::new(0);
         Self { shape, layout: NdLayout::RowMajor, elements }
     }
 }

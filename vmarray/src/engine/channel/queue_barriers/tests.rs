@@ -99,7 +99,7 @@ impl<'a> Scene<'a> {
         let place = self.place();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let gather = Gather { elements: self.elements().into(), indices, count: 1, values };
-        let ticket = self.channel.queues.between_writes(&[], |queue| queue.submit(&gather)).unwrap();
+        let ticket = self.channel.queues.between_writes(&[], &mut |queue| queue.submit(&gather)).unwrap();
         self.note_read(ticket, place);
     }
 
@@ -165,7 +165,7 @@ impl<'a> Scene<'a> {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let scatter = Scatter { elements: self.elements().into(), indices, count: 1, values };
-        self.channel.queues.between_all_writes(&[], &[], |queue| queue.submit(&scatter)).unwrap();
+        self.channel.queues.between_all_writes(&[], &[], &mut |queue| queue.submit(&scatter)).unwrap();
     }
 
     /// A kernel that copies the other scene's slot to this one.
@@ -177,7 +177,7 @@ impl<'a> Scene<'a> {
         };
         self.channel
             .queues
-            .between_all_writes(&[&other.channel.queues], &[], |queue| queue.submit(&[copy]))
+            .between_all_writes(&[&other.channel.queues], &[], &mut |queue| queue.submit(&[copy]))
             .unwrap();
         self.value = other.value;
     }
@@ -187,7 +187,7 @@ impl<'a> Scene<'a> {
         let (from, to) = (self.channel.home(SLOT), other.channel.home(SLOT));
         let others = [&other.channel.queues];
         let copy = Transfer::Internal { from, to, bytes: PAGE_BYTES };
-        self.channel.queues.between_all_writes(&others, &others, |queue| queue.submit(&[copy])).unwrap();
+        self.channel.queues.between_all_writes(&others, &others, &mut |queue| queue.submit(&[copy])).unwrap();
         other.value = self.value;
     }
 
@@ -278,8 +278,10 @@ fn work_that_another_channel_cannot_be_ordered_after_is_waited_for() {
         if is_refused {
             device.inject(Fault::new(Operation::OrderAfter, ErrorKind::Driver));
         }
-        let ticket =
-            left.queues.between_all_writes(&[&right.queues], &[], |queue| queue.submit(&[copy])).unwrap();
+        let ticket = left
+            .queues
+            .between_all_writes(&[&right.queues], &[], &mut |queue| queue.submit(&[copy]))
+            .unwrap();
         assert_eq!(device.poll(ticket).unwrap(), state);
     }
 }
@@ -294,7 +296,7 @@ fn read_all(scenes: &mut [Scene<'_>; 3], own: usize) {
     });
     let copies: Vec<_> = copies.collect();
     let channels = scenes.each_ref().map(|scene| &scene.channel.queues);
-    let ticket = channels[own].between_writes(&channels, |queue| queue.submit(&copies)).unwrap();
+    let ticket = channels[own].between_writes(&channels, &mut |queue| queue.submit(&copies)).unwrap();
     drop(copies);
     scenes.iter_mut().zip(places).for_each(|(scene, place)| scene.note_read(ticket, place));
 }
@@ -324,7 +326,7 @@ fn a_page_is_fetched_while_a_search_runs() {
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 0, count_all: true, answer: answer.at(0) };
     // The search takes half a millisecond.
-    let ticket = channel.queues.between_writes(&[], |queue| queue.submit(&search)).unwrap();
+    let ticket = channel.queues.between_writes(&[], &mut |queue| queue.submit(&search)).unwrap();
     assert_eq!(array.get(5).unwrap(), 0);
     assert_eq!(channel.device().poll(ticket).unwrap(), QueueProgress::Pending);
     channel.queues.wait(ticket).unwrap();

@@ -173,9 +173,9 @@ impl Session<'_> {
         let (plan, range) = (&launch.plan, first.places.range());
         let report = self.lanes[part.lane].count % LAUNCHES * Report::BYTES as usize;
         let launched = self.with(launch, part, report, |queue, launch| {
-            let submit = |queue: &Queue<dyn Device>| self.work_queue(part, queue).submit(launch);
+            let mut submit = |queue: &Queue<dyn Device>| self.work_queue(part, queue).submit(launch);
             match self.beside_others(part, first) {
-                Some((queues, others)) => queues.between_all_writes(&others, &[], submit),
+                Some((queues, others)) => queues.between_all_writes(&others, &[], &mut submit),
                 None => submit(queue),
             }
         });

@@ -26,7 +26,7 @@ fn simulated(megabytes_per_second: u64) -> SimulatedDeviceBuilder {
 /// Measures in virtual time, so that the figures are exact. Also returns the virtual time of the measurement.
 fn measured(builder: SimulatedDeviceBuilder) -> (Profile, Duration) {
     let device = Arc::new(builder.build());
-    let profile = measure(&device, &|| device.now()).unwrap();
+    let profile = measure(&(Arc::clone(&device) as _), &|| device.now()).unwrap();
     assert!(device.routing().is_empty(), "the device is as it was");
     (profile, device.now())
 }
@@ -126,10 +126,10 @@ fn a_device_that_chooses_well_is_left_alone() {
 #[test]
 fn a_device_with_one_route_is_not_asked_for_others() {
     let device = Arc::new(Counting::new(simulated(2000).build()));
-    let profile = measure(&device, &|| device.inner().now()).unwrap();
+    let profile = measure(&(Arc::clone(&device) as _), &|| device.inner().now()).unwrap();
     let plain = device.counts().work.submits;
     let device = Arc::new(Counting::new(simulated(2000).route(Route::Batch, ns(0), ns(0)).build()));
-    assert_eq!(measure(&device, &|| device.inner().now()).unwrap(), profile);
+    assert_eq!(measure(&(Arc::clone(&device) as _), &|| device.inner().now()).unwrap(), profile);
     assert_eq!(device.counts().work.submits, plain);
     assert_eq!((device.counts().held_bytes, device.counts().host_held_bytes), (0, 0));
 }
@@ -141,7 +141,7 @@ fn a_device_that_fails_is_an_error_and_keeps_its_table() {
         let fault = Fault::anywhere(ErrorKind::CopyFailed).on_call(submission + 1).reported_later();
         let device = Arc::new(device.clone().fault(fault).build());
         device.set_routing(Routing::only(Route::Kernel));
-        assert!(measure(&device, &|| device.now()).is_err(), "submission {submission}");
+        assert!(measure(&(Arc::clone(&device) as _), &|| device.now()).is_err(), "submission {submission}");
         assert_eq!(device.routing(), Routing::only(Route::Kernel));
     }
 }
@@ -151,7 +151,7 @@ fn a_device_smaller_than_the_measurement_is_measured_all_the_same() {
     for bytes in [0, 100, 100_000, 5 << 20] {
         let device = Arc::new(HostDevice::new(bytes).unwrap());
         let start = Instant::now();
-        let measured = measure(&device, &|| start.elapsed());
+        let measured = measure(&(Arc::clone(&device) as _), &|| start.elapsed());
         assert!(bytes < 8 || measured.unwrap().read > 0, "{bytes} bytes");
     }
 }
