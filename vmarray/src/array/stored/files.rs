@@ -9,7 +9,7 @@ use vmarray_store::{StoreDevice, StoreFile, Tier};
 
 use super::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
 use crate::array::VirtualArray;
-use crate::array::builder::{Builder, Homes, OpenDevices};
+use crate::array::builder::{Builder, CommonSettings, Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};
@@ -26,7 +26,8 @@ pub(super) const PLACE_BYTES: usize = size_of::<u64>();
 
 /// Open files, and their common description.
 pub(super) struct Files {
-    devices: Vec<Arc<AnyDevice>>,
+    /// Erased, so that a dependant does not compile the drops of all types of devices.
+    devices: Box<dyn AsRef<[Arc<AnyDevice>]>>,
     paths: Vec<PathBuf>,
     pub description: Description,
     /// The stored length, which `sync` updates.
@@ -202,7 +203,16 @@ impl Files {
             move |pages| pages.for_each(|page| places.clear(page)),
         );
         let (kept, len) = (Arc::new(kept), usize::try_from(len).unwrap_or(usize::MAX));
-        Self { devices, paths, description, kept, len, is_read_only }
+        Self { devices: Box::new(devices), paths, description, kept, len, is_read_only }
+    }
+
+    fn devices(&self) -> &[Arc<AnyDevice>] {
+        (*self.devices).as_ref()
+    }
+
+    /// The devices of the pages, as a list of open devices.
+    fn open_devices(&self, settings: &CommonSettings) -> Result<OpenDevices> {
+        OpenDevices::of(self.devices().iter().map(|device| Arc::clone(device) as _).collect(), settings)
     }
 
     /// Creates the array whose pages are stored in the opened files.
@@ -219,13 +229,13 @@ impl Files {
     /// Makes the devices treat all buffers that they allocate from now on as scratch memory. Call it after
     /// [`part`](Self::part) has returned all arrays in the files.
     pub fn serve_work(&self) {
-        self.devices.iter().for_each(|device| store(device).serve_work());
+        self.devices().iter().for_each(|device| store(device).serve_work());
     }
 
     /// Checks that the pages of a part hold `len` elements. Returns the number of elements of a page, and the
     /// number of pages.
     fn pages_of(&self, part: FilePart, len: usize, element_bytes: usize) -> Result<(usize, u64)> {
-        let page_bytes = store(&self.devices[0]).page_bytes();
+        let page_bytes = store(&self.devices()[0]).page_bytes();
         if !page_bytes.is_multiple_of(element_bytes) {
             let asked = format!("a multiple of {element_bytes} bytes");
             return Err(mismatch(&self.paths[0], "length of a page", format!("{page_bytes} bytes"), asked));
@@ -235,7 +245,7 @@ impl Files {
         }
         let page_len = page_bytes / element_bytes;
         let pages = len.div_ceil(page_len) as u64;
-        for (file, (device, path)) in self.devices.iter().zip(&self.paths).enumerate() {
+        for (file, (device, path)) in self.devices().iter().zip(&self.paths).enumerate() {
             let (stored, asked) = (store(device).pages(), self.description.pages_of_file(file, part, pages));
             if stored < asked {
                 return Err(mismatch(path, "number of pages", stored.to_string(), asked.to_string()));
@@ -258,7 +268,7 @@ impl Files {
             }
             .into());
         }
-        let page_bytes = store(&self.devices[0]).page_bytes();
+        let page_bytes = store(&self.devices()[0]).page_bytes();
         let (page_len, pages) = self.pages_of(part, len, element::ElementLayout::<T>::BYTES)?;
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
@@ -267,7 +277,7 @@ impl Files {
             .iter()
             .enumerate()
             .map(|(channel, file)| {
-                let store = store(&self.devices[*file]);
+                let store = store(&self.devices()[*file]);
                 (store, self.description.shares_of(*file), self.description.share(part, channel))
             })
             .collect();
@@ -283,10 +293,7 @@ impl Files {
         let mut settings = builder.settings;
         settings.checksums = false;
         let places = Homes {
-            open: OpenDevices::of(
-                self.devices.iter().map(|device| Arc::clone(device) as _).collect(),
-                &settings.common,
-            )?,
+            open: self.open_devices(&settings.common)?,
             len,
             max_len,
             pages_most: max_len.div_ceil(page_len) as u64,
