@@ -1,5 +1,5 @@
-//! Measure of structure: counts lines without tests, files in circles, files with `unsafe`, long functions, and
-//! functions with many arguments, and compares the counts with the budget in `structure-budget.toml`.
+//! Measure of structure: counts lines without tests, files in circles, files with `unsafe`, long functions,
+//! and functions with many arguments, and compares the counts with the budget in `structure-budget.toml`.
 //!
 //! Tables may be long. A function is a table if its last expression is a `match`, each arm of which has at
 //! most [`ARM_LINES_MAX`] lines, and if only `let` statements precede it, at most [`LETS_MAX`]. Functions of
@@ -320,12 +320,12 @@ mod tests {
         let arms = |lines: usize| format!("A => {{\n{}}}\n", "();\n".repeat(lines - 2)).repeat(LINES_MAX);
         let measured = |text: &str| Budget::measured([("vmarray/src/a.rs", text)].into_iter()).0;
         let table = |lines| measured(&format!("fn a() {{\nlet a = 1;\nmatch a {{\n{}}}\n}}\n", arms(lines)));
-        assert_eq!(table(ARM_LINES_MAX), Budget::default());
+        assert!(table(ARM_LINES_MAX).lines.is_empty());
         assert_eq!(table(ARM_LINES_MAX + 1).lines.len(), 1);
         let statement = measured(&format!("fn a() {{\nf();\nmatch a {{\n{}}}\n}}\n", arms(2)));
         assert_eq!(statement.lines.len(), 1);
         let foreign = "extern \"C\" fn a(b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8) {}\n";
-        assert_eq!(measured(foreign), Budget::default());
+        assert!(measured(foreign).arguments.is_empty());
     }
 
     #[test]

@@ -41,7 +41,9 @@ impl TakeIndex for u64 {}
 /// An element as plain words.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
-struct Plain<T: Element>(T);
+struct Plain<T>(T)
+where
+    T: Element;
 
 impl<T: Element> Plain<T> {
     /// The size of a word: all words of an element have this size, and are aligned to it.
