@@ -133,8 +133,8 @@ impl SortWork<'_> {
 
     fn run<K: KeyBits, V: Pod + Send + Sync>(self, columns: Columns<'_, K, V>) -> Result<()> {
         let Self { order, steps, .. } = self;
-        // No floats have 8 or 16 bits.
-        if K::BYTES < 4 || order.flip_negative == 0 {
+        // No floats have 8 bits.
+        if K::BYTES == 1 || order.flip_negative == 0 {
             Sorting::<false> { order, steps }.run(columns, self)
         } else {
             Sorting::<true> { order, steps }.run(columns, self)
