@@ -9,7 +9,6 @@ pub(crate) mod builder;
 pub(crate) mod byte_stream;
 #[forbid(unsafe_code)]
 mod check;
-#[forbid(unsafe_code)]
 pub(crate) mod cursor;
 mod element_place;
 pub(crate) mod empty_like;
@@ -31,7 +30,6 @@ pub(crate) mod page_guard;
 #[cfg(feature = "rayon")]
 #[forbid(unsafe_code)]
 pub(crate) mod page_loop;
-mod page_window;
 #[cfg(feature = "rayon")]
 #[forbid(unsafe_code)]
 pub(crate) mod parallel;

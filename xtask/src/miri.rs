@@ -57,7 +57,7 @@ const PARTS: [Part; 7] = [
         target: &["--lib"],
         tests: &[
             "array::element_place::",
-            "array::page_window::",
+            "array::cursor::",
             "base::racy_slice::",
             "engine::channel::places::",
             "sources::home::",

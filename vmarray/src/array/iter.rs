@@ -6,8 +6,8 @@ use std::ops::Range;
 use backend_api::Device;
 
 use crate::array::VirtualArray;
+use crate::array::cursor::{End, PageEnds};
 use crate::array::page_guard::{PageMut, PageRef, Visit};
-use crate::array::page_window::{End, PageEnds};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;

@@ -135,12 +135,14 @@ impl<'a, T: Pod> From<&'a mut [T]> for HomeSlice<'a, T> {
 
 impl<'a, T: Pod> HomeSlice<'a, T> {
     /// Returns `len` elements in memory of a device that threads can access; `None` if the device has no
-    /// addresses, or the elements are not aligned. The caller has exclusive use of the elements: no work
-    /// writes to them while the slice exists.
+    /// addresses, or the elements are not aligned.
     ///
     /// # Errors
     /// The errors of [`Addresses::address`](backend_api::Addresses::address).
-    pub(crate) fn on_device(
+    ///
+    /// # Safety
+    /// The elements are initialised, and no other code writes to them while the slice exists.
+    pub(crate) unsafe fn on_device(
         device: &'a dyn Device,
         start: DeviceSpan<'a>,
         len: u64,

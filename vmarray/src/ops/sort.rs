@@ -13,7 +13,6 @@ mod on_device;
 mod on_devices;
 mod on_host;
 mod onesweep;
-#[forbid(unsafe_code)]
 mod ram_in_place;
 mod view;
 

@@ -31,13 +31,13 @@ use crate::files::{self, TemporaryFile};
 #[cfg_attr(not(feature = "object_store"), doc = "```ignore")]
 /// use std::sync::Arc;
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{Options, object_store::memory::InMemory, zarr::{self, Encoding, Location, Zarr}};
+/// use vmarray_formats::{FileOptions, object_store::memory::InMemory, zarr::{self, Encoding, Location, Zarr}};
 /// // AmazonS3Builder::from_env().with_bucket_name("images").build()?, with the feature `aws` of object_store
 /// let bucket = Arc::new(InMemory::new());
 /// let place = Location::objects(bucket, "2026/nov/holiday.zarr");
 /// let image = NdArray::<u16, 2>::new([480, 640])?;
 /// image.set([10, 20], 7)?;
-/// zarr::write(place.clone(), &image, Encoding::new().chunk([64, 64]), Options::new())?;
+/// zarr::write(place.clone(), &image, Encoding::new().chunk([64, 64]), FileOptions::new())?;
 ///
 /// // The array fetches chunks on demand.
 /// let image: NdArray<u16, 2> = Zarr::open(place)?.into_read_only_array(|elements| elements)?;

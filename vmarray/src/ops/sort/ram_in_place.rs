@@ -66,15 +66,20 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
         let all_before = share.lane.submit(RunAccess::Change, &mut |queue| queue.submit(&[]))?;
         share.lane.wait(all_before)?;
         let nothing = Elements { stride: 0, ..share.keys };
-        // The caller guarantees that no work writes to the share. The device uses racy copies only.
-        let keys = home::<K>(share, share.keys)?;
-        let values = home::<V>(share, share.values.unwrap_or(nothing))?;
+        // SAFETY: the executor holds all pages of the share for this change, and the earlier work has ended. So
+        // no work writes to the share. The device uses racy copies only.
+        let (keys, values) =
+            unsafe { (home::<K>(share, share.keys)?, home::<V>(share, share.values.unwrap_or(nothing))?) };
         sort_at_home(keys, values, order, *CORES, steps, begin_write)
     })
 }
 
-/// Elements of a share at home, which no work writes meanwhile.
-fn home<'a, T: Pod>(share: &'a ChannelShare<'_>, of: Elements<'a>) -> Result<HomeSlice<'a, T>> {
-    let slice = HomeSlice::on_device(&**share.lane.device(), of.start, of.count)?;
+/// Elements of a share at home.
+///
+/// # Safety
+/// No work writes to the elements while the slice exists.
+unsafe fn home<'a, T: Pod>(share: &'a ChannelShare<'_>, of: Elements<'a>) -> Result<HomeSlice<'a, T>> {
+    // SAFETY: the caller guarantees it; memory of a device that keeps elements is initialised.
+    let slice = unsafe { HomeSlice::on_device(&**share.lane.device(), of.start, of.count) }?;
     Ok(slice.ok_or_else(refusal)?)
 }
