@@ -31,7 +31,8 @@ use crate::files::{self, TemporaryFile};
 #[cfg_attr(not(feature = "object_store"), doc = "```ignore")]
 /// use std::sync::Arc;
 /// use vmarray::prelude::*;
-/// use vmarray_formats::{FileOptions, object_store::memory::InMemory, zarr::{self, Encoding, Location, Zarr}};
+/// use vmarray_formats::zarr::{self, Encoding, Location, Zarr};
+/// use vmarray_formats::{FileOptions, object_store::memory::InMemory};
 /// // AmazonS3Builder::from_env().with_bucket_name("images").build()?, with the feature `aws` of object_store
 /// let bucket = Arc::new(InMemory::new());
 /// let place = Location::objects(bucket, "2026/nov/holiday.zarr");

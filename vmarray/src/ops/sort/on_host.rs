@@ -133,8 +133,7 @@ impl SortWork<'_> {
 
     fn run<K: KeyBits, V: Pod + Send + Sync>(self, columns: Columns<'_, K, V>) -> Result<()> {
         let Self { order, steps, .. } = self;
-        // No floats have 8 bits.
-        if K::BYTES == 1 || order.flip_negative == 0 {
+        if order.flip_negative == 0 {
             Sorting::<false> { order, steps }.run(columns, self)
         } else {
             Sorting::<true> { order, steps }.run(columns, self)

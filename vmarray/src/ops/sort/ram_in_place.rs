@@ -66,8 +66,8 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
         let all_before = share.lane.submit(RunAccess::Change, &mut |queue| queue.submit(&[]))?;
         share.lane.wait(all_before)?;
         let nothing = Elements { stride: 0, ..share.keys };
-        // SAFETY: the executor holds all pages of the share for this change, and the earlier work has ended. So
-        // no work writes to the share. The device uses racy copies only.
+        // SAFETY: the executor holds all pages of the share for this change, and the earlier work has ended.
+        // So no work writes to the share. The device uses racy copies only.
         let (keys, values) =
             unsafe { (home::<K>(share, share.keys)?, home::<V>(share, share.values.unwrap_or(nothing))?) };
         sort_at_home(keys, values, order, *CORES, steps, begin_write)
