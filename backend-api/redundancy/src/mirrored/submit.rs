@@ -109,23 +109,13 @@ impl Core {
         request: &Request<'_>,
         entry: &mut MirrorSubmission,
     ) -> Result<()> {
-        loop {
-            let Some(id) = state.least_busy() else { return Err(state.all_lost(request.operation())) };
-            let Some(member) = state.member(id) else { continue };
-            match member.start(queue, request, Adapted::default()) {
-                Err(error) if error.kind() == ErrorKind::Lost => state.lose(id, &error),
-                Err(error) => return Err(error),
-                Ok(ticket) => {
-                    if state.members.iter().filter(|member| member.is_there()).count() > 1 {
-                        // SAFETY: memory is released after the entries that touch it are over, and the
-                        // kept request ends with its entry.
-                        entry.kept = Some(unsafe { OwnedRequest::new(request) });
-                    }
-                    state.begin_part(entry, id, ticket);
-                    return Ok(());
-                }
-            }
+        begin_on(MirrorState::least_busy, state, queue, request, entry)?;
+        if state.members.iter().filter(|member| member.is_there()).count() > 1 {
+            // SAFETY: memory is released after the entries that touch it are over, and the kept request ends
+            // with its entry.
+            entry.kept = Some(unsafe { OwnedRequest::new(request) });
         }
+        Ok(())
     }
 
     /// Starts a request that writes. Returns the devices that must receive copies of the written data.
@@ -136,7 +126,7 @@ impl Core {
         request: &Request<'_>,
         entry: &mut MirrorSubmission,
     ) -> Result<Vec<u64>> {
-        let first = begin_on_primary(state, queue, request, entry)?;
+        let first = begin_on(MirrorState::primary, state, queue, request, entry)?;
         if let Request::Copies(transfers, route) = *request {
             let is_download = |transfer: &&Transfer<'_>| matches!(transfer, Transfer::Download { .. });
             let downloads: Vec<_> = transfers.iter().filter(is_download).copied().collect();
@@ -310,15 +300,17 @@ fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool 
     }
 }
 
-/// Starts a request on the first device, or on the next one if that is lost, and returns the member.
-fn begin_on_primary(
+/// Starts a request on the device that `choose` returns, or on the next one if that is lost. Returns the
+/// member.
+fn begin_on(
+    choose: fn(&MirrorState) -> Option<u64>,
     state: &mut MirrorState,
     queue: QueueId,
     request: &Request<'_>,
     entry: &mut MirrorSubmission,
 ) -> Result<u64> {
     loop {
-        let Some(id) = state.primary() else { return Err(state.all_lost(request.operation())) };
+        let Some(id) = choose(state) else { return Err(state.all_lost(request.operation())) };
         let Some(member) = state.member(id) else { continue };
         match member.start(queue, request, Adapted::default()) {
             Err(error) if error.kind() == ErrorKind::Lost => state.lose(id, &error),
