@@ -110,7 +110,7 @@ pub enum AnyDevice {
     Own(Arc<dyn Device>),
 }
 
-// Derived implementations are inlined, so that a dependant would compile those of all devices.
+// Derived implementations are inlined, so a dependant would compile the implementations of all devices.
 impl fmt::Debug for AnyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.device(), f)
