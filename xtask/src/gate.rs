@@ -98,6 +98,17 @@ impl Judged {
         let is_judged = noise <= NOISE_MOST;
         Self { speed, noise, is_judged, has_failed: is_judged && speed[2] < ROW_LEAST }
     }
+
+    /// The line about the row `name`.
+    fn line(&self, name: &str) -> String {
+        let Self { speed: [low, median, high], noise, is_judged, has_failed } = self;
+        let mark = match (is_judged, has_failed) {
+            (false, _) => "   not judged: noise",
+            (true, true) => "   FAILED",
+            (true, false) => "",
+        };
+        format!("{name:44} {median:.3} [{low:.3}, {high:.3}]  old/old ±{noise:.3}{mark}")
+    }
 }
 
 /// The interval and the median of speeds, of times: lower end, median, upper end.
@@ -139,17 +150,9 @@ impl Record {
         rows.chain(groups).collect()
     }
 
-    /// A line for each row and each group.
+    /// A line for each group, and one for the rows that are missing.
     fn text(&self) -> String {
         let mut text = String::new();
-        for (name, Judged { speed: [low, median, high], noise, is_judged, has_failed }) in &self.rows {
-            let mark = match (is_judged, has_failed) {
-                (false, _) => "   not judged: noise",
-                (true, true) => "   FAILED",
-                (true, false) => "",
-            };
-            text += &format!("{name:44} {median:.3} [{low:.3}, {high:.3}]  old/old ±{noise:.3}{mark}\n");
-        }
         for (name, [low, median, high]) in &self.groups {
             let mark = if *high < GROUP_LEAST { "   FAILED" } else { "" };
             text += &format!("group {name:38} {median:.3} [{low:.3}, {high:.3}]{mark}\n");
@@ -201,19 +204,24 @@ fn is_in_list(name: &str) -> bool {
     if MANY_THREADS.iter().any(|family| name.starts_with(family)) { !has_one } else { !has_many }
 }
 
-/// Measures all rows of the list, and the rows of the Python package if it is given.
+/// Measures all rows of the list, and the rows of the Python package if it is given. Prints a line for each
+/// row once it is measured.
 fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
     let programs = [&args.old, &args.new];
     let devices = args.devices.iter().flat_map(|devices| ["--devices".into(), devices.clone()]);
     let options: Vec<String> = std::iter::once("--quick".into()).chain(devices).collect();
     let mut ratios = BTreeMap::new();
+    let mut add = |rows: BTreeMap<String, Ratios>| {
+        rows.iter().for_each(|(name, row)| println!("{}", Judged::of(row).line(name)));
+        ratios.extend(rows);
+    };
     for name in FIRST_CALLS {
-        ratios.extend(turns::first_calls(&|which| in_turns(programs[which], &[name], &options))?);
+        add(turns::first_calls(&|which| in_turns(programs[which], &[name], &options))?);
     }
     // The rows of one family share arrays, so that one process measures them all.
     for rows in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
         let command = |which: usize| in_turns(programs[which], rows, &options);
-        ratios.extend(turns::rows(&command, &is_in_list)?);
+        add(turns::rows(&command, &is_in_list)?);
     }
     if let [old, new] = &args.python[..] {
         let python = |which: usize| {
@@ -221,7 +229,7 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
             command.args(["-c", PYTHON]).args(&args.devices);
             command
         };
-        ratios.extend(turns::rows(&python, &|_| true)?);
+        add(turns::rows(&python, &|_| true)?);
     }
     Ok(ratios)
 }
