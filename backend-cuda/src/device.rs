@@ -861,7 +861,7 @@ mod tests {
     fn an_event_that_is_late_is_no_loss() {
         let scene = FakeScene::new(0);
         let ticket = scene.submit();
-        driven(|driven| driven.late_events = 1000);
+        driven(|driven| driven.late_events = 20);
         let core = &scene.device.core;
         core.examine(&core.queue("test", ticket.queue).unwrap());
         assert_eq!(driven(|_| ()).late_events, 0, "the thread polled until it was reached");

@@ -14,8 +14,8 @@
 //! The report ends with the rows of the list that this machine does not have.
 
 use crate::arrays::GateArgs;
-use crate::compare::{in_turns, interval};
-use crate::turns::{self, Ratios};
+use crate::compare::in_turns;
+use crate::turns::{self, Times};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -90,9 +90,9 @@ struct Judged {
 }
 
 impl Judged {
-    fn of(ratios: &Ratios) -> Self {
-        let speed = speeds(&ratios.new_to_old);
-        let (low, _, high) = interval(&ratios.old_to_old);
+    fn of(times: &Times) -> Self {
+        let speed = speed(times);
+        let [low, _, high] = times.old_to_old();
         let noise = (1.0 - low).max(high - 1.0);
         // A comparison with a time that is no number is false.
         let is_judged = noise <= NOISE_MOST;
@@ -111,9 +111,9 @@ impl Judged {
     }
 }
 
-/// The interval and the median of speeds, of times: lower end, median, upper end.
-fn speeds(times: &[f64]) -> [f64; 3] {
-    let (low, median, high) = interval(times);
+/// The speed of NEW as a multiple of OLD's: lower end of its interval, median, upper end.
+fn speed(times: &Times) -> [f64; 3] {
+    let [low, median, high] = times.new_to_old();
     [1.0 / high, 1.0 / median, 1.0 / low]
 }
 
@@ -128,14 +128,14 @@ struct Record {
 }
 
 impl Record {
-    fn of(ratios: &BTreeMap<String, Ratios>) -> Self {
-        let rows: BTreeMap<_, _> = ratios.iter().map(|(name, row)| (name.clone(), Judged::of(row))).collect();
-        let mut members: BTreeMap<String, Vec<&[f64]>> = BTreeMap::new();
+    fn of(times: &BTreeMap<String, Times>) -> Self {
+        let rows: BTreeMap<_, _> = times.iter().map(|(name, row)| (name.clone(), Judged::of(row))).collect();
+        let mut members: BTreeMap<String, Vec<&Times>> = BTreeMap::new();
         for (name, _) in rows.iter().filter(|(_, row)| row.is_judged) {
             let group = name.split('/').next().unwrap_or_default();
-            members.entry(group.into()).or_default().push(&ratios[name].new_to_old);
+            members.entry(group.into()).or_default().push(&times[name]);
         }
-        let groups = members.into_iter().map(|(group, rows)| (group, speeds(&means(&rows)))).collect();
+        let groups = members.into_iter().map(|(group, rows)| (group, speed(&Times::mean(&rows)))).collect();
         let is_missing = |name: &&&str| !rows.keys().any(|row| row.starts_with(**name));
         let missing =
             FIRST_CALLS.iter().chain(ROWS).filter(is_missing).map(|name| name.to_string()).collect();
@@ -162,13 +162,6 @@ impl Record {
         }
         text
     }
-}
-
-/// The geometric mean of several rows' ratios, pair by pair.
-fn means(rows: &[&[f64]]) -> Vec<f64> {
-    let pairs = rows.iter().map(|ratios| ratios.len()).min().unwrap_or(0);
-    let mean = |pair: usize| rows.iter().map(|ratios| ratios[pair].ln()).sum::<f64>() / rows.len() as f64;
-    (0..pairs).map(|pair| mean(pair).exp()).collect()
 }
 
 /// Runs `cargo xtask gate`.
@@ -206,22 +199,22 @@ fn is_in_list(name: &str) -> bool {
 
 /// Measures all rows of the list, and the rows of the Python package if it is given. Prints a line for each
 /// row once it is measured.
-fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
+fn measure(args: &GateArgs) -> Result<BTreeMap<String, Times>> {
     let programs = [&args.old, &args.new];
     let devices = args.devices.iter().flat_map(|devices| ["--devices".into(), devices.clone()]);
     let options: Vec<String> = std::iter::once("--quick".into()).chain(devices).collect();
-    let mut ratios = BTreeMap::new();
-    let mut add = |rows: BTreeMap<String, Ratios>| {
-        rows.iter().for_each(|(name, row)| println!("{}", Judged::of(row).line(name)));
-        ratios.extend(rows);
+    let mut rows = BTreeMap::new();
+    let mut add = |name: String, times: Times| {
+        println!("{}", Judged::of(&times).line(&name));
+        rows.insert(name, times);
     };
     for name in FIRST_CALLS {
-        add(turns::first_calls(&|which| in_turns(programs[which], &[name], &options))?);
+        turns::first_calls(&|which| in_turns(programs[which], &[name], &options), &mut add)?;
     }
     // The rows of one family share arrays, so that one process measures them all.
-    for rows in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
-        let command = |which: usize| in_turns(programs[which], rows, &options);
-        add(turns::rows(&command, &is_in_list)?);
+    for family in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
+        let command = |which: usize| in_turns(programs[which], family, &options);
+        turns::rows(&command, &is_in_list, &mut add)?;
     }
     if let [old, new] = &args.python[..] {
         let python = |which: usize| {
@@ -229,26 +222,27 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Ratios>> {
             command.args(["-c", PYTHON]).args(&args.devices);
             command
         };
-        add(turns::rows(&python, &|_| true)?);
+        turns::rows(&python, &|_| true, &mut add)?;
     }
-    Ok(ratios)
+    Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ratios(new: f64, old: f64) -> Ratios {
-        Ratios { new_to_old: vec![new; 6], old_to_old: vec![old; 3] }
+    /// Times of OLD that differ by a factor between two processes, and constant ones of NEW.
+    fn times(new: f64, noise: f64) -> Times {
+        Times { old: [1.0, 1.0, noise, noise, noise], new: [new; 5] }
     }
 
     #[test]
     fn slow_rows_fail_and_noisy_rows_are_not_judged() {
         let rows = [
-            ("find/all", ratios(1.0, 1.0)),
-            ("find/count", ratios(1.02, 1.0)),
-            ("sort/u32", ratios(1.05, 1.0)),
-            ("join/uniform", ratios(2.0, 1.2)),
+            ("find/all", times(1.0, 1.0)),
+            ("find/count", times(1.02, 1.0)),
+            ("sort/u32", times(1.05, 1.0)),
+            ("join/uniform", times(2.0, 1.2)),
         ];
         let record = Record::of(&rows.map(|(name, row)| (name.to_string(), row)).into());
         assert_eq!(record.failures(), ["sort/u32", "sort"]);
@@ -260,13 +254,12 @@ mod tests {
 
     #[test]
     fn groups_fail_by_their_intervals() {
-        let mut slow = ratios(1.05, 1.0);
+        let mut slow = times(1.05, 1.0);
         assert_eq!(
-            Record::of(&[("ragged/push".to_string(), slow)].into()).failures(),
+            Record::of(&[("ragged/push".to_string(), slow.clone())].into()).failures(),
             ["ragged/push", "ragged"]
         );
-        slow = ratios(1.05, 1.0);
-        slow.new_to_old[4] = 1.0; // The median is as slow, but one pair is not.
+        slow.new[4] = 1.0; // The median is as slow, but one process is not.
         assert!(Record::of(&[("ragged/push".to_string(), slow)].into()).failures().is_empty());
     }
 }

@@ -1,44 +1,70 @@
 //! Two programs that measure the same rows in turns.
 //!
-//! A driver starts both programs. Each sets up a row and then waits, so that one program measures while the
-//! other is idle. The driver repeats this with fresh processes, because the place of memory makes a process
-//! faster or slower than the next one for as long as it lives. Each pair of processes yields a ratio of NEW
-//! to OLD; OLD in two pairs yields a ratio of OLD to OLD, which shows the machine's noise.
+//! A driver starts several processes of both programs. Each sets up a row and then waits, so that one process
+//! measures while all others are idle. Several are needed because the place of memory makes a process faster
+//! or slower than the next one for as long as it lives; they set up at the same time, which costs little on a
+//! machine with many cores. OLD and NEW take turns, so that slow drifts of the machine affect both alike.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`
 //! it leaves the row. [`serve`] is the program's part.
 
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 /// The beginning of the lines for the driver.
 const MARK: &str = "turn: ";
-/// The pairs of processes. The least and the greatest of six ratios enclose the median with 95 % confidence.
-const PAIRS: usize = 6;
+/// The processes of each program.
+pub const PROCESSES: usize = 5;
+/// The number of ratios below, and above, the 95 % interval of the ratios of five times to five.
+const OUTSIDE: usize = 2;
 /// The seconds of measurements in a turn, and the most measurements.
 const TURN: (f64, usize) = (0.1, 4);
 
-/// The ratios between the times of two programs for one row.
-#[derive(Default)]
-pub struct Ratios {
-    /// Ratios of NEW's time to OLD's time, one for each pair of processes.
-    pub new_to_old: Vec<f64>,
-    /// Ratios of OLD's times in one pair to OLD's times in the pair before.
-    pub old_to_old: Vec<f64>,
+/// The times of two programs for one row, one for each process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Times {
+    /// The times of OLD.
+    pub old: [f64; PROCESSES],
+    /// The times of NEW.
+    pub new: [f64; PROCESSES],
 }
 
-impl Ratios {
-    /// Returns the ratios of the times of OLD and NEW, pair by pair.
-    fn of(times: &[[f64; 2]]) -> Self {
-        Self {
-            new_to_old: times.iter().map(|[old, new]| new / old).collect(),
-            old_to_old: times.windows(2).map(|pairs| pairs[1][0] / pairs[0][0]).collect(),
-        }
+impl Times {
+    /// Returns the ratio of NEW's time to OLD's time: the ends of its 95 % interval around the median.
+    pub fn new_to_old(&self) -> [f64; 3] {
+        interval(&self.new, &self.old)
     }
+
+    /// Returns the ratio of OLD's time to itself in another process, which shows the machine's noise.
+    pub fn old_to_old(&self) -> [f64; 3] {
+        interval(&self.old, &self.old)
+    }
+
+    /// Returns the geometric mean of several rows' times, process by process.
+    pub fn mean(rows: &[&Self]) -> Self {
+        let mean = |of: fn(&Self) -> &[f64; PROCESSES]| {
+            std::array::from_fn(|process| {
+                let logarithms: f64 = rows.iter().map(|row| of(row)[process].ln()).sum();
+                (logarithms / rows.len() as f64).exp()
+            })
+        };
+        Self { old: mean(|row| &row.old), new: mean(|row| &row.new) }
+    }
+}
+
+/// Returns the ratio of two samples' times: the lower end of its 95 % interval, the estimate, the upper end.
+///
+/// The estimate is the median of all ratios of a time to a time of the other sample, and the ends are the
+/// third ratio from either end of 25. The interval holds for any distribution, if the two differ by a factor:
+/// it has the factors that a Mann-Whitney test at 5 % accepts. Source: J. L. Hodges and E. L. Lehmann,
+/// "Estimates of Location Based on Rank Tests", The Annals of Mathematical Statistics 34, 1963.
+fn interval(times: &[f64; PROCESSES], to: &[f64; PROCESSES]) -> [f64; 3] {
+    let mut ratios: Vec<f64> = times.iter().flat_map(|time| to.iter().map(move |base| time / base)).collect();
+    ratios.sort_by(f64::total_cmp);
+    [OUTSIDE, ratios.len() / 2, ratios.len() - 1 - OUTSIDE].map(|rank| ratios[rank])
 }
 
 /// Serves a driver in a program: measures the row `name` each time that the driver asks for it.
@@ -141,89 +167,86 @@ impl Drop for Program {
     }
 }
 
-/// The processes of OLD and NEW, both running.
-struct Pair([Program; 2]);
+/// The running processes of OLD and NEW.
+struct Processes {
+    /// OLD and NEW in turns.
+    all: Vec<Program>,
+}
 
-impl Pair {
-    /// Starts both programs. `command` returns the command of OLD for 0, of NEW for 1.
+impl Processes {
+    /// Starts all processes. `command` returns the command of OLD for 0, of NEW for 1.
     fn start(command: &dyn Fn(usize) -> Command) -> Result<Self> {
-        Ok(Self([Program::start(command(0))?, Program::start(command(1))?]))
+        let all = (0..2 * PROCESSES).map(|number| Program::start(command(number % 2)));
+        Ok(Self { all: all.collect::<Result<_>>()? })
     }
 
-    /// Waits for the next row that both programs have. Returns its name, or `None` at the end. Names the rows
-    /// that only one of them has on standard error.
+    /// Waits for the next row that all processes have. Returns its name, or `None` at the end. Names the rows
+    /// that only some have on standard error.
     fn row(&mut self) -> Result<Option<String>> {
-        let Self([old, new]) = self;
-        let Some(name) = old.row()? else { return Ok(None) };
-        while let Some(other) = new.row()? {
-            if other == name {
-                return Ok(Some(name));
+        let Some((first, others)) = self.all.split_first_mut() else { return Ok(None) };
+        let Some(name) = first.row()? else { return Ok(None) };
+        for other in others {
+            loop {
+                match other.row()? {
+                    Some(found) if found == name => break,
+                    Some(found) => {
+                        eprintln!("{found}: the other program has no such row here");
+                        other.leave()?;
+                    }
+                    None => {
+                        eprintln!("{name}: the other program has no such row");
+                        return Ok(None);
+                    }
+                }
             }
-            eprintln!("{other}: the other program has no such row here");
-            new.leave()?;
         }
-        eprintln!("{name}: the other program has no such row");
-        Ok(None)
+        Ok(Some(name))
     }
 
-    /// Measures the current row of both programs, in an order. Returns the times of OLD and NEW.
-    fn measure(&mut self, order: [usize; 2], by: fn(&mut Program) -> Result<f64>) -> Result<[f64; 2]> {
-        let mut times = [0.0; 2];
-        for which in order {
-            times[which] = by(&mut self.0[which])?;
+    /// Measures the current row by each process, one after the other.
+    fn measure(&mut self, by: fn(&mut Program) -> Result<f64>) -> Result<Times> {
+        let mut times = Times { old: [0.0; PROCESSES], new: [0.0; PROCESSES] };
+        for (number, process) in self.all.iter_mut().enumerate() {
+            let of = if number % 2 == 0 { &mut times.old } else { &mut times.new };
+            of[number / 2] = by(process)?;
         }
         Ok(times)
     }
 }
 
-/// Measures the rows of two programs whose names `is_wanted` accepts, in turns. `command` returns the
-/// command of OLD for 0, of NEW for 1.
+/// Measures the rows of two programs whose names `is_wanted` accepts, in turns. `command` returns the command
+/// of OLD for 0, of NEW for 1. Calls `measured` for each row.
 pub fn rows(
     command: &dyn Fn(usize) -> Command,
     is_wanted: &dyn Fn(&str) -> bool,
-) -> Result<BTreeMap<String, Ratios>> {
-    in_pairs(command, |pair, order, times| {
-        while let Some(name) = pair.row()? {
-            if is_wanted(&name) {
-                times(name, pair.measure(order, Program::turn)?);
-            }
-            pair.0.iter_mut().try_for_each(Program::leave)?;
+    measured: &mut dyn FnMut(String, Times),
+) -> Result<()> {
+    let mut processes = Processes::start(command)?;
+    while let Some(name) = processes.row()? {
+        if is_wanted(&name) {
+            measured(name, processes.measure(Program::turn)?);
         }
-        Ok(())
-    })
-}
-
-/// Measures the first row of two programs, once in each process, in turns.
-pub fn first_calls(command: &dyn Fn(usize) -> Command) -> Result<BTreeMap<String, Ratios>> {
-    in_pairs(command, |pair, order, times| {
-        if let Some(name) = pair.row()? {
-            times(name, pair.measure(order, Program::time)?);
-        }
-        Ok(())
-    })
-}
-
-/// Measures by fresh pairs of programs. `measure` is called with a pair, the order of its programs, and a
-/// function that takes the name of a row with the times of OLD and NEW.
-fn in_pairs(
-    command: &dyn Fn(usize) -> Command,
-    measure: impl Fn(&mut Pair, [usize; 2], &mut dyn FnMut(String, [f64; 2])) -> Result<()>,
-) -> Result<BTreeMap<String, Ratios>> {
-    let mut times: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
-    for number in 0..PAIRS {
-        // Slow drifts of the machine affect both programs alike, because each is the first in every second
-        // pair.
-        let order = if number % 2 == 0 { [0, 1] } else { [1, 0] };
-        measure(&mut Pair::start(command)?, order, &mut |name, of_pair| {
-            times.entry(name).or_default().push(of_pair);
-        })?;
+        processes.all.iter_mut().try_for_each(Program::leave)?;
     }
-    Ok(times.into_iter().map(|(name, times)| (name, Ratios::of(&times))).collect())
+    Ok(())
+}
+
+/// Measures the first row of two programs, once in each process.
+pub fn first_calls(
+    command: &dyn Fn(usize) -> Command,
+    measured: &mut dyn FnMut(String, Times),
+) -> Result<()> {
+    let mut processes = Processes::start(command)?;
+    if let Some(name) = processes.row()? {
+        measured(name, processes.measure(Program::time)?);
+    }
+    Ok(())
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     /// A program of rows whose times are constant.
     fn program(rows: &str) -> Command {
@@ -236,21 +259,35 @@ mod tests {
         command
     }
 
+    fn measured(
+        command: &dyn Fn(usize) -> Command,
+        is_wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<BTreeMap<String, Times>> {
+        let mut found = BTreeMap::new();
+        rows(command, is_wanted, &mut |name, times| drop(found.insert(name, times)))?;
+        Ok(found)
+    }
+
     #[test]
     fn rows_of_both_programs_are_measured_in_turns() {
         let programs = |which: usize| program(["a=2 b=1 d=1 e=1", "a=3 c=7 b=1e0 d=0.5 e=1"][which]);
-        let rows = rows(&programs, &|name| name != "b").unwrap();
+        let rows = measured(&programs, &|name| name != "b").unwrap();
         assert_eq!(rows.keys().collect::<Vec<_>>(), ["a", "d", "e"]);
-        assert_eq!(rows["a"].new_to_old, [1.5; 6]);
-        assert_eq!(rows["a"].old_to_old, [1.0; 5]);
-        assert_eq!(rows["d"].new_to_old, [0.5; 6]);
+        assert_eq!(rows["a"], Times { old: [2.0; 5], new: [3.0; 5] });
+        assert_eq!(rows["a"].new_to_old(), [1.5; 3]);
+        assert_eq!(rows["d"].new_to_old(), [0.5; 3]);
     }
 
     #[test]
     fn first_calls_are_the_first_row() {
-        let rows = first_calls(&|which| program(["a=2 b=1", "a=4 b=1"][which])).unwrap();
-        assert_eq!((rows.len(), rows["a"].new_to_old.as_slice()), (1, &[2.0; 6][..]));
-        assert!(first_calls(&|which| program(["a=2", ""][which])).unwrap().is_empty());
+        let first = |programs: [&'static str; 2]| {
+            let mut found = Vec::new();
+            let command = |which| program(programs[which]);
+            first_calls(&command, &mut |name, times| found.push((name, times.new))).unwrap();
+            found
+        };
+        assert_eq!(first(["a=2 b=1", "a=4 b=1"]), [("a".to_owned(), [4.0; 5])]);
+        assert!(first(["a=2", ""]).is_empty());
     }
 
     #[test]
@@ -260,9 +297,27 @@ mod tests {
             command.args(["-c", "echo reason; exit 3"]);
             command
         };
-        let error = rows(&fails, &|_| true).map(drop).unwrap_err().to_string();
+        let error = measured(&fails, &|_| true).unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("reason"), "{error}");
         let silent = |_| program("a=x");
-        assert!(rows(&silent, &|_| true).is_err(), "a time that is no number");
+        assert!(measured(&silent, &|_| true).is_err(), "a time that is no number");
+    }
+
+    /// The third ratio from either end: at most 2 of 25 pairs in order have a probability of at most 2.5 %,
+    /// and at most 3 have a greater one.
+    #[test]
+    fn intervals_match_the_rank_test() {
+        let mut orders = [0_u32; 26];
+        for subset in (0_u32..1 << 10).filter(|subset| subset.count_ones() == 5) {
+            let ones = (0..10).filter(|bit| subset >> bit & 1 == 1);
+            orders[ones.map(|bit| (!subset & ((1 << bit) - 1)).count_ones() as usize).sum::<usize>()] += 1;
+        }
+        let share = |most: usize| f64::from(orders[..=most].iter().sum::<u32>()) / 252.0;
+        assert!(share(OUTSIDE) <= 0.025 && share(OUTSIDE + 1) > 0.025);
+        let (old, new) = ([1.0, 2.0, 4.0, 8.0, 16.0], [3.0, 6.0, 12.0, 24.0, 48.0]);
+        let times = Times { old, new };
+        assert_eq!(times.new_to_old(), [0.375, 3.0, 24.0]);
+        assert_eq!(times.old_to_old(), [0.125, 1.0, 8.0]);
+        assert_eq!(Times::mean(&[&times, &times]).new.map(f64::round), new);
     }
 }

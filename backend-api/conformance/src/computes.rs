@@ -507,6 +507,8 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
         let index = sketch.push(Instruction::Index);
         let whole = sketch.cast(index, Type::U32);
         let predicate = sketch.binary(Binary::Lt, wide, b);
+        let most = sketch.literal(Type::U32, 99);
+        let of_one = sketch.binary(Binary::Lt, bin, most);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
         // The elements start at a multiple of 16 bytes in some rounds, and at other addresses in the rest.
@@ -535,6 +537,16 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
                 let stores = [store(back, 0), store(mixed, 1), store(whole, 2)];
                 run(Action::Store { stores: &stores, filter: None }, "stores");
                 run(Action::Store { stores: &stores[..1], filter: Some(predicate) }, "store to some");
+            }
+        }
+        // Searches in elements that start at any address, with up to 15 elements before a multiple of 16.
+        for start in (0..16).step_by(first) {
+            let sources = [scene.elements(start, 300, first); 3];
+            let geometry = Geometry { first: 3, page_len: 1000, channel: 1, channels: 2 };
+            for limit in [0, 300] {
+                let action = Action::Find { predicate: of_one, limit, count_all: true, answer };
+                let what = format!("a search for at most {limit} {of} from {start} on");
+                scene.compute(&program, &sources, geometry, action, &what);
             }
         }
         scene.assert_as_expected(&format!("computations of short {of}"));

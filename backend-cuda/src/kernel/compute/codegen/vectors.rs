@@ -75,6 +75,10 @@ impl Code<'_> {
             }
         }
         let (some, all) = self.if_all(left);
+        let bytes = fields.iter().find(|(_, _, _, of)| of.bytes() == 1);
+        if let (Task::Find { .. }, Some((_, source, ..))) = (&self.shape.task, bytes) {
+            self.branch_if_unaligned(*source, rows.len, &some);
+        }
         let words: Vec<Vec<String>> =
             fields.iter().map(|&(_, source, _, of)| self.load_words(rows, source, of)).collect();
         for (&(at, _, _, of), words) in fields.iter().zip(&words) {
@@ -141,6 +145,17 @@ impl Code<'_> {
         let (some, all) = (format!("some{}", self.temporaries), format!("all{}", self.temporaries));
         emit!(self, "@!{full} bra {some}");
         (some, all)
+    }
+
+    /// Branches to a label if the thread's first byte of a source is not at a multiple of `len`, the length
+    /// of a row. Then no source's row is aligned. That happens before the end of a search's head, which has
+    /// up to 15 bytes: as many elements as a thread takes, if the elements are bytes.
+    fn branch_if_unaligned(&mut self, source: usize, len: u64, label: &str) {
+        let (at, off) = (self.temporary("b32"), self.temporary("pred"));
+        emit!(self, "cvt.u32.u64 {at}, a{source}");
+        emit!(self, "and.b32 {at}, {at}, {}", len - 1);
+        emit!(self, "setp.ne.u32 {off}, {at}, 0");
+        emit!(self, "@{off} bra {label}");
     }
 
     /// Loads all elements of a source as 32-bit words; returns their registers.
