@@ -31,6 +31,8 @@ const NOISE_MOST: f64 = 0.05;
 
 /// Beginnings of the names of the rows that use all threads.
 const MANY_THREADS: [&str; 2] = ["in-place/", "bulk/"];
+/// Families whose rows name their number of threads, and of which only the rows with one thread are measured.
+const ONE_THREAD: [&str; 3] = ["cached/", "random/", "mixed/"];
 /// Names of the rows that run first in a fresh process.
 const FIRST_CALLS: &[&str] =
     &["rows/first-gather", "rows/first-scatter", "rows/first-read", "rows/first-transform"];
@@ -213,6 +215,10 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Times>> {
     }
     // The rows of one family share arrays, so that one process measures them all.
     for family in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
+        // Rows with more threads are not set up.
+        let is_alone = ONE_THREAD.iter().any(|name| family[0].starts_with(name));
+        let threads = if is_alone { &["--threads".into(), "1".into()][..] } else { &[] };
+        let options = [&options, threads].concat();
         let command = |which: usize| in_turns(programs[which], family, &options);
         turns::rows(&command, &is_in_list, &mut add)?;
     }

@@ -27,6 +27,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let locked = LockedCache::<Record>::new(&setup.devices, array.len(), page_len, bytes / 10)?;
     for threads in setup.thread_counts(false) {
         for (what, exponent) in SPREADS {
+            if !bench.wants_any(&format!("mixed/{what}-")) {
+                continue;
+            }
             let draw = |thread| draw(exponent, array.len(), thread);
             let lists: Vec<Vec<u32>> = (0..threads).map(draw).collect::<Result<_>>()?;
             for writes in [0, 10, 50] {
