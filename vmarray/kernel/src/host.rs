@@ -3,8 +3,8 @@
 use crate::inferred_types::Define;
 use crate::interpret::InterpreterArgument;
 use crate::returned::Returned;
-use crate::source::LaunchArguments;
-use crate::views::{Item, ParameterInfo};
+use crate::source::{Item, LaunchArguments};
+use crate::views::ParameterInfo;
 use std::ops::Range;
 
 /// Default size of an item's private memory in bytes, for [`PrivateSlice`](crate::PrivateSlice).

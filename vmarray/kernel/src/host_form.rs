@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::host::{Kernel, PRIVATE_HEAP_BYTES};
 use crate::interpret::interpret;
 use crate::lower::{LaunchVariant, LoweredKernel, lower_for, numbered};
-use crate::source::LaunchArguments;
+use crate::source::{Item, LaunchArguments};
 use crate::turns;
-use crate::views::{Item, ParameterInfo, ParameterKind};
+use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
@@ -168,7 +168,7 @@ fn failed(
             };
         let views = like.views.iter().enumerate().filter(|(view, parameter)| is_ordered(*view, **parameter));
         form.ordered = views.map(|(_, parameter)| *parameter).collect();
-        lower(&form.of_launch(&like, &|number| items.param(number))).ok()
+        lower(&form.of_launch(&like.scalars, &|number| items.param(number))).ok()
     });
     let kernel = lowered.and_then(|lowered| backend_api::kernel::VerifiedKernel::new(lowered.body).ok());
     kernel

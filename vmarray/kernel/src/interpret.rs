@@ -1,6 +1,9 @@
 //! Interpretation of lowered kernels on the host, for tests.
 
-use crate::KernelType;
+mod argument;
+
+pub use argument::InterpreterArgument;
+
 use crate::error::{Error, ErrorKind};
 use crate::host::{Kernel, PRIVATE_HEAP_BYTES};
 use crate::lower::{GroupPart, LaunchVariant, LoweredKernel, ScalarSource, StencilPart, lower_for};
@@ -8,36 +11,6 @@ use crate::place::DomainAxis;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
-
-/// The argument of one parameter of an interpreted kernel.
-#[derive(Debug)]
-pub enum InterpreterArgument<'s> {
-    /// No data, for a parameter that is the item's place.
-    Place,
-    /// The bits of all scalars of a value or a table.
-    Values(Vec<u64>),
-    /// Elements to read: their bytes, and the size of an element in bytes.
-    Read(&'s [u8], usize),
-    /// The extents of the result along its axes.
-    Shape(Vec<usize>),
-    /// Elements that are read by places: the first place, the extents, the bytes, and the size of an element
-    /// in bytes.
-    Around(Vec<isize>, Vec<usize>, &'s [u8], usize),
-    /// Elements to read and write: their bytes, and the size of an element in bytes.
-    Write(&'s mut [u8], usize),
-    /// Elements to append: the counter (8 bytes), the bytes of the elements, and the size of an element in
-    /// bytes.
-    Append(&'s mut [u8], &'s mut [u8], usize),
-}
-
-impl InterpreterArgument<'_> {
-    /// The values of a value.
-    pub(crate) fn values_of(value: impl KernelType) -> Self {
-        let mut values = Vec::new();
-        value.values(&mut values);
-        InterpreterArgument::Values(values)
-    }
-}
 
 /// Lowers a kernel, and interprets the lowered form that devices run, one item after the other. For tests:
 /// the results equal those of [`run_on_host`](crate::run_on_host), which runs the Rust function.

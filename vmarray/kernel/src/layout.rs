@@ -1,6 +1,7 @@
 //! The types of values during lowering, the translation of kernels for devices.
 
 use backend_api::expr::Type;
+use bytemuck::Pod;
 
 /// The type of a value in a kernel during lowering, with its layout in memory.
 ///
@@ -179,6 +180,23 @@ tuples! {
     A 0 B 1 C 2 D 3 E 4 F 5 G 6;
     A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
 }
+
+/// A type that elements of arrays can have in kernels: a kernel value that is plain data.
+///
+/// ```
+/// fn bytes_of<T: vmarray_kernel::ElementMemory>(elements: &[T]) -> usize {
+///     size_of_val(elements)
+/// }
+/// assert_eq!(bytes_of(&[[1_u16, 2]]), 4);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element in kernels",
+    note = "elements are plain data: numbers, arrays of them, and structs with \
+            `#[derive(Clone, Copy, Pod, Zeroable, KernelType)]`"
+)]
+pub trait ElementMemory: KernelType + Pod {}
+#[diagnostic::do_not_recommend]
+impl<T: KernelType + Pod> ElementMemory for T {}
 
 /// Returns the layout of a type.
 pub fn layout<T: KernelType>() -> Layout {

@@ -74,7 +74,7 @@ pub use host::{Kernel, PRIVATE_HEAP_BYTES};
 pub use host_form::{host_form, host_form_returning, run_on_host};
 pub use inferred_types::{Define, Definition, Function};
 pub use interpret::interpret;
-pub use layout::{KernelType, Layout, LayoutField};
+pub use layout::{ElementMemory, KernelType, Layout, LayoutField};
 pub use lower::{
     AxisPart, GroupPart, LoweredKernel, ScalarSource, SourcePlace, StencilPart, TableSource, lower,
     lower_returning,
@@ -89,7 +89,7 @@ pub use rows::Rows;
 pub use rules::Half;
 pub use shared::{Append, Atomic, Group, GroupIndex, PrivateSlice, Shared};
 pub use stencil::{Anywhere, Window};
-pub use views::{ElementMemory, Own, Parameter, ParameterInfo, ParameterKind, kind};
+pub use views::{Own, Parameter, ParameterInfo, ParameterKind, kind};
 pub use vmarray_macros::{KernelType, kernel};
 
 /// Items for crates that launch kernels, such as `vmarray`.
@@ -116,9 +116,9 @@ pub mod k {
     pub use crate::returned::{Returned, Returning};
     pub use crate::rules::*;
     pub use crate::shared::alloc;
-    pub use crate::source::LaunchArguments;
+    pub use crate::source::{Item, LaunchArguments};
     pub use crate::tree::{Arm, NO_LABEL, Operator, Pattern, Range, Stmt, Tree, TreeExpr};
     pub use crate::turns::Turns;
-    pub use crate::views::{Item, Parameter, ParameterInfo};
+    pub use crate::views::{Parameter, ParameterInfo};
     pub use backend_api::expr::Type;
 }

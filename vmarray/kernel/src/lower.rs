@@ -12,13 +12,16 @@ mod fold;
 mod foreign;
 mod frame;
 mod launch_variant;
+mod lowered_kernel;
 mod neighborhood;
 mod pattern;
+mod positions;
 mod rows;
 mod simplify;
 mod tables;
 mod tiles;
 mod value;
+mod value_access;
 
 use crate::error::{Error, ErrorKind};
 use crate::host::Kernel;
@@ -28,13 +31,12 @@ use crate::returned::{Returned as _, stored};
 use crate::tree::Tree;
 use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::arithmetic;
-use backend_api::kernel::{
-    Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Reg, Report, Type, Unary, ViewDecl,
-};
+use backend_api::kernel::{Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Reg, Type, Unary, ViewDecl};
 use frame::InlineFrame;
 pub use launch_variant::{
     AxisPart, GroupPart, LaunchVariant, SHORT_MAX, ScalarSource, StencilPart, VALUES_MAX, numbered,
 };
+pub use lowered_kernel::{LoweredKernel, SourcePlace};
 use neighborhood::Neighborhood;
 use std::collections::HashMap;
 pub use tables::TableSource;
@@ -52,117 +54,6 @@ enum Exit {
 }
 
 type Result<T, E = Exit> = std::result::Result<T, E>;
-
-/// A lowered kernel: the body for devices, and the source of each argument that a launch passes to the body.
-///
-/// ```
-/// use vmarray_kernel::{At, Own, kernel, lower};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn threes<const N: u64>(at: At<1>, out: &mut Own<u64>) {
-///     out.set(at.index() as u64 * N);
-/// }
-/// let lowered = lower::<threes<3>>()?;
-/// assert!(lowered.body.verify().is_ok());
-/// assert_eq!((lowered.name, lowered.views, lowered.parameters.len()), ("threes", vec![1], 2));
-/// # Ok::<_, vmarray_kernel::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct LoweredKernel {
-    /// Name of the kernel function.
-    pub name: &'static str,
-    /// The code that devices run.
-    pub body: Body,
-    /// Parameters of the kernel function.
-    pub parameters: Vec<ParameterInfo>,
-    /// Source of each scalar parameter of the body.
-    pub scalars: Vec<ScalarSource>,
-    /// For each view of the body, the index of its parameter in [`parameters`](Self::parameters). A view of
-    /// [returned values](lower_returning) has no parameter; its entry is the length of `parameters`.
-    pub views: Vec<usize>,
-    /// Source of each table of the body.
-    pub tables: Vec<TableSource>,
-    /// Source places of operations that may fail, by their numbers.
-    places: Vec<(u32, SourcePlace)>,
-    /// The source place of the function.
-    defined: SourcePlace,
-}
-
-/// A source location: a file and a line of the program.
-///
-/// ```
-/// use vmarray_kernel::{Anywhere, At, Own, kernel, lower};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn next(at: At<1>, of: &Anywhere<u8>, out: &mut Own<u8>) {
-///     out.set(of[at.index() + 1]);
-/// }
-/// let lowered = lower::<next>()?;
-/// let place = (0..).find_map(|site| lowered.place_of(site)).expect("an index may be outside");
-/// assert!(place.file.ends_with(".rs") && place.line > 0 && place.to_string().contains(".rs:"));
-/// # Ok::<_, vmarray_kernel::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourcePlace {
-    /// Path of the source file, as rustc reports it.
-    pub file: &'static str,
-    /// Line, counted from 1.
-    pub line: u32,
-}
-
-impl std::fmt::Display for SourcePlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-impl LoweredKernel {
-    /// Returns the source location of an operation that may fail; `site` is the number of the operation in a
-    /// [`Report`].
-    #[must_use]
-    pub fn place_of(&self, site: u32) -> Option<SourcePlace> {
-        let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
-        Some(self.places[at].1)
-    }
-
-    /// Returns the source location of the kernel function.
-    #[must_use]
-    pub const fn defined_at(&self) -> SourcePlace {
-        self.defined
-    }
-
-    /// The verifier's error for the body.
-    pub(crate) fn refused(&self, kind: ErrorKind, detail: &str) -> Error {
-        let SourcePlace { file, line } = self.defined;
-        Error::new(kind, self.name, file, line, detail.to_owned())
-    }
-
-    /// Returns the index that was out of bounds in a report, as the kernel used it. In windows the index may
-    /// be negative.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn index_of(&self, report: &Report) -> i128 {
-        let view = match self.body.operation(report.site) {
-            Some(Op::Load { view, .. }) => Some(usize::from(*view)),
-            _ => None,
-        };
-        let parameter = view.map(|view| self.views[view]);
-        let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
-        let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
-        match kind {
-            // The kernel loads the end of row `i` first, at `i + 1`. So a failed load at `i + 1` means that
-            // row `i` does not exist.
-            _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
-                let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
-                row.into()
-            }
-            Some(ParameterKind::Window(..) | ParameterKind::Anywhere(_, 2..) | ParameterKind::Rows(_)) => {
-                launch_variant::place_of_report(report)
-            }
-            _ => report.detail.into(),
-        }
-    }
-}
 
 /// A view among the parameters.
 struct View {

@@ -2,8 +2,7 @@
 
 use crate::layout::KernelType;
 use crate::number::KernelScalar;
-use crate::source::LaunchArguments;
-use crate::views::Item;
+use crate::source::{Item, LaunchArguments};
 use backend_api::expr::Type;
 use backend_api::kernel::HostView;
 use std::marker::PhantomData;

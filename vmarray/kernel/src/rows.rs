@@ -3,9 +3,10 @@
 use crate::KernelType;
 use crate::bounds_report;
 use crate::interpret::InterpreterArgument;
+use crate::layout::ElementMemory;
 use crate::rules::IndexedElements;
-use crate::source::{AllElements, LaunchArguments};
-use crate::views::{ElementMemory, Item, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::source::{AllElements, Item, LaunchArguments};
+use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 use std::ops::Range;
 
 /// All elements of rows of different lengths, such as the rows of a sparse matrix, read by `[row, index]`.

@@ -2,11 +2,12 @@
 //!
 //! They implement the rule table of `backend_api::expr`, which every device follows.
 
+use crate::layout::ElementMemory;
 use crate::number::{Float, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned, Rounded};
 use crate::place::At;
 use crate::shared::{Atomic, Group, PrivateSlice, Shared};
 use crate::stencil::{Anywhere, Window};
-use crate::{KernelType, bounds_report, group_ops, views::ElementMemory};
+use crate::{KernelType, bounds_report, group_ops};
 use backend_api::expr::{Integer as _, Number as _};
 
 /// Types with `+`, `-`, `*` and `/`: numbers, and number types of other crates such as `half::f16`.

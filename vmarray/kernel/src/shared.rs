@@ -3,10 +3,10 @@
 
 use crate::KernelType;
 use crate::interpret::InterpreterArgument;
-use crate::layout::Layout;
+use crate::layout::{ElementMemory, Layout};
 use crate::number::{KernelInteger, KernelNumber};
-use crate::source::LaunchArguments;
-use crate::views::{ElementMemory, Item, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::source::{Item, LaunchArguments};
+use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 use crate::{bounds_report, group_ops, rules};
 use backend_api::kernel::HostView;
 use std::cell::Cell;

@@ -1,12 +1,20 @@
 //! Arguments of kernels in the host form: slices of the program, or memory of a device that computes with the
 //! CPU.
 
-use crate::layout::Layout;
+use crate::layout::{ElementMemory, Layout};
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};
 use crate::place::{Domain, DomainAxis, PlaceCursor};
-use crate::views::{ElementMemory, Item};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
+
+/// One of the items that a call of a kernel's native code runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    /// Number of the item among the items of the call.
+    pub number: usize,
+    /// Index of the item's element.
+    pub index: usize,
+}
 
 /// The arguments of a launch on a device. Each kernel parameter takes its arguments from here, in the order
 /// of declaration.

@@ -1,10 +1,15 @@
 //! Elements that several items read: a whole array by index, or the neighbourhood of an item by place.
 
+mod mode;
+
+pub use mode::Mode;
+
 use crate::interpret::InterpreterArgument;
+use crate::layout::ElementMemory;
 use crate::lower::VALUES_MAX;
 use crate::place::At;
-use crate::source::{AllElements, LaunchArguments};
-use crate::views::{ElementMemory, Item, Parameter, ParameterInfo, ParameterKind, kind};
+use crate::source::{AllElements, Item, LaunchArguments};
+use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 
 /// All elements of an array, which a kernel reads by index: `of[i]`, or `of[[row, column]]` and so on with
 /// `N` axes.
@@ -127,57 +132,6 @@ impl<T: ElementMemory, const N: usize> Window<T, N> {
 impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Window").finish_non_exhaustive()
-    }
-}
-
-/// Boundary mode of an axis: the result of a read beyond the edges of an array.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// The access is out of bounds: it reads zero and fails the item.
-    #[default]
-    Checked,
-    /// A constant, which the launch passes.
-    Value,
-    /// The nearest element, which is at the edge.
-    Clamp,
-    /// Periodic: the first element follows the last one.
-    Circular,
-    /// Mirrored at the edge elements, which are not repeated: `c b | a b c | b a`.
-    Mirror,
-    /// Mirrored at the edges, so that edge elements are repeated: `b a | a b c | c b`.
-    Symmetric,
-}
-
-impl Mode {
-    const ALL: [Self; 6] =
-        [Self::Checked, Self::Value, Self::Clamp, Self::Circular, Self::Mirror, Self::Symmetric];
-
-    /// Returns the number of the mode, which a launch passes as a scalar.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self as u64
-    }
-
-    pub(crate) fn of_number(number: u64) -> Self {
-        Self::ALL.get(number as usize).copied().unwrap_or_default()
-    }
-
-    /// True if the mode shows other elements outside.
-    pub(crate) const fn moves(self) -> bool {
-        !matches!(self, Self::Checked | Self::Value)
-    }
-
-    /// The index of the element shown at an index, for modes that show elements and a non-empty axis.
-    fn shown(self, index: isize, extent: usize) -> usize {
-        let count = extent as isize;
-        let (at, period) = match self {
-            Self::Checked | Self::Value | Self::Clamp => return index.clamp(0, count - 1) as usize,
-            Self::Circular => return index.rem_euclid(count) as usize,
-            Self::Mirror => (index, (2 * (count - 1)).max(1)),
-            Self::Symmetric => (index, 2 * count),
-        };
-        let at = at.rem_euclid(period);
-        at.min(if self == Self::Mirror { period - at } else { period - 1 - at }) as usize
     }
 }
 
@@ -356,21 +310,3 @@ macro_rules! several_axes {
     )* };
 }
 several_axes!(2 3 4);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_show_elements_as_their_pictures_do() {
-        let shown = |mode: Mode, extent| (-5..9).map(|at| mode.shown(at, extent)).collect::<Vec<_>>();
-        assert_eq!(shown(Mode::Clamp, 3), [0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 2]);
-        assert_eq!(shown(Mode::Circular, 3), [1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]);
-        assert_eq!(shown(Mode::Mirror, 3), [1, 0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2, 1, 0]);
-        assert_eq!(shown(Mode::Symmetric, 3), [1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0, 0, 1, 2]);
-        for mode in Mode::ALL {
-            assert_eq!(Mode::of_number(mode.number()), mode);
-            assert!(!mode.moves() || shown(mode, 1) == [0; 14]);
-        }
-    }
-}

@@ -2,27 +2,10 @@
 
 use crate::KernelType;
 use crate::interpret::InterpreterArgument;
-use crate::layout::Layout;
-use crate::source::{HeldElements, HeldElementsMut, LaunchArguments};
-use bytemuck::{Pod, TransparentWrapper};
+use crate::layout::{ElementMemory, Layout};
+use crate::source::{HeldElements, HeldElementsMut, Item, LaunchArguments};
+use bytemuck::TransparentWrapper;
 use std::ops::Range;
-
-/// A type that elements of arrays can have in kernels: a kernel value that is plain data.
-///
-/// ```
-/// fn bytes_of<T: vmarray_kernel::ElementMemory>(elements: &[T]) -> usize {
-///     size_of_val(elements)
-/// }
-/// assert_eq!(bytes_of(&[[1_u16, 2]]), 4);
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be an element in kernels",
-    note = "elements are plain data: numbers, arrays of them, and structs with \
-            `#[derive(Clone, Copy, Pod, Zeroable, KernelType)]`"
-)]
-pub trait ElementMemory: KernelType + Pod {}
-#[diagnostic::do_not_recommend]
-impl<T: KernelType + Pod> ElementMemory for T {}
 
 /// The item's own element of an array: of the result, or of another array of the same shape.
 ///
@@ -55,15 +38,6 @@ impl<T: ElementMemory> Own<T> {
     pub fn set(&mut self, value: T) {
         self.0 = value;
     }
-}
-
-/// One of the items that a call of a kernel's native code runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Item {
-    /// Number of the item among the items of the call.
-    pub number: usize,
-    /// Index of the item's element.
-    pub index: usize,
 }
 
 /// Kind of a parameter of a kernel that can be launched.

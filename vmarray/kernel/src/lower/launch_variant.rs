@@ -1,7 +1,6 @@
 //! Properties of a launch, such as extents and boundary modes. The launch passes the numbers as scalars; the
 //! other properties select the variant of the lowered kernel.
 
-use super::LoweredKernel;
 use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
@@ -220,9 +219,9 @@ impl LaunchVariant {
     }
 
     /// The form of a launch, from its scalars.
-    pub(crate) fn of_launch(&self, like: &LoweredKernel, scalar: &dyn Fn(usize) -> u64) -> Self {
+    pub(crate) fn of_launch(&self, sources: &[ScalarSource], scalar: &dyn Fn(usize) -> u64) -> Self {
         let mut form = self.clone();
-        for (number, source) in like.scalars.iter().enumerate() {
+        for (number, source) in sources.iter().enumerate() {
             match *source {
                 ScalarSource::LaunchVariant => {
                     let Self { is_tiled, is_part, is_short, .. } = Self::of_number(scalar(number));

@@ -1,6 +1,5 @@
 //! Tables of a lowered kernel: array parameters, and constant arrays.
 
-use super::LoweredKernel;
 use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
@@ -137,32 +136,4 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
         *offset += (positions.len() * len).next_multiple_of(8);
     }
     values
-}
-
-impl LoweredKernel {
-    /// Returns the bytes of all tables of a launch. `values` returns the bits of all scalars of the parameter
-    /// with the given index.
-    #[must_use]
-    pub fn table_bytes<'v>(&self, values: impl Fn(usize) -> &'v [u64]) -> Vec<u8> {
-        let mut bytes = vec![0; self.body.table_bytes() as usize];
-        for (number, source) in self.tables.iter().enumerate() {
-            let (of, mut at) = (self.body.tables[number].of, self.body.table_offset(number) as usize);
-            let len = of.bytes() as usize;
-            let mut put = |value: u64| {
-                // Take the low bytes, in the byte order of this machine.
-                let all = value.to_ne_bytes();
-                let own = if cfg!(target_endian = "little") { &all[..len] } else { &all[8 - len..] };
-                bytes[at..at + len].copy_from_slice(own);
-                at += len;
-            };
-            match source {
-                TableSource::Constant(values) => values.iter().copied().for_each(&mut put),
-                TableSource::Parameter { parameter, positions } => {
-                    let values = values(*parameter);
-                    positions.iter().for_each(|position| put(values[*position]));
-                }
-            }
-        }
-        bytes
-    }
 }
