@@ -48,7 +48,7 @@ fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, oth
     let bytes = setup.medium_bytes;
     let array = setup.filled::<T>(bytes, page_len, bytes / times)?;
     let (len, page_bytes) = (array.len(), array.page_len() * size_of::<T>());
-    let mut alternatives = if others {
+    let mut alternatives = if others && !setup.is_in_turns {
         let bytes = bytes.min(1 << 30);
         let len = bytes / size_of::<T>();
         let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), bytes / times)?;
