@@ -15,7 +15,7 @@
 
 use crate::arrays::GateArgs;
 use crate::compare::in_turns;
-use crate::turns::{self, Times};
+use crate::turns::{self, NOISE_MOST, Times};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -26,8 +26,6 @@ use std::time::Instant;
 const ROW_LEAST: f64 = 0.97;
 /// The least geometric mean of the speeds of a group.
 const GROUP_LEAST: f64 = 0.98;
-/// The widest distance from 1 of the old build against itself.
-const NOISE_MOST: f64 = 0.05;
 
 /// Beginnings of the names of the rows that use all threads.
 const MANY_THREADS: [&str; 2] = ["in-place/", "bulk/"];
@@ -94,8 +92,7 @@ struct Judged {
 impl Judged {
     fn of(times: &Times) -> Self {
         let speed = speed(times);
-        let [low, _, high] = times.old_to_old();
-        let noise = (1.0 - low).max(high - 1.0);
+        let noise = times.noise();
         // A comparison with a time that is no number is false.
         let is_judged = noise <= NOISE_MOST;
         Self { speed, noise, is_judged, has_failed: is_judged && speed[2] < ROW_LEAST }

@@ -22,6 +22,10 @@ pub const PROCESSES: usize = 5;
 const OUTSIDE: usize = 2;
 /// The seconds of measurements in a turn, and the most measurements.
 const TURN: (f64, usize) = (0.1, 4);
+/// The most turns of a process. Rows with little noise take one.
+const TURNS: usize = 4;
+/// The noise above which a row takes another turn, and is not judged after the last one.
+pub const NOISE_MOST: f64 = 0.05;
 
 /// The times of two programs for one row, one for each process.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,9 +42,22 @@ impl Times {
         interval(&self.new, &self.old)
     }
 
-    /// Returns the ratio of OLD's time to itself in another process, which shows the machine's noise.
+    /// Returns the ratio of OLD's time to itself in another process.
     pub fn old_to_old(&self) -> [f64; 3] {
         interval(&self.old, &self.old)
+    }
+
+    /// Returns the distance from 1 that the interval of OLD against itself reaches: the machine's noise.
+    pub fn noise(&self) -> f64 {
+        let [low, _, high] = self.old_to_old();
+        (1.0 - low).max(high - 1.0)
+    }
+
+    /// Returns the lesser time of each process. The least time of several turns depends less on other
+    /// programs of the machine than the median does.
+    fn least(&self, other: &Self) -> Self {
+        let least = |a: &[f64; PROCESSES], b: &[f64; PROCESSES]| std::array::from_fn(|at| a[at].min(b[at]));
+        Self { old: least(&self.old, &other.old), new: least(&self.new, &other.new) }
     }
 
     /// Returns the geometric mean of several rows' times, process by process.
@@ -131,8 +148,7 @@ impl Program {
     /// Measures the current row for a turn. Returns the least time of a unit of work.
     ///
     /// The first measurement does not count, because it follows a turn of the other program, which has used
-    /// the caches of the processor and the clocks of the devices. The least time depends less on other
-    /// programs of the machine than the median does.
+    /// the caches of the processor and the clocks of the devices.
     fn turn(&mut self) -> Result<f64> {
         self.time()?;
         let (start, mut least) = (Instant::now(), f64::INFINITY);
@@ -224,7 +240,14 @@ pub fn rows(
     let mut processes = Processes::start(command)?;
     while let Some(name) = processes.row()? {
         if is_wanted(&name) {
-            measured(name, processes.measure(Program::turn)?);
+            let mut times = processes.measure(Program::turn)?;
+            for _ in 1..TURNS {
+                if times.noise() <= NOISE_MOST {
+                    break;
+                }
+                times = times.least(&processes.measure(Program::turn)?);
+            }
+            measured(name, times);
         }
         processes.all.iter_mut().try_for_each(Program::leave)?;
     }
