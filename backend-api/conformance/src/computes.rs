@@ -507,8 +507,6 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
         let index = sketch.push(Instruction::Index);
         let whole = sketch.cast(index, Type::U32);
         let predicate = sketch.binary(Binary::Lt, wide, b);
-        let most = sketch.literal(Type::U32, 99);
-        let of_one = sketch.binary(Binary::Lt, bin, most);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
         // The elements start at a multiple of 16 bytes in some rounds, and at other addresses in the rest.
@@ -539,17 +537,28 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
                 run(Action::Store { stores: &stores[..1], filter: Some(predicate) }, "store to some");
             }
         }
-        // Searches in elements that start at any address, with up to 15 elements before a multiple of 16.
-        for start in (0..16).step_by(first) {
-            let sources = [scene.elements(start, 300, first); 3];
-            let geometry = Geometry { first: 3, page_len: 1000, channel: 1, channels: 2 };
-            for limit in [0, 300] {
-                let action = Action::Find { predicate: of_one, limit, count_all: true, answer };
-                let what = format!("a search for at most {limit} {of} from {start} on");
-                scene.compute(&program, &sources, geometry, action, &what);
-            }
-        }
+        searches_from_any_address(&mut scene, of, answer);
         scene.assert_as_expected(&format!("computations of short {of}"));
+    }
+}
+
+/// Searches in elements that start at any address, with up to 15 elements before a multiple of 16.
+fn searches_from_any_address<D: Device>(scene: &mut Scene<'_, D>, of: Type, answer: HostSpan<'static>) {
+    const COUNT: usize = 300;
+    let mut sketch = Sketch(Vec::new());
+    let value = sketch.field(0, 0, of);
+    let wide = sketch.cast(value, Type::U32);
+    let bound = sketch.literal(Type::U32, 99);
+    let predicate = sketch.binary(Binary::Lt, wide, bound);
+    let (program, bytes) = (sketch.program(), of.bytes() as usize);
+    let geometry = Geometry { first: 3, page_len: 1000, channel: 1, channels: 2 };
+    for start in (0..16).step_by(bytes) {
+        let sources = [scene.elements(start, COUNT, bytes)];
+        for limit in [0, COUNT as u64] {
+            let action = Action::Find { predicate, limit, count_all: true, answer };
+            let what = format!("a search for at most {limit} {of} from {start} on");
+            scene.compute(&program, &sources, geometry, action, &what);
+        }
     }
 }
 
