@@ -17,6 +17,7 @@ use backend_api::{
 };
 use backend_cuda::CudaDevice;
 use cudarc::driver::sys;
+use vmarray_support::texts::PackedTexts;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 type Part = fn(&Bench) -> Outcome;
@@ -124,7 +125,8 @@ impl Raw {
     /// # Safety
     /// `memory` must have `bytes` bytes.
     unsafe fn plain_read(&self, memory: u64, bytes: u64, multiprocessors: u32) -> Outcome<f64> {
-        let text = concat!(include_str!("../kernels/yardstick.ptx"), "\0");
+        let text = PackedTexts::new(include_bytes!("../kernels/ptx.zlib"));
+        let text = text.c_text("yardstick");
         let mut module = null_mut();
         // SAFETY: writes one handle; the text ends with a NUL.
         check(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) });

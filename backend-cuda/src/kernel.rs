@@ -1,4 +1,4 @@
-//! The kernels, checked in as PTX text, which the driver translates to the GPU's code at the first use.
+//! The kernels, contained as PTX text, which the driver translates to the GPU's code at the first use.
 
 pub(crate) mod compute;
 pub(crate) mod fill;
@@ -11,13 +11,14 @@ mod text;
 
 use std::ffi::c_void;
 
-/// The text of a kernel file, as a C string.
-macro_rules! ptx {
-    ($name:literal) => {
-        concat!(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/", $name, ".ptx")), "\0")
-    };
+use vmarray_support::texts::PackedTexts;
+
+/// Returns the text of a kernel file, as a C string.
+fn ptx(name: &str) -> &'static str {
+    static TEXTS: PackedTexts =
+        PackedTexts::new(include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx.zlib")));
+    TEXTS.c_text(name)
 }
-use ptx;
 
 /// Returns the address of a kernel's argument.
 pub(crate) fn argument<T>(value: &T) -> *mut c_void {

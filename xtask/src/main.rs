@@ -94,7 +94,7 @@ enum Command {
     /// Builds the published crates with the combinations of features that a dependant may select, in some
     /// minutes. A sample has two: no feature, and the default ones.
     Features(SampleArgs),
-    /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
+    /// Compiles the CUDA kernels to the checked-in PTX.
     Ptx(ptx::Args),
     /// Checks that every public item has an example in its documentation, and that docs/api lists the public
     /// items.

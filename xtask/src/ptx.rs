@@ -1,11 +1,14 @@
-//! `cargo xtask ptx`: compiles the CUDA kernels to PTX text that every driver accepts. It needs only clang,
-//! and no CUDA toolkit.
+//! `cargo xtask ptx`: compiles the CUDA kernels to PTX text that every driver accepts, and packs the texts of
+//! a folder into one file. It needs only clang, and no CUDA toolkit.
 
 use crate::project;
 use crate::steps::Outcome;
 use crate::tools;
-use anyhow::{Result, bail, ensure};
-use std::path::PathBuf;
+use anyhow::{Result, anyhow, bail, ensure};
+use miniz_oxide::deflate::compress_to_vec_zlib;
+use miniz_oxide::inflate::decompress_to_vec_zlib;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
 /// The one compiler whose output is checked in: another version writes other bytes.
@@ -15,17 +18,28 @@ const CLANG: &str = "clang-15";
 const FOLDERS: [(&str, &str); 2] =
     [("backend-cuda/kernels", "sm_50"), ("vmarray/src/ops/sort/onesweep", "sm_70")];
 
+/// The file with the texts of a folder; see `PackedTexts` in vmarray-support.
+const PACKED: &str = "ptx.zlib";
+/// The level of compression, of 10.
+const LEVEL: u8 = 10;
+
 /// Compiles the CUDA kernels to PTX for sm_50 or sm_70, which the driver can compile for any later GPU.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Changes nothing: compiles, compares byte by byte, and fails if the files differ.
+    /// Changes nothing: compiles, compares byte by byte, and fails if the texts differ.
     #[arg(long)]
     check: bool,
+    /// Writes the packed texts as files to this folder, and compiles nothing.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "check")]
+    texts: Option<PathBuf>,
 }
 
 /// Runs `cargo xtask ptx`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
+    if let Some(to) = args.texts {
+        return write_texts(&sh, &std::path::absolute(to)?);
+    }
     if tools::find(CLANG).is_none() {
         bail!("{CLANG} is missing (on Debian 12: apt-get install clang-15; pocl-opencl-icd brings it too)");
     }
@@ -33,53 +47,74 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the stored PTX files match the CUDA sources; skips the check if the compiler is missing.
+/// Checks that the stored PTX matches the CUDA sources; skips the check if the compiler is missing.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     if tools::find(CLANG).is_none() {
         return Ok(Outcome::Skipped(format!("no {CLANG}")));
     }
-    Ok(Outcome::Passed(format!("{} files", compile(sh, true)?)))
+    Ok(Outcome::Passed(format!("{} texts", compile(sh, true)?)))
 }
 
-/// Compiles all sources, and writes the files that differ from the existing ones; or fails on a
-/// difference, if it only compares. Returns the number of files.
+/// Compiles all sources, and writes the files of texts; or fails on a difference, if it only compares.
+/// Returns the number of texts.
 fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
     let (mut stale, mut made) = (Vec::new(), 0);
     let shim = project::root().join("backend-cuda/kernels/shim.h");
     for (folder, card) in FOLDERS {
         // Use relative names, from inside the folder, so that no path of this machine gets into the text.
         let _folder = sh.push_dir(folder);
-        let mut names = Vec::new();
-        for source in with_extension(sh, "cu")? {
+        let stored = unpacked(sh).unwrap_or_default();
+        let mut texts = BTreeMap::new();
+        for source in sources(sh)? {
             let target = ["--cuda-device-only".into(), format!("--cuda-gpu-arch={card}")];
             let plain = ["-std=c++17", "-nocudainc", "-nocudalib", "-S", "-O3"];
-            let compile = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -include {shim} -o - {source}");
-            let text = compile.quiet().read()? + "\n";
-            let name = source.replace(".cu", ".ptx");
-            if sh.read_file(&name).ok().as_ref() != Some(&text) {
-                if !only_compare {
-                    sh.write_file(&name, &text)?;
-                }
-                stale.push(format!("{folder}/{name}"));
-            }
-            names.push(name);
+            let compile = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -include {shim} -o - {source}.cu");
+            texts.insert(source, compile.quiet().read()? + "\n");
         }
-        ensure!(!names.is_empty(), "no *.cu in {folder}");
-        made += names.len();
-        let unknown = with_extension(sh, "ptx")?.into_iter().filter(|name| !names.contains(name));
-        stale.extend(unknown.map(|name| format!("{folder}/{name} (has no source)")));
+        ensure!(!texts.is_empty(), "no *.cu in {folder}");
+        made += texts.len();
+        let names = texts.keys().chain(stored.keys()).filter(|name| texts.get(*name) != stored.get(*name));
+        let names: BTreeSet<_> = names.collect();
+        if !only_compare && !names.is_empty() {
+            sh.write_file(PACKED, packed(&texts))?;
+        }
+        stale.extend(names.into_iter().map(|name| format!("{folder}/{name}")));
     }
     if only_compare && !stale.is_empty() {
         bail!("not up to date with the sources: {}; run `cargo xtask ptx`", stale.join(", "));
     }
-    eprintln!("{made} files, {} of them changed {}", stale.len(), stale.join(", "));
+    eprintln!("{made} texts, {} of them changed {}", stale.len(), stale.join(", "));
     Ok(made)
 }
 
-/// Returns the names of the files in the current folder with this ending.
-fn with_extension(sh: &Shell, extension: &str) -> Result<Vec<String>> {
-    let mut files = sh.read_dir(".")?;
-    files.retain(|file| file.extension().is_some_and(|found| found == extension));
-    let name = |file: &PathBuf| file.file_name().map(|name| name.to_string_lossy().into_owned());
-    Ok(files.iter().filter_map(name).collect())
+/// Writes all packed texts as files.
+fn write_texts(sh: &Shell, to: &Path) -> Result<()> {
+    for (folder, _) in FOLDERS {
+        let _folder = sh.push_dir(folder);
+        for (name, text) in unpacked(sh)? {
+            sh.write_file(to.join(format!("{name}.ptx")), text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Packs texts into the contents of a file.
+fn packed(texts: &BTreeMap<String, String>) -> Vec<u8> {
+    let all: String = texts.iter().map(|(name, text)| format!("{name}\n{text}\0")).collect();
+    compress_to_vec_zlib(all.as_bytes(), LEVEL)
+}
+
+/// Returns the packed texts of the current folder.
+fn unpacked(sh: &Shell) -> Result<BTreeMap<String, String>> {
+    let bytes = decompress_to_vec_zlib(&sh.read_binary_file(PACKED)?);
+    let all = String::from_utf8(bytes.map_err(|error| anyhow!("{PACKED}: {error}"))?)?;
+    let texts = all.split_terminator('\0').filter_map(|text| text.split_once('\n'));
+    Ok(texts.map(|(name, text)| (name.to_owned(), text.to_owned())).collect())
+}
+
+/// Returns the names of the CUDA sources in the current folder, without their ending.
+fn sources(sh: &Shell) -> Result<Vec<String>> {
+    let files = sh.read_dir(".")?;
+    let sources = files.iter().filter(|file| file.extension().is_some_and(|found| found == "cu"));
+    Ok(sources.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned())).collect())
 }

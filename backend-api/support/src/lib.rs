@@ -10,6 +10,7 @@
 //! | [`Timeline`] | the tickets of queues that software executes |
 //! | `links` | links between devices, tested before use |
 //! | [`private_dir`] | files and folders that belong to one user |
+//! | `texts` | source texts of kernels in compressed form |
 //! | `warn` | warnings that a call cannot return as an error |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -22,6 +23,8 @@ mod id_map;
 pub mod links;
 pub mod private_dir;
 mod queues;
+#[doc(hidden)]
+pub mod texts;
 mod timeline;
 #[doc(hidden)]
 pub mod warn;

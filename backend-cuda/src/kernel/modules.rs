@@ -9,10 +9,6 @@ use crate::context::CudaContext;
 use crate::driver::objects::Module;
 use crate::driver::{DriverResult, Function};
 
-const COPY: &str = ptx!("copy");
-const GATHER: &str = ptx!("gather");
-const SEARCH: &str = ptx!("search");
-
 /// The loaded kernels of a device, file by file.
 #[derive(Debug)]
 pub(crate) struct ModuleKernels {
@@ -72,7 +68,7 @@ impl ModuleKernels {
     /// The context is current, here and below.
     pub(crate) fn copying(&self, context: &Arc<CudaContext>) -> DriverResult<&Copying> {
         once(&self.copy, || {
-            let module = Module::load(context, COPY)?;
+            let module = Module::load(context, ptx("copy"))?;
             let [few, list, fill] = ["copy_few", "copy_list", "fill"].map(|name| module.function(name));
             Ok(Copying { few: few?, list: list?, fill: fill?, _module: module })
         })
@@ -80,7 +76,7 @@ impl ModuleKernels {
 
     pub(crate) fn indexed(&self, context: &Arc<CudaContext>) -> DriverResult<&IndexedKernels> {
         once(&self.indexed, || {
-            let module = Module::load(context, GATHER)?;
+            let module = Module::load(context, ptx("gather"))?;
             let (gather, scatter) = (module.family("gather")?, module.family("scatter")?);
             Ok(IndexedKernels { gather, scatter, _module: module })
         })
@@ -88,7 +84,7 @@ impl ModuleKernels {
 
     pub(crate) fn scan(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
         let load = || {
-            let module = Module::load(context, SEARCH)?;
+            let module = Module::load(context, ptx("search"))?;
             Ok(Searching { scan: module.function("search_scan")?, _module: module })
         };
         once(&self.search, load).map(|search| search.scan)
@@ -101,7 +97,8 @@ mod tests {
 
     #[test]
     fn the_texts_are_complete_and_hold_every_kernel() {
-        for (text, kernels) in [(COPY, 3), (GATHER, 10), (SEARCH, 1)] {
+        for (text, kernels) in [("copy", 3), ("gather", 10), ("search", 1)] {
+            let text = ptx(text);
             assert!(text.ends_with("}\n\n\0") || text.ends_with("}\n\0"), "the text is cut off");
             assert_eq!(text.matches(".visible .entry ").count(), kernels);
             assert!(text.contains(".target sm_50"));

@@ -10,13 +10,7 @@ use super::shape::ProgramKey;
 use crate::context::CudaContext;
 use crate::driver::objects::{Module, THREADS};
 use crate::driver::{DriverResult, Function};
-use crate::kernel::ptx as text;
-
-const FIND: &str = text!("compute_find");
-const SUM: &str = text!("compute_sum");
-const EXTREMES: &str = text!("compute_extremes");
-const HISTOGRAM: &str = text!("compute_histogram");
-const STORE: &str = text!("compute_store");
+use crate::kernel::ptx;
 
 /// The kernels of one shape.
 #[derive(Debug)]
@@ -69,13 +63,16 @@ impl TranslatedProgramCache {
 
 /// Returns the text that contains a shape's kernels, and their names.
 pub(super) fn source(shape: &ProgramKey) -> (&'static str, &'static [&'static str]) {
-    match &shape.task {
-        Task::Find { .. } => (FIND, &["compute_count", "compute_list"]),
-        Task::Sum { value, .. } if shape.of(*value).is_float() => (SUM, &["compute_sum_floats"]),
-        Task::Sum { .. } => (SUM, &["compute_sum"]),
-        Task::Extremes { value, .. } if shape.of(*value).bytes() == 8 => (EXTREMES, &["compute_extremes_64"]),
-        Task::Extremes { .. } => (EXTREMES, &["compute_extremes_32"]),
-        Task::Histogram { .. } => (HISTOGRAM, &["compute_histogram", "compute_histogram_answer"]),
-        Task::Store { .. } => (STORE, &["compute_store"]),
-    }
+    let (task, kernels): (_, &[_]) = match &shape.task {
+        Task::Find { .. } => ("find", &["compute_count", "compute_list"]),
+        Task::Sum { value, .. } if shape.of(*value).is_float() => ("sum", &["compute_sum_floats"]),
+        Task::Sum { .. } => ("sum", &["compute_sum"]),
+        Task::Extremes { value, .. } if shape.of(*value).bytes() == 8 => {
+            ("extremes", &["compute_extremes_64"])
+        }
+        Task::Extremes { .. } => ("extremes", &["compute_extremes_32"]),
+        Task::Histogram { .. } => ("histogram", &["compute_histogram", "compute_histogram_answer"]),
+        Task::Store { .. } => ("store", &["compute_store"]),
+    };
+    (ptx(&format!("compute_{task}")), kernels)
 }

@@ -6,6 +6,7 @@ use backend_api::{CodeLanguage, Device};
 
 use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
+use vmarray_support::texts::PackedTexts;
 
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
@@ -129,10 +130,10 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
     static ALL: OfLengths<LookBackKernels> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
         let text = match of.bytes() {
-            1 => include_str!("onesweep/look_back_1.ptx"),
-            2 => include_str!("onesweep/look_back_2.ptx"),
-            4 => include_str!("onesweep/look_back_4.ptx"),
-            _ => include_str!("onesweep/look_back_8.ptx"),
+            1 => ptx("look_back_1"),
+            2 => ptx("look_back_2"),
+            4 => ptx("look_back_4"),
+            _ => ptx("look_back_8"),
         };
         // OpenCL C has no kernel for sums, because a sum does not fit into a state's word.
         let in_c = |name| (name != "sum_up_of").then(|| c_text(of, None));
@@ -160,12 +161,12 @@ pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Verifie
     let of = key_type(bytes)?;
     let made = || {
         let (ptx, number) = match (of.bytes(), is_float) {
-            (4, true) => (include_str!("onesweep/scan_f32.ptx"), "float"),
-            (_, true) => (include_str!("onesweep/scan_f64.ptx"), "double"),
-            (1, _) => (include_str!("onesweep/scan_1.ptx"), "uint"),
-            (2, _) => (include_str!("onesweep/scan_2.ptx"), "uint"),
-            (4, _) => (include_str!("onesweep/scan_4.ptx"), "uint"),
-            (_, _) => (include_str!("onesweep/scan_8.ptx"), "ulong"),
+            (4, true) => (ptx("scan_f32"), "float"),
+            (_, true) => (ptx("scan_f64"), "double"),
+            (1, _) => (ptx("scan_1"), "uint"),
+            (2, _) => (ptx("scan_2"), "uint"),
+            (4, _) => (ptx("scan_4"), "uint"),
+            (_, _) => (ptx("scan_8"), "ulong"),
         };
         let (element, wide) = match is_float {
             true => (number, "double\n#define IS_FLOAT"),
@@ -261,6 +262,12 @@ fn c_text_of(key: Type, value: Option<Type>) -> String {
     [key_is, value_is, texts.concat()].concat()
 }
 
+/// Returns the PTX text of a file in `onesweep`.
+fn ptx(name: &str) -> &'static str {
+    static TEXTS: PackedTexts = PackedTexts::new(include_bytes!("onesweep/ptx.zlib"));
+    TEXTS.text(name)
+}
+
 /// Returns the name of an unsigned integer type in OpenCL C.
 fn c_name(of: Type) -> &'static str {
     ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize]
@@ -272,19 +279,19 @@ fn c_each(key: Type, value: Option<Type>) -> u32 {
 
 fn keys_text(key: Type) -> &'static str {
     match key.bytes() {
-        1 => include_str!("onesweep/keys_1.ptx"),
-        2 => include_str!("onesweep/keys_2.ptx"),
-        4 => include_str!("onesweep/keys_4.ptx"),
-        _ => include_str!("onesweep/keys_8.ptx"),
+        1 => ptx("keys_1"),
+        2 => ptx("keys_2"),
+        4 => ptx("keys_4"),
+        _ => ptx("keys_8"),
     }
 }
 
 fn merges_text(key: Type) -> &'static str {
     match key.bytes() {
-        1 => include_str!("onesweep/merge_1.ptx"),
-        2 => include_str!("onesweep/merge_2.ptx"),
-        4 => include_str!("onesweep/merge_4.ptx"),
-        _ => include_str!("onesweep/merge_8.ptx"),
+        1 => ptx("merge_1"),
+        2 => ptx("merge_2"),
+        4 => ptx("merge_4"),
+        _ => ptx("merge_8"),
     }
 }
 
@@ -295,14 +302,14 @@ impl MoveKernel {
         let (text, (block, each)) = match (bytes, value.map(Type::bytes)) {
             (8, None) => (keys_text(key), (384, 11)),
             (_, None) => (keys_text(key), (384, 22)),
-            (1, Some(4)) => (include_str!("onesweep/pairs_1_4.ptx"), (512, 16)),
-            (2, Some(4)) => (include_str!("onesweep/pairs_2_4.ptx"), (512, 16)),
-            (4, Some(4)) => (include_str!("onesweep/pairs_4_4.ptx"), (512, 16)),
-            (_, Some(4)) => (include_str!("onesweep/pairs_8_4.ptx"), (384, 14)),
-            (1, _) => (include_str!("onesweep/pairs_1_8.ptx"), (384, 14)),
-            (2, _) => (include_str!("onesweep/pairs_2_8.ptx"), (384, 14)),
-            (4, _) => (include_str!("onesweep/pairs_4_8.ptx"), (384, 14)),
-            (_, _) => (include_str!("onesweep/pairs_8_8.ptx"), (384, 11)),
+            (1, Some(4)) => (ptx("pairs_1_4"), (512, 16)),
+            (2, Some(4)) => (ptx("pairs_2_4"), (512, 16)),
+            (4, Some(4)) => (ptx("pairs_4_4"), (512, 16)),
+            (_, Some(4)) => (ptx("pairs_8_4"), (384, 14)),
+            (1, _) => (ptx("pairs_1_8"), (384, 14)),
+            (2, _) => (ptx("pairs_2_8"), (384, 14)),
+            (4, _) => (ptx("pairs_4_8"), (384, 14)),
+            (_, _) => (ptx("pairs_8_8"), (384, 11)),
         };
         let tile = block * each;
         let of_each = bytes + value.map_or(0, Type::bytes);
