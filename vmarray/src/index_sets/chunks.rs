@@ -3,12 +3,12 @@
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use super::combination::emit_from;
 use super::engine::{JoinEngine, StripPiece, Walk};
 use super::keys::FoldedMultiply;
 use super::{IndexSet, Tuples, count_of};
 use crate::base::error::Result;
 use crate::base::scratch_pool::unspecified_vec;
+use crate::engine::shared_work;
 
 /// An iterator over the results of a [`Combination`](super::Combination), as index sets.
 /// [`chunks`](super::Combination::chunks) creates it, and sets the maximum length of a set. The iterator ends
@@ -108,3 +108,21 @@ impl<A: Tuples + ?Sized, B: Tuples + ?Sized> Iterator for CombinationChunks<'_, 
 }
 
 impl<A: Tuples + ?Sized, B: Tuples + ?Sized> FusedIterator for CombinationChunks<'_, '_, A, B> {}
+
+/// Writes the results of a piece, from result number `first` on.
+fn emit_from(
+    piece: &StripPiece<'_>,
+    first: usize,
+    width: usize,
+    threads: usize,
+    into: &mut [u64],
+) -> Result<()> {
+    /// The number of values that a thread writes at a time.
+    const VALUES: usize = 128 << 10;
+    let at_once = (VALUES / width).max(1);
+    let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
+    shared_work::for_each(threads, parts, |(into, first)| {
+        piece.emit(first, into);
+        Ok(())
+    })
+}

@@ -179,24 +179,6 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     }
 }
 
-/// Writes the results of a piece, from result number `first` on.
-pub(super) fn emit_from(
-    piece: &StripPiece<'_>,
-    first: usize,
-    width: usize,
-    threads: usize,
-    into: &mut [u64],
-) -> Result<()> {
-    /// The number of values that a thread writes at a time.
-    const VALUES: usize = 128 << 10;
-    let at_once = (VALUES / width).max(1);
-    let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
-    shared_work::for_each(threads, parts, |(into, first)| {
-        piece.emit(first, into);
-        Ok(())
-    })
-}
-
 /// Writes all results of a piece to columns, by parts whose rows fit into the caches of a core.
 fn write_columns(piece: &StripPiece<'_>, columns: Vec<&mut [u64]>, threads: usize) -> Result<()> {
     /// The number of values that a thread writes at a time.

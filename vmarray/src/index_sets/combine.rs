@@ -191,3 +191,25 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         Combination::find(a, b, merge, limits)
     }
 }
+
+impl<D: Device> PagedIndexSet<D> {
+    /// Computes the natural join with another set on the devices that store this set: merges each pair of
+    /// tuples with equal values in the common dimensions. The results stay on these devices.
+    /// [`Combine::run_on_devices_of`] documents the copies of the other set.
+    ///
+    /// # Errors
+    /// The errors of [`Combine::run_on_devices_of`].
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, index_set::PagedIndexSet};
+    /// let a = IndexSet::from_rows([0, 1], [[7, 5], [8, 6], [9, 5]])?;
+    /// let b = IndexSet::from_rows([1, 2], [[5, 1], [6, 2], [5, 3]])?;
+    /// let paged = PagedIndexSet::from_index_set(&a, |array| array)?;
+    /// let merged = paged.combine(&PagedIndexSet::from_index_set(&b, |array| array)?)?;
+    /// assert_eq!(merged.to_index_set(..)?, a.combine(&b)?);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn combine(&self, other: &(impl Tuples + ?Sized)) -> Result<Self> {
+        Combine::new(self, other).run_on_devices_of(self.array())
+    }
+}

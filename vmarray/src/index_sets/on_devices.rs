@@ -23,7 +23,7 @@ use vmarray_kernel::{Anywhere, At, KernelType, Own, Rows, kernel};
 use self::codes::{DeviceGroups, DeviceRows, TUPLES_MAX, TupleDevices, TupleRows, tuple_value};
 use super::cut::SetCut;
 use super::merge::Merge;
-use super::{Dimension, PagedIndexSet, TupleGroups, Tuples, count_of};
+use super::{Dimension, PagedIndexSet, Tuples, count_of};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
@@ -120,7 +120,7 @@ pub(super) fn group_by<D: Device>(
     set: &PagedIndexSet<D>,
     dimensions: Vec<Dimension>,
     keys: &[usize],
-) -> Result<TupleGroups<D>> {
+) -> Result<(PagedIndexSet<D>, Groups<u64, D>)> {
     if set.len() > TUPLES_MAX {
         return Err(ErrorKind::TooLong { elements: set.len() as u64, element_bytes: 8 }.into());
     }
@@ -134,8 +134,7 @@ pub(super) fn group_by<D: Device>(
     let given = rows.given(KernelArguments::default().value(rows.places).all(&columns));
     let given = given.all(groups.starts()).all(groups.order()?);
     given.result(&array).run::<of_groups>()?;
-    let tuples = PagedIndexSet::assemble(dimensions, array, groups.len());
-    Ok(TupleGroups { tuples, groups })
+    Ok((PagedIndexSet::assemble(dimensions, array, groups.len()), groups))
 }
 
 /// Returns true if an attempt is worthwhile: if a device is a GPU.

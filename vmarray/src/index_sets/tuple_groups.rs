@@ -25,8 +25,8 @@ use crate::setup::any::AnyDevice;
 /// ```
 #[derive(Debug)]
 pub struct TupleGroups<D: Device = AnyDevice> {
-    pub(super) tuples: PagedIndexSet<D>,
-    pub(super) groups: Groups<u64, D>,
+    tuples: PagedIndexSet<D>,
+    groups: Groups<u64, D>,
 }
 
 impl<D: Device> TupleGroups<D> {
@@ -81,7 +81,8 @@ impl<D: Device> PagedIndexSet<D> {
     pub fn group_by(&self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<TupleGroups<D>> {
         let dimensions = distinct(dimensions)?;
         let keys = dimensions.iter().map(|label| self.position(*label)).collect::<Result<Vec<_>>>()?;
-        on_devices::group_by(self, dimensions, &keys)
+        let (tuples, groups) = on_devices::group_by(self, dimensions, &keys)?;
+        Ok(TupleGroups { tuples, groups })
     }
 
     fn position(&self, dimension: Dimension) -> Result<usize> {

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{PublishedArray, PublishedChannel, PublishedProgram};
+use super::published::{PublishedArray, PublishedChannel, PublishedProgram};
 use crate::base::stats::ChannelStats;
 
 /// The first line. Another format has another number.
