@@ -38,9 +38,13 @@ pub(crate) mod publishing;
 #[forbid(unsafe_code)]
 pub(crate) mod range;
 #[forbid(unsafe_code)]
+pub(crate) mod recipe;
+#[forbid(unsafe_code)]
 pub(crate) mod registered;
 #[forbid(unsafe_code)]
 pub(crate) mod resident;
+#[forbid(unsafe_code)]
+pub(crate) mod settings;
 #[forbid(unsafe_code)]
 pub(crate) mod short_range;
 #[cfg(feature = "host")]
@@ -60,8 +64,9 @@ use std::sync::atomic::Ordering;
 use backend_api::Device;
 use bytemuck::{bytes_of, bytes_of_mut};
 
+#[cfg(doc)]
 use crate::array::builder::Builder;
-use crate::array::empty_like::Recipe;
+use crate::array::recipe::Recipe;
 use crate::base::element::{Element, ElementLayout};
 use crate::base::error::{Result, index_outside};
 use crate::base::stats::Stats;
@@ -206,11 +211,6 @@ impl<T: Element> VirtualArray<T> {
     /// The errors of [`Builder::build`], for example if the devices have too little memory.
     pub fn new(len: usize) -> Result<Self> {
         Self::builder(len).build()
-    }
-
-    /// Creates a builder for an array of `len` elements with other devices or settings.
-    pub fn builder(len: usize) -> Builder<T, AnyDevice> {
-        Builder::new(len)
     }
 }
 

@@ -223,11 +223,6 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     pub fn new(home: H) -> Result<Self> {
         Self::builder(home).build()
     }
-
-    /// Creates a builder for a source with other devices or settings.
-    pub fn builder(home: H) -> SourceBuilder<T, H> {
-        SourceBuilder::new(home)
-    }
 }
 
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {

@@ -6,7 +6,8 @@ use backend_api::Device;
 use vmarray_store::{BackedDevice, Backing};
 
 use crate::array::VirtualArray;
-use crate::array::builder::{Builder, Homes, OpenDevices};
+use crate::array::builder::Builder;
+use crate::array::settings::{Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::HOME;

@@ -4,30 +4,20 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use backend_api::{Commit, Device, HostMemory};
-use vmarray_redundancy::{Mirrored, ParityGroup};
 
-use crate::array::empty_like::Recipe;
+use crate::array::recipe::Recipe;
+use crate::array::settings::{Cache, Devices, Homes, Settings};
 use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats_export;
-use crate::engine::channel::comparing;
 use crate::engine::channel::{Channel, ChannelLayout, ChannelPlan};
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::page::PageTable;
 use crate::engine::pager::Pager;
-use crate::engine::redundancy::{Keeper, Redundancy};
 use crate::setup::any::AnyDevice;
-use crate::setup::placement::{Placement, Redundant, expect_room};
-use crate::setup::profile;
-use crate::setup::{discovery, inherited};
+use crate::setup::placement::Placement;
 
-/// Upper bound of the default page size.
-pub(crate) const PAGE_BYTES: usize = 64 << 10;
-/// The default size of the cache.
-const CACHE_BYTES: usize = 256 << 20;
-/// Minimum number of pages in the cache, for pages longer than the default.
-const FRAMES_LEAST: usize = 64;
 /// Number of prepared short pages of a growing array without a given greatest length.
 const PAGE_BYTES_LEAST: usize = 4096;
 const SHORT_PAGES: usize = 1 << 16;
@@ -35,285 +25,6 @@ const SHORT_PAGES: usize = 1 << 16;
 const FRAME_ALIGN: usize = 64;
 /// Upper bound of the counts of eviction policies.
 const FRAMES_MAX: usize = 1 << 30;
-
-#[derive(Clone, Copy, Debug)]
-enum Cache {
-    Bytes(usize),
-    FramesPerChannel(usize),
-}
-
-/// Common settings of arrays and sources.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CommonSettings {
-    pub(crate) placement: Placement,
-    pub(crate) page_len: Option<usize>,
-    pub(crate) eviction: EvictionPolicy,
-    pub(crate) wipe: bool,
-}
-
-impl CommonSettings {
-    /// The page length in elements: the requested one, or the power of two that gives a page of at most the
-    /// default bytes.
-    pub(crate) fn page_len(&self, len: usize, element_bytes: usize, suited_bytes: usize) -> Result<usize> {
-        let page_len = self.page_len.unwrap_or_else(|| {
-            let most = (suited_bytes / element_bytes).max(1);
-            // Use at most this number of elements per page, so that a short array still spans several
-            // devices.
-            (1 << most.ilog2()).min(len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
-        });
-        if page_len == 0 {
-            return Err(ErrorKind::ZeroPageLength.into());
-        }
-        let fits = page_len.checked_mul(element_bytes).is_some_and(|bytes| bytes <= isize::MAX as usize / 64);
-        if fits { Ok(page_len) } else { Err(ErrorKind::PageTooLong { page_len, element_bytes }.into()) }
-    }
-}
-
-/// The devices of an array or source. Their type is erased, so that a dependant does not compile their drops.
-#[derive(Clone, Debug)]
-pub(crate) enum Devices {
-    Named(Vec<Arc<dyn Device>>),
-    /// The devices of the machine, discovered when the array is built.
-    Found,
-}
-
-impl Devices {
-    pub(crate) fn named<D: Device>(devices: impl IntoIterator<Item = Arc<D>>) -> Self {
-        Self::Named(devices.into_iter().map(|device| device as _).collect())
-    }
-
-    /// The prepared devices with their profiles, and the free memory of each.
-    pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
-        inherited::expect_own_process("build")?;
-        let devices = match self {
-            Self::Named(devices) => devices,
-            Self::Found => discovery::devices()?.into_iter().map(|device| device as _).collect(),
-        };
-        settings.placement.measure(&devices)?;
-        OpenDevices::of(devices, settings)
-    }
-}
-
-pub(crate) struct OpenDevices {
-    pub(crate) devices: Vec<Arc<dyn Device>>,
-    /// Free memory of each in bytes.
-    pub(crate) usable: Vec<u64>,
-}
-
-impl OpenDevices {
-    /// The devices, prepared, with their profiles.
-    pub(crate) fn of(devices: Vec<Arc<dyn Device>>, settings: &CommonSettings) -> Result<Self> {
-        if settings.wipe {
-            devices.iter().try_for_each(|device| device.wipe_on_release())?;
-        }
-        profile::apply_known(&devices);
-        let usable = devices.iter().map(|device| Ok(device.memory()?.usable_bytes));
-        let usable = usable.collect::<Result<_, backend_api::Error>>()?;
-        Ok(Self { devices, usable })
-    }
-
-    /// The device number of each channel, for a number of pages; at least one channel.
-    pub(crate) fn stripe_pattern(
-        &self,
-        placement: &Placement,
-        pages: u64,
-        page_bytes: usize,
-    ) -> Result<Vec<usize>> {
-        placement.stripe_pattern(&self.devices, pages, page_bytes as u64, &self.usable)
-    }
-
-    /// Checks that the devices have memory for their channels, and for redundancy of other channels.
-    pub(crate) fn expect_room(
-        &self,
-        stripe_pattern: &[usize],
-        redundant: Option<&Redundant>,
-        bytes: impl Fn(usize) -> u64,
-    ) -> Result<()> {
-        let mut asked = vec![0; self.devices.len()];
-        let bytes: Vec<u64> = (0..stripe_pattern.len()).map(bytes).collect();
-        match redundant {
-            Some(redundant) => redundant.ask(&bytes, &mut asked),
-            None => stripe_pattern.iter().zip(bytes).for_each(|(device, bytes)| asked[*device] += bytes),
-        }
-        expect_room(&self.devices, &asked, &self.usable)
-    }
-
-    /// The number of pages, limited to one more than all devices could hold, so that the devices report the
-    /// shortage.
-    pub(crate) fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
-        let totals = self.devices.iter().map(|device| device.info().total_bytes);
-        let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64 - page_bytes);
-        pages.min(bytes / page_bytes + 1)
-    }
-
-    /// Failover and migration of devices, by channel.
-    fn redundancy(
-        &self,
-        redundant: Option<&Redundant>,
-        stripe_pattern: &[usize],
-        is_movable: bool,
-    ) -> Result<Redundancy> {
-        let device = |at: usize| Arc::clone(&self.devices[at]);
-        let keeper = match redundant {
-            None if is_movable => {
-                let movable = stripe_pattern.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
-                Keeper::Movable(movable.collect::<Result<_>>()?)
-            }
-            None => Keeper::None,
-            Some(Redundant::Pairs(pairs)) => {
-                let mirrors =
-                    pairs[..stripe_pattern.len()].iter().map(|pair| Mirrored::new(pair.map(device)));
-                Keeper::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
-            }
-            Some(Redundant::Parity(_)) if is_movable => {
-                return Err(ErrorKind::MoveRefused { reason: "an array with parity cannot move its pages; use `Placement::Mirrored`, or leave `movable` out" }.into());
-            }
-            Some(Redundant::Parity(devices)) => Keeper::Parity(ParityGroup::new((0..*devices).map(device))?),
-        };
-        Ok(keeper.into())
-    }
-
-    /// Returns the device of each channel. With checksums of pages, channels of one device share a device
-    /// that compares them.
-    fn channel_devices(
-        &self,
-        redundancy: &Redundancy,
-        stripe_pattern: &[usize],
-        checked_bytes: Option<usize>,
-    ) -> Vec<Arc<dyn Device>> {
-        let mut compared: Vec<Option<Arc<dyn Device>>> = vec![None; self.devices.len()];
-        let device = |(index, device): (usize, &usize)| {
-            let plain = || Arc::clone(&self.devices[*device]);
-            match (redundancy.device(index), checked_bytes) {
-                (Some(own), Some(page_bytes)) => comparing(own, page_bytes),
-                (Some(own), None) => own,
-                (None, Some(page_bytes)) => {
-                    Arc::clone(compared[*device].get_or_insert_with(|| comparing(plain(), page_bytes)))
-                }
-                (None, None) => plain(),
-            }
-        };
-        stripe_pattern.iter().enumerate().map(device).collect()
-    }
-}
-
-/// Settings independent of element and device types.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) common: CommonSettings,
-    cache: Cache,
-    memory: HostMemory,
-    fall_back: bool,
-    pub(crate) checksums: bool,
-    commit: Commit,
-    read_ahead: bool,
-    counts_hits: bool,
-    movable: bool,
-    /// True to allocate host memory before its first use.
-    is_ahead: bool,
-    /// The name under which statistics are published.
-    pub(crate) published: Option<String>,
-    /// The cache of pages of files.
-    #[cfg(feature = "host")]
-    pub(crate) tier: Option<vmarray_store::Tier>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            common: CommonSettings::default(),
-            cache: Cache::Bytes(CACHE_BYTES),
-            memory: HostMemory::Pinned,
-            fall_back: true,
-            checksums: false,
-            commit: Commit::Lazy,
-            read_ahead: true,
-            counts_hits: false,
-            movable: false,
-            is_ahead: true,
-            published: None,
-            #[cfg(feature = "host")]
-            tier: None,
-        }
-    }
-}
-
-impl Settings {
-    /// Default settings with another cache size.
-    pub(crate) fn cached(bytes: usize) -> Self {
-        Self { cache: Cache::Bytes(bytes), ..Self::default() }
-    }
-
-    /// Settings of a result array, which perhaps only devices read: host memory is allocated on demand.
-    pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
-        Self { memory, is_ahead: false, ..Self::cached(cache_bytes) }
-    }
-
-    #[cfg(feature = "host")]
-    pub(crate) fn is_movable(&self) -> bool {
-        self.movable
-    }
-
-    /// Opens the devices of an array of `len` elements, at most `max_len`, and plans the places of its pages.
-    fn homes(&self, (len, max_len): (usize, usize), devices: Devices, element_bytes: usize) -> Result<Homes> {
-        #[cfg(feature = "host")]
-        if self.tier.is_some() {
-            let reason = "only files have a tier; create the array by `create`, or give a `FileDevice` its tier when you make it";
-            return Err(ErrorKind::FileRefused { reason }.into());
-        }
-        let open = devices.open(&self.common)?;
-        let room = match self.cache {
-            Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
-            Cache::FramesPerChannel(_) => usize::MAX,
-        };
-        let suited = profile::suited_page_bytes(&open.devices, PAGE_BYTES).min(room.max(PAGE_BYTES));
-        let page_len = self.common.page_len(len.max(max_len), element_bytes, suited)?;
-        let page_bytes = page_len * element_bytes;
-        let pages = len.div_ceil(page_len) as u64;
-        let redundant = self.common.placement.redundant(open.devices.len())?;
-        let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
-        let is_open = max_len == usize::MAX;
-        // The size of the devices limits the length, but the initial length must fit.
-        let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
-        if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
-            let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \
-                          `Placement::Mirrored`";
-            return Err(ErrorKind::ParityRefused { reason }.into());
-        }
-        let stripe_pattern = match &redundant {
-            Some(redundant) => (0..redundant.channels()).collect(),
-            None => open.stripe_pattern(&self.common.placement, pages_most, page_bytes)?,
-        };
-        Ok(Homes {
-            open,
-            len,
-            max_len,
-            pages_most,
-            is_open,
-            page_len,
-            stripe_pattern,
-            redundant,
-            is_exclusive: false,
-        })
-    }
-}
-
-/// Planned places of an array's pages.
-pub(crate) struct Homes {
-    pub(crate) open: OpenDevices,
-    pub(crate) len: usize,
-    pub(crate) max_len: usize,
-    /// Greatest number of pages.
-    pub(crate) pages_most: u64,
-    /// True without a given greatest length.
-    pub(crate) is_open: bool,
-    pub(crate) page_len: usize,
-    /// The device of each channel.
-    pub(crate) stripe_pattern: Vec<usize>,
-    pub(crate) redundant: Option<Redundant>,
-    /// True if the devices can hold no other array, as files.
-    pub(crate) is_exclusive: bool,
-}
 
 /// Settings of a new array. Each setting has a default.
 ///
@@ -368,9 +79,11 @@ pub struct Builder<T: Element, D: Device> {
     marker: PhantomData<fn() -> (T, D)>,
 }
 
-impl<T: Element> Builder<T, AnyDevice> {
-    pub(crate) fn new(len: usize) -> Self {
-        Self { len, max_len: 0, devices: Devices::Found, settings: Settings::default(), marker: PhantomData }
+impl<T: Element> VirtualArray<T> {
+    /// Creates a builder for an array of `len` elements with other devices or settings.
+    pub fn builder(len: usize) -> Builder<T, AnyDevice> {
+        let (devices, settings) = (Devices::Found, Settings::default());
+        Builder { len, max_len: 0, devices, settings, marker: PhantomData }
     }
 }
 

@@ -1,101 +1,25 @@
 //! Arrays in files: creation, opening, and their stored description.
 
+mod description;
 mod files;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device;
-use vmarray_kernel::{KernelType, Layout};
+use vmarray_kernel::KernelType;
 use vmarray_store::Tier;
 
 use crate::array::VirtualArray;
-use crate::array::builder::{Builder, PAGE_BYTES};
+use crate::array::builder::Builder;
+use crate::array::settings::PAGE_BYTES;
 use crate::base::element::{self, Element};
 use crate::base::error::Result;
 use crate::engine::pager::{KeptLength, PersistentLen};
 
+pub(crate) use description::LINEAR;
+use description::{Description, ROWS, in_words, native_byte_order};
 use files::{FilePart, Files, PLACE_BYTES};
-
-/// The first line of the description of an array, with its version.
-const FORMAT: &str = "vmarray array 1";
-/// The shape of arrays of one dimension.
-pub(crate) const LINEAR: &str = "linear";
-/// The shape of ragged rows: elements, and 64-bit row starts in pages of the first file, before its channels
-/// of elements. The stored length is the number of rows.
-pub(crate) const ROWS: &str = "rows";
-
-/// Description of an array in each of its files: lines of `name: value`. The length changes, so each commit
-/// notes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Description {
-    byte_order: String,
-    element: String,
-    /// The shape of the elements, in words.
-    shape: String,
-    page_elements: usize,
-    /// The file of each channel.
-    stripe_pattern: Vec<usize>,
-    /// The number of this file, and of all files.
-    file: usize,
-    files: usize,
-    /// A number unique to this array.
-    array: u64,
-}
-
-fn native_byte_order() -> String {
-    if cfg!(target_endian = "little") { "little" } else { "big" }.into()
-}
-
-/// An element type in words: names of structs and fields, kinds, sizes, and offsets of fields.
-fn in_words(layout: &Layout) -> String {
-    match layout {
-        Layout::Scalar(of) => format!("{of:?}").to_lowercase(),
-        Layout::Array(of, count) => format!("[{}; {count}]", in_words(of)),
-        Layout::Tuple(parts) => format!("({})", parts.iter().map(in_words).collect::<Vec<_>>().join(", ")),
-        Layout::Struct { name, fields, bytes } => {
-            let field = |field: &vmarray_kernel::LayoutField| {
-                format!("{}: {} at {}", field.name, in_words(&field.layout), field.offset)
-            };
-            let fields = fields.iter().map(field).collect::<Vec<_>>().join(", ");
-            format!("{name} of {bytes} bytes {{ {fields} }}")
-        }
-    }
-}
-
-impl Description {
-    fn to_text(&self) -> String {
-        let stripe_pattern =
-            self.stripe_pattern.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        format!(
-            "{FORMAT}\nbyte order: {}\nelement: {}\nshape: {}\nelements of a page: {}\n\
-             files of channels: {stripe_pattern}\nfile: {}\nfiles: {}\narray: {:016x}\n",
-            self.byte_order, self.element, self.shape, self.page_elements, self.file, self.files, self.array,
-        )
-    }
-
-    fn of_text(text: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let lines: HashMap<&str, &str> =
-            text.strip_prefix(FORMAT)?.lines().filter_map(|line| line.split_once(": ")).collect();
-        let number = |name: &str| lines.get(name)?.parse::<usize>().ok();
-        let stripe_pattern = lines.get("files of channels")?.split(' ').map(|turn| turn.parse().ok());
-        let description = Self {
-            byte_order: (*lines.get("byte order")?).into(),
-            element: (*lines.get("element")?).into(),
-            shape: (*lines.get("shape")?).into(),
-            page_elements: number("elements of a page")?,
-            stripe_pattern: stripe_pattern.collect::<Option<_>>()?,
-            file: number("file")?,
-            files: number("files")?,
-            array: u64::from_str_radix(lines.get("array")?, 16).ok()?,
-        };
-        let Self { page_elements, ref stripe_pattern, file, files, .. } = description;
-        let is_sound = page_elements > 0 && file < files && stripe_pattern.iter().all(|turn| *turn < files);
-        (is_sound && !stripe_pattern.is_empty()).then_some(description)
-    }
-}
 
 impl<T: Element> VirtualArray<T> {
     /// Creates a persistent array of zeroes in a new file: [`Builder::create`] with the default settings.
@@ -431,30 +355,4 @@ pub(crate) struct StoredRows<T: Element> {
     /// Storage of their number.
     pub(crate) kept: Arc<PersistentLen>,
     pub(crate) is_read_only: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_description_is_read_as_it_was_written() {
-        let description = Description {
-            byte_order: "little".into(),
-            element: in_words(&<[(u8, f32); 3]>::layout()),
-            shape: LINEAR.into(),
-            page_elements: 7,
-            stripe_pattern: vec![0, 1, 0],
-            file: 1,
-            files: 2,
-            array: 0x123,
-        };
-        assert_eq!(description.element, "[(u8, f32); 3]");
-        let text = description.to_text();
-        assert_eq!(Description::of_text(text.as_bytes()), Some(description));
-        for line in text.lines() {
-            let without = text.replace(line, "");
-            assert_eq!(Description::of_text(without.as_bytes()), None, "without {line}");
-        }
-    }
 }

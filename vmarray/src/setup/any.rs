@@ -11,10 +11,7 @@ use backend_api::{
 };
 use enum_dispatch::enum_dispatch;
 
-use crate::base::error::Result;
 use crate::setup::inherited::{self, refused};
-#[cfg(feature = "host")]
-use crate::setup::open_devices;
 
 /// A device of any type.
 #[enum_dispatch]
@@ -226,16 +223,4 @@ impl DirectReads for InheritedDevice {
     fn read_directly(&self, _: DeviceSpan<'_>, _: &mut [u8]) -> backend_api::Result<()> {
         Err(refused("read_directly"))
     }
-}
-
-/// The shared device in host RAM, in place of a full one.
-pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
-    #[cfg(feature = "host")]
-    let device = Ok(open_devices::host_ram()? as Arc<dyn Device>);
-    #[cfg(not(feature = "host"))]
-    let device = {
-        let error = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "allocate");
-        Err(error.with_detail("RAM in place of a file needs the feature `host`").into())
-    };
-    device
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use backend_api::{Absence, AbsenceKind, CardHealth, Device, DeviceInfo, DeviceKind};
+use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result, Unmet};
 use crate::setup::any::AnyDevice;
@@ -455,7 +456,7 @@ impl Discovery {
     /// cannot be opened. The call omits other devices that cannot be opened, and warns.
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
         inherited::expect_own_process("open")?;
-        let known = if self.separate { None } else { open_devices::chosen_before(self) };
+        let known = if self.separate { None } else { chosen_before(self) };
         let devices = match known {
             Some(devices) => devices,
             None => self.look_and_open()?,
@@ -501,7 +502,7 @@ impl Discovery {
         }
         // Otherwise the next call tries again to open the GPUs that could not be opened.
         if all_opened && !self.separate {
-            open_devices::remember_choice(self, cards);
+            remember_choice(self, cards);
         }
         Ok(devices)
     }
@@ -552,6 +553,30 @@ impl Discovery {
         }
         choices
     }
+}
+
+/// The cards that a discovery chose.
+#[derive(Debug)]
+pub(super) struct KnownChoice {
+    discovery: Discovery,
+    cards: Vec<CardKey>,
+}
+
+/// Not locked in a forked process, because `inherited` refuses its calls first.
+pub(super) static CHOICES: Mutex<Vec<KnownChoice>> = Mutex::new(Vec::new());
+
+/// The devices that an equal discovery chose before, if all are open and none is lost.
+fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>> {
+    let is_equal = |choice: &&KnownChoice| choice.discovery == *discovery;
+    let cards = CHOICES.lock().iter().find(is_equal)?.cards.clone();
+    open_devices::all_open(&cards)
+}
+
+/// Notes the cards that a discovery chose, for [`chosen_before`].
+fn remember_choice(discovery: &Discovery, cards: Vec<CardKey>) {
+    let mut choices = CHOICES.lock();
+    choices.retain(|choice| choice.discovery != *discovery);
+    choices.push(KnownChoice { discovery: discovery.clone(), cards });
 }
 
 fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
@@ -696,6 +721,28 @@ mod tests {
         assert!(selected("nothing").is_empty() && selected("cuda:2").is_empty());
         let both = Discovery::new().select("nvidia").unwrap().allow_duplicates(true);
         assert_eq!(used(&both, &rig()), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    #[cfg(feature = "host")]
+    fn a_choice_holds_while_its_devices_work() {
+        let discovery = Discovery::new().select("a filter of this test").unwrap();
+        assert!(chosen_before(&discovery).is_none());
+        let card = |number| CardKey { number, ..CardKey::host_ram() };
+        let keys = [card(1), card(2)];
+        let simulated = || Ok(backend_host::SimulatedDevice::builder(1).build().into());
+        let open = || keys.each_ref().map(|key| open_devices::shared(key, simulated).unwrap().0);
+        let devices = open();
+        remember_choice(&discovery, keys.to_vec());
+        let chosen = chosen_before(&discovery).unwrap();
+        assert!(chosen.iter().zip(&devices).all(|(one, other)| Arc::ptr_eq(one, other)));
+        let AnyDevice::Simulated(device) = &*devices[1] else {
+            unreachable!("this test opens simulated devices")
+        };
+        device.lose();
+        assert!(chosen_before(&discovery).is_none());
+        open();
+        assert!(chosen_before(&discovery).is_some());
     }
 
     #[test]

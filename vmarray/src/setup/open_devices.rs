@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
-use crate::setup::discovery::Discovery;
 use crate::setup::inherited;
 
 /// Key of a device, which stays valid while the process runs.
@@ -30,18 +29,10 @@ struct OpenCard {
     slot: CardSlot,
 }
 
-/// The cards that a discovery chose.
-#[derive(Debug)]
-struct KnownChoice {
-    discovery: Discovery,
-    cards: Vec<CardKey>,
-}
-
 // A forked process takes none of these locks, because `inherited` refuses its calls first.
 
 /// Devices stay open until the process ends, or until [`close_unused`]: to open one takes up to a second.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
-static CHOICES: Mutex<Vec<KnownChoice>> = Mutex::new(Vec::new());
 /// The devices that the program [has set](set_devices).
 static SET: Mutex<Option<Vec<Arc<AnyDevice>>>> = Mutex::new(None);
 
@@ -88,25 +79,28 @@ pub(crate) fn shared(
     }
 }
 
-/// The devices that an equal discovery chose before, if all are open and none is lost.
-pub(crate) fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>> {
-    let is_equal = |choice: &&KnownChoice| choice.discovery == *discovery;
-    let cards = CHOICES.lock().iter().find(is_equal)?.cards.clone();
+/// The devices of cards, if all are open and none is lost.
+pub(crate) fn all_open(cards: &[CardKey]) -> Option<Vec<Arc<AnyDevice>>> {
     let open = |key| slot_of(key).lock().clone().filter(|device| !is_lost(device));
     cards.iter().map(open).collect()
-}
-
-/// Notes the cards that a discovery chose, for [`chosen_before`].
-pub(crate) fn remember_choice(discovery: &Discovery, cards: Vec<CardKey>) {
-    let mut choices = CHOICES.lock();
-    choices.retain(|choice| choice.discovery != *discovery);
-    choices.push(KnownChoice { discovery: discovery.clone(), cards });
 }
 
 /// The shared device in host RAM.
 #[cfg(feature = "host")]
 pub(crate) fn host_ram() -> Result<Arc<AnyDevice>> {
     Ok(shared(&CardKey::host_ram(), || backend_host::HostDevice::builder().build().map(AnyDevice::from))?.0)
+}
+
+/// The shared device in host RAM, in place of a full one.
+pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
+    #[cfg(feature = "host")]
+    let device = Ok(host_ram()? as Arc<dyn Device>);
+    #[cfg(not(feature = "host"))]
+    let device = {
+        let error = backend_api::Error::new(ErrorKind::Unsupported, "allocate");
+        Err(error.with_detail("RAM in place of a file needs the feature `host`").into())
+    };
+    device
 }
 
 impl CardKey {
@@ -181,11 +175,11 @@ pub(crate) fn set_by_program() -> Option<Vec<Arc<AnyDevice>>> {
     SET.lock().clone()
 }
 
-/// Runs a function while the calling thread has all locks of this module, and that of host RAM.
+/// Runs a function while the calling thread has all locks of this module, of choices, and of host RAM.
 #[cfg(all(test, feature = "host"))]
 pub(crate) fn with_all_locks(run: impl FnOnce()) {
     let slot = slot_of(&CardKey::host_ram());
-    let _locks = (slot.lock(), CARDS.lock(), CHOICES.lock(), SET.lock());
+    let _locks = (slot.lock(), CARDS.lock(), super::discovery::CHOICES.lock(), SET.lock());
     run();
 }
 
@@ -237,28 +231,6 @@ mod tests {
         let refused = || Err(backend_api::Error::new(ErrorKind::Driver, "open"));
         assert!(shared(&key("refused"), refused).is_err());
         assert!(shared(&key("refused"), simulated).is_ok());
-    }
-
-    #[test]
-    fn a_choice_holds_while_its_devices_work() {
-        let discovery = Discovery::new().select("a filter of this test").unwrap();
-        assert!(chosen_before(&discovery).is_none());
-        let keys = [key("choice 1"), key("choice 2")];
-        let open = || keys.each_ref().map(|key| shared(key, simulated).unwrap().0);
-        let devices = open();
-        remember_choice(&discovery, keys.to_vec());
-        let chosen = chosen_before(&discovery).unwrap();
-        assert!(chosen.iter().zip(&devices).all(|(one, other)| Arc::ptr_eq(one, other)));
-        let AnyDevice::Simulated(device) = &*devices[1] else {
-            unreachable!(
-                "this test opens simulated \
-                    devices"
-            )
-        };
-        device.lose();
-        assert!(chosen_before(&discovery).is_none());
-        open();
-        assert!(chosen_before(&discovery).is_some());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use vmarray_redundancy::ParityGroup;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::setup::profile::{Direction, Profile};
-use shares::Demand;
+use shares::{CHANNELS_MAX, Demand, by_capacity, channels_shared};
 use stripe_pattern::stripe_pattern;
 
 /// Distribution of the pages of an array over its devices.
@@ -149,11 +149,6 @@ impl Redundant {
 /// number is best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one, 47 with two, and 39
 /// with four.
 const EQUAL_CHANNELS: u32 = 1;
-/// Channels of all devices for proportional shares, or of each device if that is more.
-const SHARED_CHANNELS: usize = 32;
-const SHARED_CHANNELS_EACH: usize = 8;
-/// Channel numbers stay below this.
-const CHANNELS_MAX: u64 = 1 << 16;
 
 /// Checks that each device has its required bytes.
 pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[u64]) -> Result<()> {
@@ -328,21 +323,6 @@ fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-/// Maximum number of channels for proportional shares.
-fn channels_shared(devices: usize) -> u32 {
-    SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
-}
-
-/// Channels in proportion to the capacity of each device, in bytes or in pages. Rounds down, so that no
-/// device exceeds its part; the largest gets at least one.
-fn by_capacity(room: &[u64]) -> Vec<u32> {
-    let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
-    let largest = room.iter().copied().max().unwrap_or(0);
-    let channels = u128::from(channels_shared(room.len()));
-    let share = |each: u64| (u128::from(each) * channels).checked_div(all).unwrap_or(0) as u32;
-    room.iter().map(|&each| share(each).max(u32::from(each == largest))).collect()
 }
 
 #[cfg(test)]

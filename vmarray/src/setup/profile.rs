@@ -3,19 +3,18 @@
 pub(crate) mod limits;
 mod link;
 mod probe;
+mod registry;
 mod store;
 
 #[cfg(fuzzing)]
 pub use store::fuzz_profile;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use backend_api::{Device, DeviceInfo, Routing};
+use backend_api::{Device, Routing};
 
-use crate::base::error::Result;
+pub(crate) use registry::{apply_known, suited_page_bytes};
 
 /// Direction of copies from the program's view: a read copies from the device to the host.
 ///
@@ -128,91 +127,7 @@ pub struct Profile {
     pub routing: Routing,
 }
 
-/// Profiles known in this process.
-#[derive(Debug, Default)]
-struct Known {
-    /// Declared profiles by identity of the device.
-    declared: HashMap<String, Profile>,
-    /// By [`key`].
-    measured: HashMap<String, Profile>,
-}
-
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-
-fn known() -> MutexGuard<'static, Known> {
-    // The value is consistent even if the mutex is poisoned, because no code panics while it holds the lock.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All properties of a device that affect a measurement, in one line.
-fn key(info: &DeviceInfo) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let text =
-        [&info.identity, &info.backend, &info.driver, &info.name].map(|part| part.replace(['\n', '\r'], " "));
-    format!("{} / vmarray {version}", text.join(" / "))
-}
-
 impl Profile {
-    /// Returns the profile of a device. If it is neither known in this process nor in a file, the call
-    /// measures it, and blocks for less than a second. From now on the device uses the routes of the profile.
-    ///
-    /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) if the device cannot allocate memory, or if a copy fails.
-    pub fn of<D: Device>(device: &Arc<D>) -> Result<Self> {
-        Self::of_device(&(Arc::clone(device) as Arc<dyn Device>))
-    }
-
-    pub(crate) fn of_device(device: &Arc<dyn Device>) -> Result<Self> {
-        let info = device.info();
-        if let Some(profile) = Self::known(info) {
-            profile.apply(&**device);
-            return Ok(profile);
-        }
-        let (key, kept) = (key(info), store::open(info));
-        let profile = match kept.as_ref().and_then(|kept| kept.load(&key)) {
-            Some(profile) => profile,
-            None => {
-                let start = Instant::now();
-                let profile = probe::measure(device, &|| start.elapsed())?;
-                if let Some(kept) = kept {
-                    kept.keep(&key, &profile);
-                }
-                profile
-            }
-        };
-        // Two threads may measure the same device; the first result counts.
-        let profile = *known().measured.entry(key).or_insert(profile);
-        profile.apply(&**device);
-        Ok(profile)
-    }
-
-    /// Returns the profile of a device if this process knows it. Measures nothing.
-    #[must_use]
-    pub fn known(info: &DeviceInfo) -> Option<Self> {
-        let known = known();
-        known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
-    }
-
-    /// Declares the profile of a device, instead of a measurement. Arrays built from now on use it.
-    pub fn remember(self, identity: &str) {
-        known().declared.insert(identity.into(), self);
-    }
-
-    /// Removes the profile of a device from this process, and deletes its file. The device then uses the
-    /// default routes again.
-    pub fn forget<D: Device>(device: &D) {
-        let info = device.info();
-        let key = key(info);
-        let mut known = known();
-        known.declared.remove(&info.identity);
-        known.measured.remove(&key);
-        drop(known);
-        if let Some(kept) = store::open(info) {
-            kept.delete(&key);
-        }
-        device.set_routing(Routing::new());
-    }
-
     /// Creates a profile from three bandwidths in bytes per second and a page length in bytes. `read` is the
     /// bandwidth from the device, `write` to the device, and `both` in both directions at once. The routes
     /// are the backend's defaults, and all other numbers are unknown.
@@ -241,30 +156,12 @@ impl Profile {
     }
 }
 
-/// Installs the known routes in devices.
-pub(crate) fn apply_known<D: Device + ?Sized>(devices: &[Arc<D>]) {
-    for device in devices {
-        if let Some(profile) = Profile::known(device.info()) {
-            profile.apply(&**device);
-        }
-    }
-}
-
-/// The common page length of devices in bytes: the longest of their best lengths, with `otherwise` for
-/// devices without a profile.
-pub(crate) fn suited_page_bytes(devices: &[Arc<dyn Device>], otherwise: usize) -> usize {
-    let suits = |device: &Arc<dyn Device>| {
-        Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes)
-    };
-    devices.iter().map(suits).max().unwrap_or(otherwise).max(1)
-}
-
 impl fmt::Display for Profile {
     /// One line for people: bandwidths, page length, and the number of classes of batches with a route.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let routed = |route: &dyn Fn(usize, u64) -> bool| {
-            store::classes().filter(|(pieces, bytes)| route(*pieces, *bytes)).count()
+            classes().filter(|(pieces, bytes)| route(*pieces, *bytes)).count()
         };
         write!(
             f,
@@ -277,4 +174,11 @@ impl fmt::Display for Profile {
             routed(&|pieces, bytes| self.routing.upload(pieces, pieces as u64 * bytes).is_some()),
         )
     }
+}
+
+/// All classes of lengths and numbers of pieces, in order.
+fn classes() -> impl Iterator<Item = (usize, u64)> {
+    Routing::PIECE_BYTES
+        .into_iter()
+        .flat_map(|bytes| Routing::PIECES.into_iter().map(move |pieces| (pieces, bytes)))
 }

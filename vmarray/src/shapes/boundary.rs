@@ -44,6 +44,8 @@
 #[forbid(unsafe_code)]
 mod bounded;
 #[forbid(unsafe_code)]
+mod box_shape;
+#[forbid(unsafe_code)]
 mod each;
 mod kernel_arguments;
 mod modes;
@@ -54,7 +56,8 @@ mod view;
 #[forbid(unsafe_code)]
 mod window;
 
-pub use bounded::{Bounded, BoxShape};
+pub use bounded::Bounded;
+pub use box_shape::BoxShape;
 pub use modes::{
     Boundary, BoundaryPlace, Checked, Circular, Clamp, Constant, Ignored, Mirror, Symmetric, Unchecked,
     WriteBoundary, Zero,

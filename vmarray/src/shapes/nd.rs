@@ -1,8 +1,6 @@
 //! Arrays of several dimensions.
 
 #[forbid(unsafe_code)]
-mod boxes;
-#[forbid(unsafe_code)]
 mod builder;
 #[forbid(unsafe_code)]
 mod copy;
@@ -33,6 +31,7 @@ mod tiles;
 mod view;
 
 use std::fmt;
+use std::ops::{Range, RangeBounds};
 
 use backend_api::Device;
 
@@ -41,6 +40,8 @@ use crate::base::element::Element;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
+use crate::ops::sealed::{Internal, Sealed};
+use crate::ops::view::{View, ViewMut};
 use crate::setup::any::AnyDevice;
 
 pub use builder::NdBuilder;
@@ -110,11 +111,6 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     pub fn new(shape: [usize; N]) -> Result<Self> {
         Self::builder(shape).build()
     }
-
-    /// Creates a builder for an array with other devices or settings.
-    pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
-        NdBuilder::new(shape)
-    }
 }
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
@@ -164,6 +160,29 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.position_of(index)
     }
 
+    /// Returns the elements of a box as ranges of indices of [`elements`](Self::elements), ascending;
+    /// adjacent ranges are merged.
+    ///
+    /// Use the ranges to apply operations on ranges of a [`VirtualArray`] to a box.
+    ///
+    /// # Errors
+    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// assert_eq!(image.element_ranges([1, 1]..[3, 3])?.collect::<Vec<_>>(), [6..8, 11..13]);
+    /// assert_eq!(image.element_ranges([1, 0]..[3, 5])?.collect::<Vec<_>>(), [5..15]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn element_ranges<B: RangeBounds<[usize; N]>>(
+        &self,
+        bounds: B,
+    ) -> Result<impl Iterator<Item = Range<usize>> + use<T, N, D, B>> {
+        let of = shape::check_box(&self.geometry.shape, bounds)?;
+        Ok(geometry::merged(self.geometry.ranges(&of)))
+    }
+
     /// The storage index of a position inside of the shape.
     #[inline(always)]
     fn place_of(&self, at: &[usize; N]) -> usize {
@@ -172,6 +191,45 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         index
     }
 }
+
+impl<'a, T: Element, const N: usize, D: Device> View<'a> for &'a NdArray<T, N, D> {
+    type Element = T;
+    type Index = [usize; N];
+    type Store = VirtualArray<T, D>;
+    type Shape = NdShape<N>;
+    type Section = NdSection<'a, Self::Store, N>;
+
+    #[inline(always)]
+    fn parts(self) -> (&'a Self::Store, NdShape<N>) {
+        (&self.elements, NdShape::whole(self.geometry))
+    }
+
+    #[inline]
+    fn get(self, at: [usize; N]) -> Result<T> {
+        shape::check_position(&self.geometry.shape, &at)?;
+        self.elements.get(self.place_of(&at))
+    }
+
+    fn of_parts(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::Section {
+        NdSection::new(store, shape)
+    }
+}
+
+impl<'a, T: Element, const N: usize, D: Device> ViewMut<'a> for &'a NdArray<T, N, D> {
+    type SectionMut = NdSectionMut<'a, Self::Store, N>;
+
+    #[inline]
+    fn set(self, at: [usize; N], value: T) -> Result<()> {
+        shape::check_position(&self.geometry.shape, &at)?;
+        self.elements.set(self.place_of(&at), value)
+    }
+
+    fn of_parts_mut(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::SectionMut {
+        NdSection::new(store, shape)
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> Sealed for &NdArray<T, N, D> {}
 
 /// The elements without their shape, in order of storage.
 impl<T: Element, const N: usize, D: Device> From<NdArray<T, N, D>> for VirtualArray<T, D> {

@@ -3,6 +3,8 @@
 mod builder;
 mod growing;
 mod kernel_arguments;
+#[cfg(feature = "host")]
+mod persistent_rows;
 mod row;
 #[cfg(feature = "host")]
 mod stored;
@@ -28,7 +30,7 @@ pub use row::{RaggedRow, RowIter};
 pub use writer::RaggedWriter;
 
 #[cfg(feature = "host")]
-use stored::RowsKept;
+use persistent_rows::RowsKept;
 /// A build without files has none.
 #[cfg(not(feature = "host"))]
 type RowsKept = std::convert::Infallible;
@@ -197,26 +199,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
         range::checked(start as usize..end as usize, self.items.item_count())
     }
 
-    /// Returns a row. Reads two adjacent offsets.
-    ///
-    /// # Errors
-    /// [`RowOutside`](ErrorKind::RowOutside), and errors of [`VirtualArray::get`].
-    pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
-        if row >= self.rows {
-            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
-        }
-        let mut ends = [0; 2];
-        self.offsets.read_range(row, &mut ends)?;
-        let range = self.checked(ends[0], ends[1])?;
-        Ok(RaggedRow::new(&self.items, range))
-    }
-
-    /// Returns all rows, in order. The iterator copies some thousand offsets at a time, and holds no lock.
-    #[must_use]
-    pub fn rows(&self) -> RowIter<'_, S, D> {
-        RowIter::new(self, 0..self.rows)
-    }
-
     /// Returns the row that contains an item, by a binary search.
     ///
     /// # Errors
@@ -253,22 +235,6 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// [`NoMemory`](ErrorKind::NoMemory), and errors of [`View::read`](crate::views::View::read).
     pub fn to_vecs(&self) -> Result<Vec<Vec<T>>> {
         self.rows().map(|row| row?.to_vec(..)).collect()
-    }
-}
-
-impl<T: Element> RaggedArray<T> {
-    /// Creates a builder for a ragged array with other devices or settings.
-    pub fn builder() -> RaggedBuilder<T, AnyDevice> {
-        RaggedBuilder::new(VirtualArray::builder(0))
-    }
-}
-
-impl<'a, S: Items, D: Device> IntoIterator for &'a Ragged<S, D> {
-    type Item = Result<RaggedRow<'a, S>>;
-    type IntoIter = RowIter<'a, S, D>;
-
-    fn into_iter(self) -> RowIter<'a, S, D> {
-        self.rows()
     }
 }
 

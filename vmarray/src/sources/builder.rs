@@ -10,7 +10,7 @@ use super::channel::SourceChannel;
 use super::core::SourceCore;
 use super::directory::DirectoryEntry;
 use super::home::{Home, HomeMemory};
-use crate::array::builder::{CommonSettings, Devices};
+use crate::array::settings::{CommonSettings, Devices};
 use crate::base::element::{Element, ElementLayout};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::registered_memory::RegisteredMemory;
@@ -64,9 +64,10 @@ pub struct SourceBuilder<T: Element, H: Home<T>, D: Device = AnyDevice> {
     marker: PhantomData<fn() -> (T, D)>,
 }
 
-impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
-    pub(super) fn new(home: H) -> Self {
-        Self {
+impl<T: Element, H: Home<T>> Source<T, H> {
+    /// Creates a builder for a source with other devices or settings.
+    pub fn builder(home: H) -> SourceBuilder<T, H> {
+        SourceBuilder {
             home,
             devices: Devices::Found,
             settings: CommonSettings::default(),

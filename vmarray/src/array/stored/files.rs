@@ -7,9 +7,10 @@ use backend_api::Device as _;
 use vmarray_kernel::KernelType;
 use vmarray_store::{StoreDevice, StoreFile, Tier};
 
-use super::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
+use super::description::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
 use crate::array::VirtualArray;
-use crate::array::builder::{Builder, CommonSettings, Homes, OpenDevices};
+use crate::array::builder::Builder;
+use crate::array::settings::{CommonSettings, Homes, OpenDevices};
 use crate::base::element::{self, Element};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::{HOME, ZEROED};

@@ -12,7 +12,7 @@ use backend_api::{
 
 use crate::base::stats::Counters;
 use crate::base::trace;
-use crate::setup::any::in_ram;
+use crate::setup::open_devices::in_ram;
 
 /// The number of bytes that are copied to or from RAM at a time.
 const PIECE_BYTES: usize = 16 << 20;

@@ -1,7 +1,10 @@
 //! Distribution of channels to devices by bandwidth, within the capacity of each device.
 
-use super::by_capacity;
-
+/// Channels of all devices for proportional shares, or of each device if that is more.
+const SHARED_CHANNELS: usize = 32;
+const SHARED_CHANNELS_EACH: usize = 8;
+/// Channel numbers stay below this.
+pub(super) const CHANNELS_MAX: u64 = 1 << 16;
 /// Minimum speed-up for more channels.
 const BETTER: f64 = 1.05;
 
@@ -63,6 +66,21 @@ impl Demand<'_> {
         let used = shares.iter().zip(self.bandwidths).filter(|(n, _)| **n > 0);
         used.map(|(&n, &bandwidth)| bandwidth as f64 * f64::from(all) / f64::from(n)).fold(f64::MAX, f64::min)
     }
+}
+
+/// Maximum number of channels for proportional shares.
+pub(super) fn channels_shared(devices: usize) -> u32 {
+    SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
+}
+
+/// Channels in proportion to the capacity of each device, in bytes or in pages. Rounds down, so that no
+/// device exceeds its part; the largest gets at least one.
+pub(super) fn by_capacity(room: &[u64]) -> Vec<u32> {
+    let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
+    let largest = room.iter().copied().max().unwrap_or(0);
+    let channels = u128::from(channels_shared(room.len()));
+    let share = |each: u64| (u128::from(each) * channels).checked_div(all).unwrap_or(0) as u32;
+    room.iter().map(|&each| share(each).max(u32::from(each == largest))).collect()
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backend_api::{DeviceInfo, Route, Routing};
+use backend_api::{DeviceInfo, Route};
 use vmarray_support::private_dir::PrivateDir;
 
-use super::Profile;
+use super::{Profile, classes};
 
 /// Variable with the folder, or `off`.
 const VARIABLE: &str = "VMARRAY_PROFILES";
@@ -151,13 +151,6 @@ fn parse(text: &str, key: &str) -> Option<Profile> {
 
 const LETTERS: [(char, Option<Route>); 4] =
     [('-', None), ('s', Some(Route::Single)), ('b', Some(Route::Batch)), ('k', Some(Route::Kernel))];
-
-/// All classes of lengths and numbers of pieces, in order.
-pub(super) fn classes() -> impl Iterator<Item = (usize, u64)> {
-    Routing::PIECE_BYTES
-        .into_iter()
-        .flat_map(|bytes| Routing::PIECES.into_iter().map(move |pieces| (pieces, bytes)))
-}
 
 fn print_table(route: impl Fn(usize, u64) -> Option<Route>) -> String {
     let letter = |route| LETTERS.iter().find(|(_, named)| *named == route).map_or('-', |(letter, _)| *letter);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::bounded::BoxShape;
+use super::box_shape::BoxShape;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::error::Result;

@@ -7,7 +7,7 @@ use backend_api::Device;
 use vmarray_kernel::launch::Mode;
 use vmarray_kernel::{Anywhere, ElementMemory, Own, Window, kind};
 
-use super::bounded::BoxShape;
+use super::box_shape::BoxShape;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::element::Element;

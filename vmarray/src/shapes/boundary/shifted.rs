@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::bounded::BoxShape;
+use super::box_shape::BoxShape;
 use super::kernel_arguments::Everywhere;
 use super::modes::Boundary;
 use super::view::BoundaryView;
@@ -29,8 +29,43 @@ use crate::shapes::nd::position_outside;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Shifted<V, const N: usize> {
-    pub(super) of: V,
-    pub(super) by: [isize; N],
+    of: V,
+    by: [isize; N],
+}
+
+impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>
+where
+    V: View<'a, Shape: BoxShape<N>>,
+    R: Boundary<V::Element, N>,
+{
+    /// Returns the view shifted by a distance: the value at a position is the element `by` further along each
+    /// axis. [Join](crate::views::Join::join) it to a view of the same shape to use it in expressions. The
+    /// host then reads the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours
+    /// in place.
+    ///
+    /// ```
+    /// use vmarray::boundary::Mirror;
+    /// use vmarray::prelude::*;
+    ///
+    /// let image = NdArray::<i32, 2>::new([3, 5])?;
+    /// image.write_box([1, 0]..[2, 5], &[1, 4, 2, 7, 3])?;
+    /// let around = image.bounded(Mirror);
+    /// let joined = image.join((around.shifted([0, -1]), around.shifted([0, 1])))?;
+    /// let (own, left, right) = joined.rows();
+    /// let value = Field::<i32, i32>::whole();
+    /// let is_peak = own.get(value).gt(left.get(value)) & own.get(value).gt(right.get(value));
+    /// assert_eq!((&joined).find_where(.., is_peak, 9)?.indices, [[1, 1], [1, 3]]);
+    ///
+    /// let second = NdArray::<i32, 2>::new([3, 5])?;
+    /// let joined = second.join((&image, around.shifted([0, -1]), around.shifted([0, 1])))?;
+    /// let (out, own, left, right) = joined.rows();
+    /// joined.transform(.., out.set(value, left.get(value) + right.get(value) - own.get(value) * 2))?;
+    /// assert_eq!(second.to_vec([1, 0]..[2, 5])?, [6, -5, 7, -9, 8]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn shifted(self, by: [isize; N]) -> Shifted<Self, N> {
+        Shifted { of: self, by }
+    }
 }
 
 impl<V, const N: usize> Sealed for Shifted<V, N> {}

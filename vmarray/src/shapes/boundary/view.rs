@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use super::bounded::BoxShape;
+use super::box_shape::BoxShape;
 use super::modes::{Boundary, BoundaryPlace, Checked, WriteBoundary};
-use super::shifted::Shifted;
 use super::window::{Axis, complete, is_within, left_of};
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
@@ -91,35 +90,6 @@ where
     /// ```
     pub fn window(self, halo: V::Index) -> Windowed<Self, V::Index> {
         Windowed { of: self, halo }
-    }
-
-    /// Returns the view shifted by a distance: the value at a position is the element `by` further along each
-    /// axis. [Join](crate::views::Join::join) it to a view of the same shape to use it in expressions. The
-    /// host then reads the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours
-    /// in place.
-    ///
-    /// ```
-    /// use vmarray::boundary::Mirror;
-    /// use vmarray::prelude::*;
-    ///
-    /// let image = NdArray::<i32, 2>::new([3, 5])?;
-    /// image.write_box([1, 0]..[2, 5], &[1, 4, 2, 7, 3])?;
-    /// let around = image.bounded(Mirror);
-    /// let joined = image.join((around.shifted([0, -1]), around.shifted([0, 1])))?;
-    /// let (own, left, right) = joined.rows();
-    /// let value = Field::<i32, i32>::whole();
-    /// let is_peak = own.get(value).gt(left.get(value)) & own.get(value).gt(right.get(value));
-    /// assert_eq!((&joined).find_where(.., is_peak, 9)?.indices, [[1, 1], [1, 3]]);
-    ///
-    /// let second = NdArray::<i32, 2>::new([3, 5])?;
-    /// let joined = second.join((&image, around.shifted([0, -1]), around.shifted([0, 1])))?;
-    /// let (out, own, left, right) = joined.rows();
-    /// joined.transform(.., out.set(value, left.get(value) + right.get(value) - own.get(value) * 2))?;
-    /// assert_eq!(second.to_vec([1, 0]..[2, 5])?, [6, -5, 7, -9, 8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn shifted(self, by: [isize; N]) -> Shifted<Self, N> {
-        Shifted { of: self, by }
     }
 
     /// Returns the same view with another mode for writes.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use backend_api::Device;
 
 use super::{LayoutGeometry, NdArray, NdLayout};
-use crate::array::builder::{Builder, PAGE_BYTES};
+use crate::array::VirtualArray;
+use crate::array::builder::Builder;
+use crate::array::settings::PAGE_BYTES;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
@@ -42,10 +44,11 @@ pub struct NdBuilder<T: Element, const N: usize, D: Device> {
     pub(super) elements: Builder<T, D>,
 }
 
-impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
-    pub(super) fn new(shape: [usize; N]) -> Self {
-        let elements = Builder::new(0);
-        Self { shape, layout: NdLayout::RowMajor, elements }
+impl<T: Element, const N: usize> NdArray<T, N> {
+    /// Creates a builder for an array with other devices or settings.
+    pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
+        let elements = VirtualArray::builder(0);
+        NdBuilder { shape, layout: NdLayout::RowMajor, elements }
     }
 }
 

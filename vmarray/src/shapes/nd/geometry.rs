@@ -265,6 +265,18 @@ impl<const N: usize> Iterator for BoxRuns<N> {
     }
 }
 
+/// Merges ranges that touch.
+pub(super) fn merged(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = Range<usize>> {
+    let mut ranges = ranges.peekable();
+    std::iter::from_fn(move || {
+        let mut range = ranges.next()?;
+        while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+            range.end = next.end;
+        }
+        Some(range)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,52 +4,57 @@ use backend_api::Device;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 
 use super::shape::{self, PositionBox};
-use super::{NdArray, NdView, NdViewMut};
+use super::{NdArray, NdShape};
+#[cfg(doc)]
+use super::{NdView, NdViewMut};
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+use crate::ops::view::{INTERNAL, Shape as _, Store, StoreMut, View as _};
 
 /// The index type of an `ndarray` array of a box.
 pub(super) type Dim<const M: usize> = <[usize; M] as IntoDimension>::Dim;
 
 /// Returns the box at a start with the shape of an `ndarray` view.
-fn box_like<'a, const N: usize, const M: usize>(
-    view: impl NdView<'a, N, M>,
+fn box_like<const N: usize, const M: usize>(
+    view: &NdShape<N, M>,
     start: [usize; M],
     shape: &[usize],
 ) -> Result<PositionBox<M>> {
     let rank = ErrorKind::RankMismatch { expected: M, got: shape.len() };
-    shape::check_extent(&view.shape(), start, shape.try_into().map_err(|_| rank)?)
+    shape::check_extent(&view.extents, start, shape.try_into().map_err(|_| rank)?)
 }
 
 /// Copies the box at a start into a view of its shape.
-pub(super) fn read<'a, V: NdView<'a, N, M>, E: Dimension, const N: usize, const M: usize>(
-    view: V,
+pub(super) fn read<S: Store, E: Dimension, const N: usize, const M: usize>(
+    (store, view): (&S, NdShape<N, M>),
     start: [usize; M],
-    mut into: ArrayViewMut<'_, V::Element, E>,
+    mut into: ArrayViewMut<'_, S::Element, E>,
 ) -> Result<()> {
-    let of = box_like(view, start, into.shape())?;
+    let of = box_like(&view, start, into.shape())?;
     if let Some(slice) = into.as_slice_mut() {
-        return view.read_box(of, slice);
+        return view.copy_out(store, &of, slice, INTERNAL);
     }
-    let values = view.to_vec(of)?;
+    let mut values = zeroed_vec(into.len())?;
+    view.copy_out(store, &of, &mut values, INTERNAL)?;
     into.iter_mut().zip(values).for_each(|(to, value)| *to = value);
     Ok(())
 }
 
 /// Copies a view to the box of its shape at a start.
-pub(super) fn write<'a, V: NdViewMut<'a, N, M>, E: Dimension, const N: usize, const M: usize>(
-    view: V,
+pub(super) fn write<S: StoreMut, E: Dimension, const N: usize, const M: usize>(
+    (store, view): (&S, NdShape<N, M>),
     start: [usize; M],
-    from: &ArrayView<'_, V::Element, E>,
+    from: &ArrayView<'_, S::Element, E>,
 ) -> Result<()> {
-    let of = box_like(view, start, from.shape())?;
+    let of = box_like(&view, start, from.shape())?;
+    let strides = shape::strides(&shape::extent(&of));
     match from.as_slice() {
-        Some(slice) => view.write_box(of, slice),
+        Some(slice) => view.write(store, &of, strides, slice),
         None => {
             let mut values = zeroed_vec(from.len())?;
             values.iter_mut().zip(from).for_each(|(to, value)| *to = *value);
-            view.write_box(of, &values)
+            view.write(store, &of, strides, &values)
         }
     }
 }
@@ -88,7 +93,7 @@ impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<
     fn try_from(from: Array<T, E>) -> Result<Self> {
         let rank = ErrorKind::RankMismatch { expected: N, got: from.ndim() };
         let array = Self::new(from.shape().try_into().map_err(|_| rank)?)?;
-        write(&array, [0; N], &from.view())?;
+        write(array.parts(), [0; N], &from.view())?;
         Ok(array)
     }
 }
@@ -113,6 +118,7 @@ where
     type Error = Error;
 
     fn try_from(from: &NdArray<T, N, D>) -> Result<Self> {
-        from.to_ndarray(..)
+        let values = from.to_vec(..)?;
+        array(&([0; N]..from.geometry.shape), values)
     }
 }

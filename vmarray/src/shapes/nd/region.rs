@@ -3,24 +3,18 @@
 use std::borrow::Cow;
 use std::ops::{Range, RangeBounds};
 
-use backend_api::Device;
 use vmarray_kernel::launch::DomainAxis;
 
-use super::NdArray;
-use super::boxes::merged;
 use super::copy;
-use super::geometry::LayoutGeometry;
+use super::geometry::{LayoutGeometry, merged};
 use super::pieces::{Segment, segments_of};
-use super::section::{NdSection, NdSectionMut};
 use super::shape::{self, PositionBox};
-use crate::array::VirtualArray;
-use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::expr::{Expr, index};
 use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::StoredBox;
-use crate::ops::view::{INTERNAL, LoweredRegion, Shape, Store, StoreMut, View, ViewMut};
+use crate::ops::view::{INTERNAL, LoweredRegion, Shape, Store, StoreMut};
 
 /// The [`Shape`] of a view: a box of an array or source of `N` dimensions, with `M` of its axes; the other
 /// axes are fixed.
@@ -397,45 +391,6 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
     }
 }
 
-impl<'a, T: Element, const N: usize, D: Device> View<'a> for &'a NdArray<T, N, D> {
-    type Element = T;
-    type Index = [usize; N];
-    type Store = VirtualArray<T, D>;
-    type Shape = NdShape<N>;
-    type Section = NdSection<'a, Self::Store, N>;
-
-    #[inline(always)]
-    fn parts(self) -> (&'a Self::Store, NdShape<N>) {
-        (&self.elements, NdShape::whole(self.geometry))
-    }
-
-    #[inline]
-    fn get(self, at: [usize; N]) -> Result<T> {
-        shape::check_position(&self.geometry.shape, &at)?;
-        self.elements.get(self.place_of(&at))
-    }
-
-    fn of_parts(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::Section {
-        NdSection::new(store, shape)
-    }
-}
-
-impl<'a, T: Element, const N: usize, D: Device> ViewMut<'a> for &'a NdArray<T, N, D> {
-    type SectionMut = NdSectionMut<'a, Self::Store, N>;
-
-    #[inline]
-    fn set(self, at: [usize; N], value: T) -> Result<()> {
-        shape::check_position(&self.geometry.shape, &at)?;
-        self.elements.set(self.place_of(&at), value)
-    }
-
-    fn of_parts_mut(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::SectionMut {
-        NdSection::new(store, shape)
-    }
-}
-
-impl<T: Element, const N: usize, D: Device> Sealed for &NdArray<T, N, D> {}
-
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use std::sync::Arc;
@@ -444,7 +399,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::{NdLayout, Positions};
-    use super::*;
     use crate::prelude::*;
 
     proptest! {

@@ -6,8 +6,7 @@ use std::ops::Range;
 use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, Own, kernel};
 
 use super::region::NdShape;
-use super::shape::check_axis;
-use super::view::NdViewMut;
+use super::shape::{check_axis, strides};
 use crate::array::VirtualArray;
 use crate::base::element::Field;
 use crate::base::error::Result;
@@ -19,7 +18,7 @@ use crate::ops::launch::KernelArguments;
 use crate::ops::query::QueryMut as _;
 use crate::ops::scan::PIECE_BYTES;
 use crate::ops::sort::{KeyOrder, Sort as _, SortKey, is_unsupported, sort};
-use crate::ops::view::{INTERNAL, Linear, Section, SectionMut, Shape as _, StoreMut, View, ViewMut};
+use crate::ops::view::{INTERNAL, Linear, Section, SectionMut, Shape as _, StoreMut, ViewMut as _};
 
 /// Exchanges the two inner axes of three, given their extents.
 #[kernel(crate = vmarray_kernel)]
@@ -35,12 +34,12 @@ fn transposed<T: KernelNumber + ElementMemory>(
 }
 
 /// Sorts each line along an axis.
-pub(super) fn sort_axis<'a, const N: usize, const M: usize, V>(view: V, axis: usize) -> Result<()>
-where
-    V: NdViewMut<'a, N, M> + ViewMut<'a, Store: StoreMut> + View<'a, Element: SortKey, Shape = NdShape<N, M>>,
-{
+pub(super) fn sort_axis<S: StoreMut<Element: SortKey>, const N: usize, const M: usize>(
+    (store, region): (&S, NdShape<N, M>),
+    axis: usize,
+) -> Result<()> {
     check_axis(axis, M)?;
-    let ((store, region), extents) = (view.parts(), view.shape());
+    let extents = region.extents;
     if extents.iter().product::<usize>() == 0 {
         return Ok(());
     }
@@ -49,7 +48,7 @@ where
         if M == 1 {
             return sort(store, &range, None, false);
         }
-        if matches!(size_of::<V::Element>(), 4 | 8) {
+        if matches!(size_of::<S::Element>(), 4 | 8) {
             let inner = extents[axis + 1..].iter().product();
             match on_devices(store, &range, extents[axis], inner) {
                 Err(error) if error.device_error().is_some_and(is_unsupported) => {}
@@ -58,7 +57,7 @@ where
             }
         }
     }
-    by_pieces(view, axis)
+    by_pieces(store, &region, axis)
 }
 
 /// Sorts lines on the devices that store them, if these are GPUs: by their elements, and then by their
@@ -99,20 +98,21 @@ fn on_devices<S: StoreMut<Element: SortKey>>(
 }
 
 /// Sorts lines in RAM, some MiB at a time.
-fn by_pieces<'a, const N: usize, const M: usize, V>(view: V, axis: usize) -> Result<()>
-where
-    V: NdViewMut<'a, N, M> + View<'a, Element: SortKey>,
-{
-    let (extents, order) = (view.shape(), KeyOrder::of::<V::Element>(false));
+fn by_pieces<S: StoreMut<Element: SortKey>, const N: usize, const M: usize>(
+    store: &S,
+    region: &NdShape<N, M>,
+    axis: usize,
+) -> Result<()> {
+    let (extents, order) = (region.extents, KeyOrder::of::<S::Element>(false));
     // Divide into pieces along another axis, so that each piece has whole lines.
     let cut = usize::from(axis == 0).min(M - 1);
     let all: usize = extents.iter().product();
     let at_once = match M {
         1 => extents[0],
-        _ => (PIECE_BYTES / size_of::<V::Element>() / (all / extents[cut])).clamp(1, extents[cut]),
+        _ => (PIECE_BYTES / size_of::<S::Element>() / (all / extents[cut])).clamp(1, extents[cut]),
     };
-    let mut elements = zeroed_vec::<V::Element>(all / extents[cut] * at_once)?;
-    let mut sorted = zeroed_vec::<V::Element>(elements.len())?;
+    let mut elements = zeroed_vec::<S::Element>(all / extents[cut] * at_once)?;
+    let mut sorted = zeroed_vec::<S::Element>(elements.len())?;
     for first in (0..extents[cut]).step_by(at_once) {
         let here = at_once.min(extents[cut] - first);
         let start: [usize; M] = from_fn(|at| if at == cut { first } else { 0 });
@@ -120,7 +120,8 @@ where
         let of_piece: [usize; M] = from_fn(|at| end[at] - start[at]);
         let count: usize = of_piece.iter().product();
         let (elements, sorted) = (&mut elements[..count], &mut sorted[..count]);
-        view.read_box(start..end, elements)?;
+        let of = start..end;
+        region.copy_out(store, &of, elements, INTERNAL)?;
         let (len, inner) = (extents[axis], of_piece[axis + 1..].iter().product::<usize>());
         let read = &*elements;
         for_each(*CORES, sorted.chunks_exact_mut(len).enumerate(), |(line, sorted)| {
@@ -128,7 +129,7 @@ where
             let of_line = read[begin..].iter().step_by(inner);
             sorted.iter_mut().zip(of_line).for_each(|(to, from)| *to = *from);
             sorted.sort_unstable_by_key(|element| {
-                order.key::<<V::Element as SortKey>::KeyBits>(bytemuck::cast(*element))
+                order.key::<<S::Element as SortKey>::KeyBits>(bytemuck::cast(*element))
             });
             Ok(())
         })?;
@@ -140,8 +141,9 @@ where
             Ok(())
         })?;
         // The buffer may hold the only copy of some elements, so a failed write is tried again.
-        if let Err(error) = view.write_box(start..end, elements) {
-            view.write_box(start..end, elements)?;
+        let write = || region.write(store, &of, strides(&of_piece), elements);
+        if let Err(error) = write() {
+            write()?;
             return Err(error);
         }
     }

@@ -10,6 +10,7 @@ use super::region::NdShape;
 use super::section::{NdSection, NdSectionMut};
 use super::sets;
 use super::shape;
+use super::sort;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::{Result, expect_len};
@@ -250,7 +251,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         start: [usize; M],
         into: ndarray::ArrayViewMut<'_, Self::Element, E>,
     ) -> Result<()> {
-        interchange::read(self, start, into)
+        interchange::read(self.parts(), start, into)
     }
 
     /// Copies a box into a new `ndarray` array. For up to six dimensions, as in `ndarray`.
@@ -414,7 +415,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     where
         Self: View<'a, Element: SortKey>,
     {
-        super::sort::sort_axis(self, axis)
+        sort::sort_axis(self.parts(), axis)
     }
 
     /// Copies an `ndarray` view, with any strides, to the box that begins at a position and has the shape of
@@ -437,7 +438,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         start: [usize; M],
         from: ndarray::ArrayView<'_, Self::Element, E>,
     ) -> Result<()> {
-        interchange::write(self, start, &from)
+        interchange::write(self.parts(), start, &from)
     }
 }
 

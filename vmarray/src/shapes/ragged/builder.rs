@@ -5,9 +5,11 @@ use std::sync::Arc;
 use backend_api::Device;
 
 use super::{CHUNK, RaggedArray, RaggedWriter, offsets_of};
+use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::setup::any::AnyDevice;
 
 /// Settings of a new ragged array. Each setting has a default.
 ///
@@ -35,11 +37,14 @@ pub struct RaggedBuilder<T: Element, D: Device> {
     capacity: (usize, usize),
 }
 
-impl<T: Element, D: Device> RaggedBuilder<T, D> {
-    pub(super) fn new(elements: Builder<T, D>) -> Self {
-        Self { elements, offsets: None, capacity: (0, 0) }
+impl<T: Element> RaggedArray<T> {
+    /// Creates a builder for a ragged array with other devices or settings.
+    pub fn builder() -> RaggedBuilder<T, AnyDevice> {
+        RaggedBuilder { elements: VirtualArray::builder(0), offsets: None, capacity: (0, 0) }
     }
+}
 
+impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Sets the devices of elements and offsets. The call may change the type parameter `D`, so call it
     /// before the other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {

@@ -98,6 +98,37 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     }
 }
 
+impl<S: Items, D: Device> Ragged<S, D> {
+    /// Returns a row. Reads two adjacent offsets.
+    ///
+    /// # Errors
+    /// [`RowOutside`](ErrorKind::RowOutside), and errors of [`VirtualArray::get`].
+    pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
+        if row >= self.rows {
+            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
+        }
+        let mut ends = [0; 2];
+        self.offsets.read_range(row, &mut ends)?;
+        let range = self.checked(ends[0], ends[1])?;
+        Ok(RaggedRow::new(&self.items, range))
+    }
+
+    /// Returns all rows, in order. The iterator copies some thousand offsets at a time, and holds no lock.
+    #[must_use]
+    pub fn rows(&self) -> RowIter<'_, S, D> {
+        RowIter::new(self, 0..self.rows)
+    }
+}
+
+impl<'a, S: Items, D: Device> IntoIterator for &'a Ragged<S, D> {
+    type Item = Result<RaggedRow<'a, S>>;
+    type IntoIter = RowIter<'a, S, D>;
+
+    fn into_iter(self) -> RowIter<'a, S, D> {
+        self.rows()
+    }
+}
+
 impl<S> Clone for RaggedRow<'_, S> {
     fn clone(&self) -> Self {
         *self

@@ -1,0 +1,55 @@
+//! The persistent number of rows of a ragged array in files.
+
+use std::sync::Arc;
+
+use vmarray_support::warn;
+
+use crate::base::error::Result;
+use crate::engine::pager::{Pager, PersistentLen};
+
+/// The persistent number of rows in files.
+#[derive(Debug)]
+pub(super) struct RowsKept {
+    pub kept: Arc<PersistentLen>,
+    /// The number of rows when this is dropped.
+    pub rows: usize,
+    pub is_read_only: bool,
+}
+
+impl RowsKept {
+    /// Records the number of rows that the files have to keep.
+    pub fn of(mut self, rows: usize) -> Self {
+        self.rows = rows;
+        self
+    }
+
+    /// Stops recording rows, because the array of elements outlives the array of rows.
+    pub fn leave(self) {
+        self.kept.give_up();
+    }
+
+    /// Makes the first `rows` rows durable. `parts` are the pagers of the arrays of elements and of offsets.
+    pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        // Store all pages that can be stored, even if one cannot.
+        let settled = parts.into_iter().map(Pager::settle_all).fold(Ok(()), Result::and);
+        let stored = self.kept.store(settled.is_ok().then_some(rows as u64));
+        settled.and(stored)
+    }
+}
+
+impl Drop for RowsKept {
+    /// Elements and offsets are dropped before, and have recorded whether they could be stored.
+    fn drop(&mut self) {
+        if self.is_read_only {
+            return;
+        }
+        if let Err(error) = self.kept.store(Some(self.rows as u64)) {
+            warn::warn(format!(
+                "a ragged array was dropped, but not all of its rows could be stored: {error}"
+            ));
+        }
+    }
+}
