@@ -12,6 +12,9 @@ mod lru;
 #[cfg(test)]
 mod tests;
 mod two_queue;
+mod verdict;
+
+pub use verdict::{Candidate, Verdict};
 
 /// Policy that selects the page to evict when the cache needs a free frame.
 ///
@@ -78,24 +81,6 @@ pub enum EvictionPolicy {
     /// Algorithm", 1994, with their queue lengths; the main queue is a CLOCK instead of an LRU list.
     TwoQueue,
 }
-
-/// Reply of the paging core to a frame proposed by [`Evictor::victims`].
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The caller has claimed the frame. The policy forgets it.
-    Take,
-    /// The frame cannot go now: pinned, in flight, or dirty. It keeps its place.
-    Skip,
-    /// The referenced bit was set and the caller has cleared it. The frame gets a second chance.
-    Referenced,
-    /// The frame cannot go now and keeps its place, as with [`Skip`](Self::Skip); the search ends.
-    Stop,
-}
-
-/// The callback of [`Evictor::victims`].
-#[doc(hidden)]
-pub type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;
 
 /// The eviction state of one shard, for frames `0..frames`.
 ///

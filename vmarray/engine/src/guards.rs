@@ -6,7 +6,9 @@
 //!
 //! A leaked guard stays in its thread's list, but counts only during the life of its array.
 
-use std::cell::{Cell, RefCell};
+mod wait_rule;
+
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +17,9 @@ use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 use crate::page::wake_tasks_of_thread;
 use crate::progress::{self, WorkHold};
 use crate::scoped_threads;
+
+pub use wait_rule::WaitRule;
+use wait_rule::never_waits;
 
 /// Ids of all existing arrays. Threads that hold guards read the set before an operation returns
 /// `WouldDeadlock`.
@@ -25,36 +30,6 @@ thread_local! {
     static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
     /// The array of each future that already counts as a guard.
     static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-    /// True while the thread must not wait for guards, although it may hold none.
-    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A rule for the calling thread's waits for guards. The drop restores the previous rule.
-#[must_use]
-pub struct WaitRule(bool);
-
-impl WaitRule {
-    /// The thread gets an error in place of a wait for a guard.
-    #[inline]
-    pub fn never() -> Self {
-        Self(NEVER_WAITS.replace(true))
-    }
-
-    /// The rule of threads outside of this library, for program code.
-    #[inline]
-    pub fn usual() -> Self {
-        Self(NEVER_WAITS.try_with(|never| never.replace(false)).unwrap_or(false))
-    }
-}
-
-impl Drop for WaitRule {
-    fn drop(&mut self) {
-        let _ = NEVER_WAITS.try_with(|never| never.set(self.0));
-    }
-}
-
-fn never_waits() -> bool {
-    NEVER_WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
 fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {

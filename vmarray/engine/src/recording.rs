@@ -4,9 +4,12 @@
 //! check one word in memory for a running recording; a hit checks nothing.
 
 #[cfg(feature = "tracing")]
+mod events;
+#[cfg(feature = "tracing")]
 mod json;
 #[cfg(feature = "tracing")]
 mod recorder;
+mod work;
 
 use std::sync::Arc;
 
@@ -14,20 +17,8 @@ use backend_api::{Device, Ticket};
 
 #[cfg(feature = "tracing")]
 pub use recorder::Recording;
-
-/// The kind of work submitted to a device.
 #[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubmittedWork {
-    /// Copies from home slots.
-    Fetch,
-    /// Copies to home slots, or a fill of them.
-    Write,
-    /// A kernel that reads home slots.
-    Question,
-    /// A kernel that writes to home slots.
-    Change,
-}
+pub use work::SubmittedWork;
 
 /// Records a submission of work.
 #[doc(hidden)]

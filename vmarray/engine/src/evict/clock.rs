@@ -1,6 +1,6 @@
 //! The CLOCK policy: a hand moves over the frames in a circle. The caller stores the referenced bits.
 
-use super::{Candidate, Verdict};
+use super::verdict::{Candidate, Verdict};
 
 /// State of a frame for the hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! a sentinel, so no operation has a special case for the ends. The sentinels are the first links, and the
 //! links of frames follow: the vector grows with the numbers of inserted frames.
 
-use super::{Candidate, Verdict};
+use super::verdict::{Candidate, Verdict};
 
 /// In [`Link::newer`] of a frame that is on no list.
 const UNLINKED: u32 = u32::MAX;

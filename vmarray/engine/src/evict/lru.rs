@@ -1,7 +1,7 @@
 //! The exact LRU policy: a list of frames in the order of their last access.
 
-use super::Candidate;
 use super::list::{self, Link, List, ListSweep};
+use super::verdict::Candidate;
 
 /// The list of tracked frames. All updates take constant time.
 #[derive(Debug)]

@@ -11,9 +11,9 @@
 //! would gain about one hit in a hundred. But pages from read-ahead must survive in `recent` until their
 //! first use, and a shard may have few frames.
 
-use super::Candidate;
 use super::ghosts::Ghosts;
 use super::list::{self, Link, List, ListSweep};
+use super::verdict::Candidate;
 
 /// One frame's page.
 #[derive(Clone, Copy, Debug)]

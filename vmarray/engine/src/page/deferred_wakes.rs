@@ -5,10 +5,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::wakers::run;
+use crate::guards::WaitRule;
+use crate::trace;
 
 #[derive(Default)]
 struct Deferred {
@@ -40,6 +42,15 @@ impl Deferred {
 /// Adds to a counter.
 fn add(count: &Cell<usize>, change: isize) {
     count.set(count.get().wrapping_add_signed(change));
+}
+
+/// Runs a waker, and contains its panic. Neither other tasks nor the waking thread, which may be releasing a
+/// page, are affected.
+fn run(waker: Waker) {
+    let _rule = WaitRule::usual();
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        trace::waker_panicked();
+    }
 }
 
 /// Wakes a task, at once or as soon as its thread may run program code.

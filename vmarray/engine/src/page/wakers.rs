@@ -4,15 +4,12 @@
 //! again. The thread that releases the object wakes all tasks under its key. Wakers are foreign code, and run
 //! while the thread holds no locks.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
 use super::deferred_wakes::wake;
-use crate::guards::WaitRule;
-use crate::trace;
 
 /// Number of lists; the key of a task selects its list.
 const LISTS: usize = 64;
@@ -74,15 +71,6 @@ impl Drop for Asleep {
             // Dropping a waker runs foreign code too, so drop it without the lock.
             drop(gone);
         }
-    }
-}
-
-/// Runs a waker, and contains its panic. Neither other tasks nor the waking thread, which may be releasing a
-/// page, are affected.
-pub(super) fn run(waker: Waker) {
-    let _rule = WaitRule::usual();
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        trace::waker_panicked();
     }
 }
 

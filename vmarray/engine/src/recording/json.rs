@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use backend_api::QueueId;
 
-use super::SubmittedWork;
-use super::recorder::Events;
+use super::events::Events;
+use super::work::SubmittedWork;
 
 /// The program's own number among the processes of the trace; devices follow it.
 const PROGRAM: usize = 1;

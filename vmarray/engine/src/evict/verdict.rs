@@ -1,0 +1,19 @@
+//! Replies to the frames that a policy proposes.
+
+/// Reply of the paging core to a frame proposed by [`Evictor::victims`](super::Evictor::victims).
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The caller has claimed the frame. The policy forgets it.
+    Take,
+    /// The frame cannot go now: pinned, in flight, or dirty. It keeps its place.
+    Skip,
+    /// The referenced bit was set and the caller has cleared it. The frame gets a second chance.
+    Referenced,
+    /// The frame cannot go now and keeps its place, as with [`Skip`](Self::Skip); the search ends.
+    Stop,
+}
+
+/// The callback of [`Evictor::victims`](super::Evictor::victims).
+#[doc(hidden)]
+pub type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;

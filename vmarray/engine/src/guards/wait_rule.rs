@@ -1,0 +1,37 @@
+//! The rule of a thread for waits for guards.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// True while the thread must not wait for guards, although it may hold none.
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A rule for the calling thread's waits for guards. The drop restores the previous rule.
+#[must_use]
+pub struct WaitRule(bool);
+
+impl WaitRule {
+    /// The thread gets an error in place of a wait for a guard.
+    #[inline]
+    pub fn never() -> Self {
+        Self(NEVER_WAITS.replace(true))
+    }
+
+    /// The rule of threads outside of this library, for program code.
+    #[inline]
+    pub fn usual() -> Self {
+        Self(NEVER_WAITS.try_with(|never| never.replace(false)).unwrap_or(false))
+    }
+}
+
+impl Drop for WaitRule {
+    fn drop(&mut self) {
+        let _ = NEVER_WAITS.try_with(|never| never.set(self.0));
+    }
+}
+
+/// Returns true if the rule of the calling thread forbids waits for guards.
+pub(super) fn never_waits() -> bool {
+    NEVER_WAITS.try_with(Cell::get).unwrap_or(false)
+}
