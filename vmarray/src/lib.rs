@@ -63,7 +63,7 @@
 //! | errors, with the remedy of each | [`Error`], [`ErrorKind`] |
 //! | counters and memory of an array | [`Stats`], [`stats`], [`Footprint`] |
 //! | predicted costs, statistics of running programs, recordings | [`explain`], [`monitor`], `trace` |
-//! | the trait of devices, mirrors and parity, the backends | [`AnyDevice`], [`device`], [`redundancy`], `cuda`, `opencl`, `host` |
+//! | the trait of devices, mirrors, the backends | [`AnyDevice`], [`device`], [`redundancy`], `cuda`, `opencl`, `host` |
 //!
 //! Each item has one path. The [`prelude`] also exports the items that programs name in every file.
 //!

@@ -26,8 +26,8 @@ pub struct SoakArgs {
     /// A folder for the files of file devices. Default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Runs only rounds in which devices are lost and rebuilt. The arrays use mirrors or parity over host RAM
-    /// and simulated devices.
+    /// Runs only rounds in which devices are lost and rebuilt. The arrays use mirrors over host RAM and
+    /// simulated devices, or move among them.
     #[arg(long)]
     pub losses: bool,
     /// A file that stores the progress: a later call with the same options and sources continues there.

@@ -22,16 +22,9 @@ struct Part {
     has_weak_memory: bool,
 }
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 6] = [
     Part {
         package: "vmarray-backend-api",
-        target: &["--lib"],
-        tests: &[],
-        sample: None,
-        has_weak_memory: true,
-    },
-    Part {
-        package: "vmarray-redundancy",
         target: &["--lib"],
         tests: &[],
         sample: None,

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::checks::{Checks, HostBytes, PendingVerification, WholeUnit, checksum};
 use self::table::ChecksumTable;
-use super::several::access_set::{AccessSet, Ranges};
+use super::access_set::{AccessSet, Ranges};
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceSpan, Extents, HostAllocation, HostId, HostMemory,
     HostSpan, LaunchView, QueueHandle, QueueProgress, Request, Result, Ticket, Transfer, forward,

@@ -7,15 +7,12 @@
 //! |---|---|
 //! | [`Checksummed`] | detects bits that flip on a device, or on the bus |
 //! | [`Mirrored`] | stores all data on each of several devices, so that one may be lost |
-//! | [`ParityMember`] | stores parity instead of copies, which takes one `n`th of the memory of `n` devices |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod access_set;
 mod checksummed;
 mod mirrored;
-mod parity;
-mod several;
 
 pub use checksummed::Checksummed;
 pub use mirrored::{Mirrored, Replica, ReplicaState};
-pub use parity::{ParityGroup, ParityMember};

@@ -1,14 +1,18 @@
 //! A device that stores all of its data on each of several devices.
 
+mod host;
+mod member;
 mod memory;
+mod pending_requests;
 mod rebuild;
 mod state;
 mod submit;
+mod wakers;
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::task::Waker;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -20,10 +24,10 @@ use backend_api::{
 use vmarray_support::contended;
 use vmarray_support::links::{has_twice, is_same};
 
-use super::several::member::{Member, MemberStatus, PlaceTranslation};
-use super::several::wakers::{Chain, DeferringCall, Woken};
+use member::{Member, MemberStatus};
 use memory::MirrorMemory;
 use state::{Length, MirrorState};
+use wakers::{DeferringCall, is_deferred};
 
 /// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
 /// long as one of them works.
@@ -83,7 +87,7 @@ pub struct Mirrored {
     core: Arc<Core>,
 }
 
-/// A device of a mirror or a parity group, with its state.
+/// A device of a mirror, with its state.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -116,7 +120,7 @@ impl Replica {
     }
 }
 
-/// State of the contents of a device of a mirror or a parity group.
+/// State of the contents of a device of a mirror.
 ///
 /// ```
 /// use vmarray_redundancy::ReplicaState;
@@ -315,9 +319,8 @@ impl Core {
             let _ = part.device.wait(part.ticket);
         }
     }
-}
 
-impl Woken for Core {
+    /// Wakes a waker when a ticket is over.
     fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
         let call = DeferringCall::begin();
         let mut state = self.lock();
@@ -325,11 +328,35 @@ impl Woken for Core {
         let part = if is_over { None } else { state.settle_up_to(ticket.queue, ticket.value) };
         drop(state);
         match part {
-            Some(part) => part.device.wake(part.ticket, Chain::waker(self, ticket, waker)),
+            Some(part) => {
+                let (core, waker) = (Arc::downgrade(self), Mutex::new(Some(waker)));
+                part.device.wake(part.ticket, Arc::new(ChainedWaker { core, ticket, waker }).into());
+            }
             None => {
                 drop(call);
                 waker.wake();
             }
+        }
+    }
+}
+
+/// A waker that wraps a waker of the program. It checks the ticket, which may have to wait for another
+/// device then.
+struct ChainedWaker {
+    core: Weak<Core>,
+    ticket: Ticket,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Wake for ChainedWaker {
+    fn wake(self: Arc<Self>) {
+        if is_deferred(|| Arc::clone(&self).into()) {
+            return;
+        }
+        let Some(waker) = self.waker.lock().take() else { return };
+        match self.core.upgrade() {
+            Some(core) => core.wake(self.ticket, waker),
+            None => waker.wake(),
         }
     }
 }

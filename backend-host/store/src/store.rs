@@ -71,9 +71,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// Join the stores of a `Mirrored` of `vmarray-redundancy` as well, because a mirror does not compare
 /// the contents of its devices. A file that is older than the other mirrors, such as a restored copy, is then
-/// an error that names it. To repair it, copy the file of another mirror over it while all are closed. A
-/// `ParityGroup` is not for stores, because it clears the memory that it
-/// allocates.
+/// an error that names it. To repair it, copy the file of another mirror over it while all are closed.
 ///
 /// # Growth
 ///

@@ -111,8 +111,6 @@ pub enum ErrorKind {
     SharesMismatch { shares: usize, devices: usize },
     /// Pages cannot be mirrored, or a mirror cannot be rebuilt.
     MirrorRefused { reason: &'static str },
-    /// Pages cannot be protected by parity, or the array cannot be rebuilt.
-    ParityRefused { reason: &'static str },
     /// Pages cannot be moved to other devices.
     MoveRefused { reason: &'static str },
     /// An array with these settings cannot be stored in files, or files cannot be used in this way.
@@ -367,11 +365,6 @@ impl ErrorKind {
                 "pages are not mirrored",
                 reason,
                 "mirror an array over at least two devices, and call `rebuild` after the loss of one",
-            ),
-            Self::ParityRefused { reason } => refused(
-                "pages are not protected by parity",
-                reason,
-                "use parity for an array over at least three devices, and call `rebuild` after the loss of one",
             ),
             Self::MoveRefused { reason } => refused(
                 "pages are not moved",
@@ -809,7 +802,6 @@ mod tests {
             TooManyChannels { channels: 1 << 20, most: 1 << 16 },
             SharesMismatch { shares: 1, devices: 2 },
             MirrorRefused { reason: "there is one device" },
-            ParityRefused { reason: "there are two devices" },
             MoveRefused { reason: "there is no device to move to" },
             FileRefused { reason: "no file is named" },
             Cancelled,

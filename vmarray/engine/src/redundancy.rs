@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use backend_api::Device;
 use parking_lot::Mutex;
-use vmarray_redundancy::{Mirrored, ParityGroup, Replica, ReplicaState};
+use vmarray_redundancy::{Mirrored, Replica};
 use vmarray_support::links::is_same;
 
 use crate::error::{ErrorKind, Result};
 
-/// The redundancy of an array's pages: none, mirrors, or parity.
+/// The redundancy of an array's pages: none, or mirrors.
 #[derive(Debug, Default)]
 pub struct Redundancy {
     keeper: Keeper,
@@ -27,8 +27,6 @@ pub enum Keeper {
     Movable(Vec<Arc<Mirrored>>),
     /// Mirrors: a second device with the same pages; indexed by channel.
     Mirrors(Vec<Arc<Mirrored>>),
-    /// Parity over the devices of all channels.
-    Parity(ParityGroup),
 }
 
 impl From<Keeper> for Redundancy {
@@ -51,7 +49,6 @@ impl Redundancy {
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
                 mirrors.get(channel).map(|one| Arc::<Mirrored>::clone(one) as _)
             }
-            Keeper::Parity(group) => group.members().get(channel).map(|one| Arc::clone(one) as _),
         }
     }
 
@@ -70,41 +67,21 @@ impl Redundancy {
                 let _ = device.memory();
                 mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
             }
-            Keeper::Parity(group) => {
-                group.members().iter().for_each(|member| drop(member.memory()));
-                group.replicas().into_iter().skip(channel).take(1).collect()
-            }
         }
-    }
-
-    /// True if the pages of a channel with these replicas exist only in frames.
-    #[inline]
-    pub fn is_lost(&self, channel: usize, replicas: &[Replica]) -> bool {
-        let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
-        is_lost && !matches!(&self.keeper, Keeper::Parity(group) if group.has_contents(channel))
     }
 
     /// Replaces the first lost device by a spare.
     pub fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
-        const NOTHING_LOST: &str = "no device of the array is lost; there is nothing to rebuild";
         let _only = self.replacing.lock();
-        let spare = || Arc::clone(spare);
-        match &self.keeper {
-            Keeper::None | Keeper::Movable(_) => Err(ErrorKind::MirrorRefused {
-                reason: "the array has no copies; build it with `Placement::Mirrored`",
-            }
-            .into()),
-            Keeper::Mirrors(mirrors) => {
-                let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
-                let lost = lost.ok_or(ErrorKind::MirrorRefused { reason: NOTHING_LOST })?;
-                let with_it = mirrors.iter().filter(|mirror| mirror.has_lost(&lost));
-                with_it.into_iter().try_for_each(|mirror| Ok(mirror.rebuild(&lost, spare())?))
-            }
-            Keeper::Parity(group) => {
-                let lost = group.first_lost().ok_or(ErrorKind::ParityRefused { reason: NOTHING_LOST })?;
-                Ok(group.rebuild(&lost, spare())?)
-            }
-        }
+        let refused = |reason| ErrorKind::MirrorRefused { reason };
+        let Keeper::Mirrors(mirrors) = &self.keeper else {
+            return Err(refused("the array has no copies; build it with `Placement::Mirrored`").into());
+        };
+        let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
+        let lost =
+            lost.ok_or_else(|| refused("no device of the array is lost; there is nothing to rebuild"))?;
+        let mut with_it = mirrors.iter().filter(|mirror| mirror.has_lost(&lost));
+        with_it.try_for_each(|mirror| Ok(mirror.rebuild(&lost, Arc::clone(spare))?))
     }
 
     /// Moves pages so that each channel has its own on one of these devices (two for mirrors), with about the
@@ -124,11 +101,6 @@ impl Redundancy {
             }
             Keeper::None => {
                 return refused("the array was not built as movable; build it with `Builder::movable`");
-            }
-            Keeper::Parity(_) => {
-                return refused(
-                    "an array with parity cannot move its pages; build it with `Placement::Mirrored` to move it",
-                );
             }
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
         };

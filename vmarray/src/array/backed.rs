@@ -108,7 +108,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             is_open: false,
             page_len,
             stripe_pattern: vec![0],
-            redundant: None,
+            pairs: None,
             is_exclusive: true,
         };
         let array = Builder::<T, AnyDevice>::build_on(self.settings, homes, |pager| {

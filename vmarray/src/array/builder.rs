@@ -140,8 +140,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// OpenCL devices cannot reserve addresses. Arrays on them allocate memory in steps of up to 1/8 of the
     /// greatest size on each device, and [`build`](Self::build) fails with [`Device`](ErrorKind::Device)
     /// ([`Unsupported`](backend_api::ErrorKind::Unsupported)) for [`usize::MAX`]. `build` fails likewise on
-    /// devices whose memory cannot grow, such as CUDA drivers older than 10.2, and with
-    /// [`ParityRefused`](ErrorKind::ParityRefused) for [`Placement::Parity`].
+    /// devices whose memory cannot grow, such as CUDA drivers older than 10.2.
     ///
     /// Arrays [in files](Self::create) grow without this setting. With the setting, the length of an array in
     /// files is limited until the program drops the array.
@@ -285,8 +284,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// device. The mirror tracks submissions and shares no memory with other devices, so joins with other
     /// arrays, and lists over several GPUs, go through the host. Errors and statistics use the name of the
     /// first device, also after a move; [`homes`](VirtualArray::homes) reports the current devices. Arrays
-    /// with [`Placement::Mirrored`] are always movable; with [`Placement::Parity`], [`build`](Self::build)
-    /// returns [`MoveRefused`](ErrorKind::MoveRefused).
+    /// with [`Placement::Mirrored`] are always movable.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -375,7 +373,6 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices),
     /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
     /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`MirrorRefused`](ErrorKind::MirrorRefused),
-    /// [`ParityRefused`](ErrorKind::ParityRefused), [`MoveRefused`](ErrorKind::MoveRefused),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
     /// [`Device`](ErrorKind::Device) if a device refuses memory.
     pub fn build(self) -> Result<VirtualArray<T, D>> {
@@ -400,7 +397,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 /// Allocates the cache and the memory of an array on its devices.
 fn pages(settings: Settings, homes: Homes, element: std::alloc::Layout) -> Result<(Pager, Recipe)> {
     let recipe = Recipe::of(&settings, &homes);
-    let Homes { open, len, pages_most, is_open, page_len, mut stripe_pattern, redundant, .. } = homes;
+    let Homes { open, len, pages_most, is_open, page_len, mut stripe_pattern, pairs, .. } = homes;
     // A channel without a page would be useless.
     stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
     let page_bytes = page_len * element.size();
@@ -412,10 +409,8 @@ fn pages(settings: Settings, homes: Homes, element: std::alloc::Layout) -> Resul
     }
     let channels = stripe_pattern.len() as u64;
     let slots = |channel: usize, pages| Pager::slots_in(channel as u64, channels, pages);
-    open.expect_room(&stripe_pattern, redundant.as_ref(), |channel| {
-        slots(channel, pages) * page_bytes as u64
-    })?;
-    let redundancy = open.redundancy(redundant.as_ref(), &stripe_pattern, settings.movable)?;
+    open.expect_room(&stripe_pattern, pairs.as_deref(), |channel| slots(channel, pages) * page_bytes as u64)?;
+    let redundancy = open.redundancy(pairs.as_deref(), &stripe_pattern, settings.movable)?;
     if settings.common.wipe {
         redundancy.wipe_on_release()?;
     }

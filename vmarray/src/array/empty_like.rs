@@ -68,7 +68,7 @@ fn of_settings<U: Element, D: Device>(
         is_open: false,
         page_len,
         stripe_pattern,
-        redundant: None,
+        pairs: None,
         is_exclusive: false,
     };
     Builder::<U, D>::build_on(settings, homes, |_| ())

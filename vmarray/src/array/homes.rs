@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::Device;
-use vmarray_redundancy::Replica;
+use vmarray_redundancy::{Replica, ReplicaState};
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -40,8 +40,7 @@ pub struct ChannelHome {
     pub pages: u64,
     /// Number of lost pages: their contents were only on a lost device, and not in the cache.
     pub lost_pages: u64,
-    /// The devices that store the pages of the channel: one, or two in a mirrored array. With parity there is
-    /// one; the devices of the other channels can together reconstruct its pages.
+    /// The devices that store the pages of the channel: one, or two in a mirrored array.
     pub replicas: Vec<Replica>,
 }
 
@@ -64,7 +63,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pager = self.pager();
         let home = |(index, channel): (usize, &Arc<crate::engine::channel::Channel>)| {
             let replicas = pager.redundancy().replicas(index, channel.device());
-            let is_lost = pager.redundancy().is_lost(index, &replicas);
+            let is_lost = replicas.iter().all(|replica| replica.state != ReplicaState::Current);
             ChannelHome {
                 pages: channel.slot_bytes() / pager.page_bytes() as u64,
                 lost_pages: if is_lost { pager.lost_pages(index as u64) } else { 0 },
@@ -75,20 +74,17 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Replaces a lost device with a spare, in an array with
-    /// [`Placement::Mirrored`](crate::Placement::Mirrored) or [`Parity`](crate::Placement::Parity), and
-    /// restores its pages: from a replica, or from the other devices and their parity. Other threads can use
-    /// the array meanwhile. The call returns when all pages are restored. If several devices are lost, the
-    /// call replaces one of them.
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored), and restores its pages from a replica. Other
+    /// threads can use the array meanwhile. The call returns when all pages are restored. If several devices
+    /// are lost, the call replaces one of them.
     ///
-    /// New work on the device waits for the piece that is being copied, about a millisecond; with parity,
-    /// changes wait for the piece of 2 MiB that is being rebuilt. If another device with copies or parity of
-    /// these pages is lost before the call returns, pages are lost.
+    /// New work on the device waits for the piece that is being copied, about a millisecond. If another
+    /// device with copies of these pages is lost before the call returns, pages are lost.
     ///
     /// # Errors
-    /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has neither mirrors nor parity, or no
-    /// device is lost; [`ParityRefused`](crate::ErrorKind::ParityRefused) if an array with parity has lost no
-    /// device; [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a
-    /// device of the array already; the call can then be repeated with another spare.
+    /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has no mirrors, or no device is lost;
+    /// [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device of the
+    /// array already; the call can then be repeated with another spare.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -64,9 +64,9 @@ impl Recipe {
             Some(devices) => devices,
             None => vec![in_ram()?],
         };
-        let redundant = self.settings.common.placement.redundant(devices.len())?;
-        let stripe_pattern = match &redundant {
-            Some(redundant) => (0..redundant.channels()).collect(),
+        let pairs = self.settings.common.placement.mirrored_pairs(devices.len())?;
+        let stripe_pattern = match &pairs {
+            Some(pairs) => (0..pairs.len()).collect(),
             // After a move, the channels may be on fewer devices.
             None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
@@ -81,7 +81,7 @@ impl Recipe {
             is_open,
             page_len,
             stripe_pattern,
-            redundant,
+            pairs,
             is_exclusive: false,
         })
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use backend_api::{Commit, Device, HostMemory};
-use vmarray_redundancy::{Mirrored, ParityGroup};
+use vmarray_redundancy::Mirrored;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::channel::comparing;
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::redundancy::{Keeper, Redundancy};
-use crate::setup::placement::{Placement, Redundant, expect_room};
+use crate::setup::placement::{Placement, expect_room};
 use crate::setup::profile;
 use crate::setup::{discovery, inherited};
 
@@ -106,18 +106,17 @@ impl OpenDevices {
         placement.stripe_pattern(&self.devices, pages, page_bytes as u64, &self.usable)
     }
 
-    /// Checks that the devices have memory for their channels, and for redundancy of other channels.
+    /// Checks that the devices have memory for their channels; both devices of a pair for a mirrored one.
     pub(crate) fn expect_room(
         &self,
         stripe_pattern: &[usize],
-        redundant: Option<&Redundant>,
+        pairs: Option<&[[usize; 2]]>,
         bytes: impl Fn(usize) -> u64,
     ) -> Result<()> {
         let mut asked = vec![0; self.devices.len()];
-        let bytes: Vec<u64> = (0..stripe_pattern.len()).map(bytes).collect();
-        match redundant {
-            Some(redundant) => redundant.ask(&bytes, &mut asked),
-            None => stripe_pattern.iter().zip(bytes).for_each(|(device, bytes)| asked[*device] += bytes),
+        for (channel, device) in stripe_pattern.iter().enumerate() {
+            let homes = pairs.map_or(std::slice::from_ref(device), |pairs| &pairs[channel]);
+            homes.iter().for_each(|home| asked[*home] += bytes(channel));
         }
         expect_room(&self.devices, &asked, &self.usable)
     }
@@ -133,26 +132,22 @@ impl OpenDevices {
     /// Failover and migration of devices, by channel.
     pub(super) fn redundancy(
         &self,
-        redundant: Option<&Redundant>,
+        pairs: Option<&[[usize; 2]]>,
         stripe_pattern: &[usize],
         is_movable: bool,
     ) -> Result<Redundancy> {
         let device = |at: usize| Arc::clone(&self.devices[at]);
-        let keeper = match redundant {
+        let keeper = match pairs {
             None if is_movable => {
                 let movable = stripe_pattern.iter().map(|turn| Ok(Arc::new(Mirrored::new([device(*turn)])?)));
                 Keeper::Movable(movable.collect::<Result<_>>()?)
             }
             None => Keeper::None,
-            Some(Redundant::Pairs(pairs)) => {
+            Some(pairs) => {
                 let mirrors =
                     pairs[..stripe_pattern.len()].iter().map(|pair| Mirrored::new(pair.map(device)));
                 Keeper::Mirrors(mirrors.map(|mirror| Ok(Arc::new(mirror?))).collect::<Result<_>>()?)
             }
-            Some(Redundant::Parity(_)) if is_movable => {
-                return Err(ErrorKind::MoveRefused { reason: "an array with parity cannot move its pages; use `Placement::Mirrored`, or leave `movable` out" }.into());
-            }
-            Some(Redundant::Parity(devices)) => Keeper::Parity(ParityGroup::new((0..*devices).map(device))?),
         };
         Ok(keeper.into())
     }
@@ -259,18 +254,13 @@ impl Settings {
         let page_len = self.common.page_len(len.max(max_len), element_bytes, suited)?;
         let page_bytes = page_len * element_bytes;
         let pages = len.div_ceil(page_len) as u64;
-        let redundant = self.common.placement.redundant(open.devices.len())?;
+        let pairs = self.common.placement.mirrored_pairs(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
         let is_open = max_len == usize::MAX;
         // The size of the devices limits the length, but the initial length must fit.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
-        if max_len > len && matches!(redundant, Some(Redundant::Parity(_))) {
-            let reason = "the array may grow, which moves the pages that parity is computed from; leave `max_len` out, or use \
-                          `Placement::Mirrored`";
-            return Err(ErrorKind::ParityRefused { reason }.into());
-        }
-        let stripe_pattern = match &redundant {
-            Some(redundant) => (0..redundant.channels()).collect(),
+        let stripe_pattern = match &pairs {
+            Some(pairs) => (0..pairs.len()).collect(),
             None => open.stripe_pattern(&self.common.placement, pages_most, page_bytes)?,
         };
         Ok(Homes {
@@ -281,7 +271,7 @@ impl Settings {
             is_open,
             page_len,
             stripe_pattern,
-            redundant,
+            pairs,
             is_exclusive: false,
         })
     }
@@ -299,7 +289,8 @@ pub(crate) struct Homes {
     pub(crate) page_len: usize,
     /// The device of each channel.
     pub(crate) stripe_pattern: Vec<usize>,
-    pub(crate) redundant: Option<Redundant>,
+    /// The two devices of each channel of a mirrored array.
+    pub(crate) pairs: Option<Vec<[usize; 2]>>,
     /// True if the devices can hold no other array, as files.
     pub(crate) is_exclusive: bool,
 }

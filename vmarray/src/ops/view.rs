@@ -483,8 +483,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Devices copy directly, without the host, under these conditions:
     ///
     /// - The copy has at least 64 KiB and four pages.
-    /// - Both views are of arrays without [mirrors](crate::Placement::Mirrored) or
-    ///   [parity](crate::Placement::Parity).
+    /// - Both views are of arrays without [mirrors](crate::Placement::Mirrored).
     /// - The target's devices can [access](crate::device::Device::reaches) the source's memory.
     /// - The calling thread holds no page.
     /// - Within one array, no page has elements of both views.

@@ -6,7 +6,6 @@ mod stripe_pattern;
 use std::sync::Arc;
 
 use backend_api::{Device, DeviceKind};
-use vmarray_redundancy::ParityGroup;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::setup::profile::{Direction, Profile};
@@ -90,59 +89,6 @@ pub enum Placement {
     /// Each pair is a [`Mirrored`](crate::redundancy::Mirrored) device. Its documentation lists the work that
     /// is repeated or copied, and the results that may differ between devices of different kinds.
     Mirrored,
-    /// Equal shares on three or more devices with parity: the loss of one device loses no data, at the cost
-    /// of one device's share of the memory.
-    ///
-    /// With `n` devices, 1/`n` of the array's memory is parity, distributed over all. Reads cost the same as
-    /// without parity. A write-back, like every change of device memory, reads the old bytes and updates the
-    /// parity: about four copies instead of one, two of them on another device, and one more for a launch. It
-    /// completes when the parity is updated.
-    ///
-    /// After a loss the array continues: its pages are reconstructed from the other devices, and another
-    /// device does the work on them piece by piece; a kernel launch needs memory on that device for all pages
-    /// that it accesses. The loss of a second device loses the pages of both.
-    /// [`homes`](crate::VirtualArray::homes) reports this, and [`rebuild`](crate::VirtualArray::rebuild)
-    /// installs a spare while the array is in use. Not for a [`Source`](crate::Source), whose home is in RAM.
-    ///
-    /// The devices form a [`ParityGroup`], whose documentation lists the
-    /// copies of each change.
-    Parity,
-}
-
-/// Redundancy between devices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Redundant {
-    /// The pair of devices of each channel; both devices have its pages.
-    Pairs(Vec<[usize; 2]>),
-    /// The number of devices; each has a channel, and a part of the parity.
-    Parity(usize),
-}
-
-impl Redundant {
-    /// Maximum number of channels.
-    pub(crate) fn channels(&self) -> usize {
-        match self {
-            Self::Pairs(pairs) => pairs.len(),
-            Self::Parity(devices) => *devices,
-        }
-    }
-
-    /// Adds the required bytes of each device, for channels with these bytes.
-    pub(crate) fn ask(&self, bytes: &[u64], asked: &mut [u64]) {
-        match self {
-            Self::Pairs(pairs) => {
-                for (pair, bytes) in pairs.iter().zip(bytes) {
-                    pair.iter().for_each(|device| asked[*device] += bytes);
-                }
-            }
-            Self::Parity(devices) => {
-                let most = bytes.iter().copied().max().unwrap_or(0);
-                let parity = ParityGroup::parity_bytes(most, *devices);
-                asked.iter_mut().for_each(|asked| *asked += parity);
-                asked.iter_mut().zip(bytes).for_each(|(asked, bytes)| *asked += bytes);
-            }
-        }
-    }
 }
 
 /// Channels of a device with an equal share. The engine batches only copies of one channel, so a small
@@ -213,8 +159,8 @@ impl Placement {
         }
         let reason = match self {
             Self::Equal | Self::Ratios(_) => None,
-            Self::Mirrored | Self::Parity => Some(
-                "mirrors and parity are on devices, not in files; use `Placement::Equal` or \
+            Self::Mirrored => Some(
+                "mirrors are on devices, not in files; use `Placement::Equal` or \
                  `Placement::Ratios`, and keep copies that `save` writes",
             ),
             _ => Some(
@@ -227,21 +173,17 @@ impl Placement {
         self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| stripe_pattern(&shares))
     }
 
-    /// The redundancy between devices, if any.
-    pub(crate) fn redundant(&self, devices: usize) -> Result<Option<Redundant>> {
-        let refused = |kind: ErrorKind| Err(if devices == 0 { ErrorKind::NoDevices } else { kind }.into());
+    /// The pair of devices of each channel of a mirrored array; both devices have its pages.
+    pub(crate) fn mirrored_pairs(&self, devices: usize) -> Result<Option<Vec<[usize; 2]>>> {
         match (self, devices) {
-            (Self::Mirrored, 0..2) => {
-                refused(ErrorKind::MirrorRefused { reason: "there is one device; name two devices or more" })
+            (Self::Mirrored, 0) => Err(ErrorKind::NoDevices.into()),
+            (Self::Mirrored, 1) => {
+                let reason = "there is one device; name two devices or more";
+                Err(ErrorKind::MirrorRefused { reason }.into())
             }
             (Self::Mirrored, _) => {
-                let pairs = (0..devices).map(|first| [first, (first + 1) % devices]);
-                Ok(Some(Redundant::Pairs(pairs.collect())))
+                Ok(Some((0..devices).map(|first| [first, (first + 1) % devices]).collect()))
             }
-            (Self::Parity, 0..3) => refused(ErrorKind::ParityRefused {
-                reason: "there are fewer than three devices; name three or more, or use `Placement::Mirrored`",
-            }),
-            (Self::Parity, _) => Ok(Some(Redundant::Parity(devices))),
             _ => Ok(None),
         }
     }
@@ -269,15 +211,11 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // The builder of the array creates these placements.
-            Self::Mirrored | Self::Parity => {
+            // The builder of the array creates this placement.
+            Self::Mirrored => {
                 let reason =
                     "the home of a source is in RAM, and is not lost with a device; leave the placement out";
-                return Err(match self {
-                    Self::Parity => ErrorKind::ParityRefused { reason },
-                    _ => ErrorKind::MirrorRefused { reason },
-                }
-                .into());
+                return Err(ErrorKind::MirrorRefused { reason }.into());
             }
             Self::Ratios(ratios) if ratios.len() != devices => {
                 return Err(ErrorKind::SharesMismatch { shares: ratios.len(), devices }.into());
@@ -374,23 +312,10 @@ mod tests {
 
     #[test]
     fn each_device_is_in_two_pairs() {
-        let pairs = |devices| Placement::Mirrored.redundant(devices);
-        assert_eq!(pairs(2), Ok(Some(Redundant::Pairs(vec![[0, 1], [1, 0]]))));
-        assert_eq!(pairs(4), Ok(Some(Redundant::Pairs(vec![[0, 1], [1, 2], [2, 3], [3, 0]]))));
-        assert!(pairs(0).is_err() && pairs(1).is_err() && Placement::Equal.redundant(1) == Ok(None));
-    }
-
-    #[test]
-    fn parity_takes_one_share_of_all() {
-        assert!((0..3).all(|devices| Placement::Parity.redundant(devices).is_err()));
-        let group = Placement::Parity.redundant(5).unwrap().unwrap();
-        let mut asked = [0; 5];
-        group.ask(&[4 << 20; 5], &mut asked);
-        assert_eq!((group.channels(), asked), (5, [5 << 20; 5]));
-        // A short array has fewer channels than devices.
-        let mut asked = [0; 5];
-        group.ask(&[4 << 10, 4 << 10], &mut asked);
-        assert_eq!(asked, [5 << 10, 5 << 10, 1 << 10, 1 << 10, 1 << 10]);
+        let pairs = |devices| Placement::Mirrored.mirrored_pairs(devices);
+        assert_eq!(pairs(2), Ok(Some(vec![[0, 1], [1, 0]])));
+        assert_eq!(pairs(4), Ok(Some(vec![[0, 1], [1, 2], [2, 3], [3, 0]])));
+        assert!(pairs(0).is_err() && pairs(1).is_err() && Placement::Equal.mirrored_pairs(1) == Ok(None));
     }
 
     #[test]

@@ -84,15 +84,6 @@ fn builders() {
         text(build(1, Placement::Mirrored).build()),
         "pages are not mirrored: there is one device; name two devices or more"
     );
-    assert!(
-        text(build(2, Placement::Parity).build())
-            .ends_with("; name three or more, or use `Placement::Mirrored`")
-    );
-    let growing = text(build(3, Placement::Parity).max_len(1000).build());
-    assert!(growing.starts_with("pages are not protected by parity: the array may grow"), "{growing}");
-    assert!(growing.ends_with("; leave `max_len` out, or use `Placement::Mirrored`"), "{growing}");
-    let movable = text(build(3, Placement::Parity).movable(true).build());
-    assert!(movable.ends_with("; use `Placement::Mirrored`, or leave `movable` out"), "{movable}");
     let fixed = build(1, Placement::Equal).build().unwrap();
     assert!(text(fixed.rebalance(devices(1))).ends_with("; build it with `Builder::movable`"));
     assert!(

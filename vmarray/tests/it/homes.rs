@@ -1,4 +1,4 @@
-//! Tests of the loss of devices: exactly their pages are lost, or none with mirrors or parity.
+//! Tests of the loss of devices: exactly their pages are lost, or none with mirrors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,22 +101,6 @@ fn impossible_mirrors_are_refused() {
     assert!(refused(plain.rebuild(hosts::<1>()[0].clone()).unwrap_err()));
     let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<2>()).placement(Placement::Mirrored);
     assert!(refused(source.build().unwrap_err()));
-    // Test the same with parity.
-    let builder = || VirtualArray::<u32>::builder(1000).placement(Placement::Parity);
-    let is_refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::ParityRefused { .. });
-    assert!(is_refused(builder().devices(hosts::<2>()).build().unwrap_err()));
-    let array = builder().devices(hosts::<3>()).build().unwrap();
-    assert!(is_refused(array.rebuild(hosts::<1>()[0].clone()).unwrap_err()), "nothing is lost");
-    let source = Source::builder(vec![0_u32; 1000]).devices(hosts::<3>()).placement(Placement::Parity);
-    assert!(is_refused(source.build().unwrap_err()));
-    // With parity on three devices, the array needs half as much memory again.
-    let fits = |len: usize| {
-        let builder = VirtualArray::<u32>::builder(len).devices(cards(3).iter().map(any));
-        builder.page_len(1024).placement(Placement::Parity).build()
-    };
-    fits((1 << 20) / 4 * 2 - 4096).unwrap();
-    let full = fits((1 << 20) / 4 * 2 + 4096).unwrap_err();
-    assert!(matches!(full.kind(), ErrorKind::DoesNotFit { .. }), "{full}");
     // Each device stores two shares.
     let full = VirtualArray::<u32>::builder((1 << 20) / 4 * 2).devices(cards(3).iter().map(any));
     let full = full.page_len(1024).placement(Placement::Mirrored).build().unwrap_err();
@@ -125,14 +109,11 @@ fn impossible_mirrors_are_refused() {
 
 #[test]
 fn device_side_work_outlives_each_device() {
-    use Placement::{Mirrored, Parity};
-    let cases = [(Mirrored, 2, 0), (Mirrored, 2, 1), (Mirrored, 3, 1), (Mirrored, 5, 4)];
-    for (placement, count, lost) in cases.into_iter().chain([(Parity, 3, 0), (Parity, 3, 2), (Parity, 5, 4)])
-    {
+    for (count, lost) in [(2, 0), (2, 1), (3, 1), (5, 4)] {
         let cards = cards(count);
         let array = VirtualArray::<u32>::builder(20_000)
             .devices(cards.iter().map(any))
-            .placement(placement.clone())
+            .placement(Placement::Mirrored)
             .page_len(128)
             .frames_per_channel(4)
             .build()
@@ -158,25 +139,25 @@ fn device_side_work_outlives_each_device() {
             assert_eq!(
                 array.sum(.., Field::whole()).unwrap(),
                 i128::from(sum),
-                "{placement:?}, {count} devices, turn {turn}"
+                "{count} devices, turn {turn}"
             );
             let found = array.find(Field::whole(), &9).unwrap();
             let is_nine = |index: &usize| expected[*index] == 9;
             assert_eq!(found, (0..expected.len()).filter(is_nine).collect::<Vec<_>>());
             assert_eq!(array.max(.., Field::whole()).unwrap(), expected.iter().max().copied());
             assert_eq!(array.gather(&indices).unwrap(), [turn as u32; 300]);
-            assert!(array.to_vec(..).unwrap() == expected, "{placement:?}, {count} devices, turn {turn}");
+            assert!(array.to_vec(..).unwrap() == expected, "{count} devices, turn {turn}");
         }
         assert!(array.homes().iter().all(|home| home.lost_pages == 0));
     }
 }
 
 #[test]
-fn parity_counts_the_losses_of_two_devices() {
+fn mirrors_count_the_losses_of_two_devices() {
     let cards = cards(4);
     let array = VirtualArray::<u32>::builder(4_000)
         .devices(cards.iter().map(any))
-        .placement(Placement::Parity)
+        .placement(Placement::Mirrored)
         .page_len(100)
         .frames_per_channel(2)
         .build()
@@ -193,12 +174,12 @@ fn parity_counts_the_losses_of_two_devices() {
     assert!(array.to_vec(..3_000).unwrap() == values[..3_000]);
     array.evict(..).unwrap();
     assert_eq!(array.get(100).unwrap(), 100);
-    cards[3].lose();
-    // Pages 1, 5, ... and 3, 7, ... have contents, except one page that is in a frame.
-    assert_eq!(lost(&array), [0, 7, 0, 7]);
+    cards[2].lose();
+    // Devices 1 and 2 stored pages 1, 5, ..., 29; one of them is in a frame.
+    assert_eq!(lost(&array), [0, 7, 0, 0]);
     for page in 0..30 {
         let read = array.get(page * 100 + 7);
-        if page % 2 == 0 || page == 1 {
+        if page % 4 != 1 || page == 1 {
             assert_eq!(read.unwrap(), page as u32 * 100 + 7);
         } else {
             let error = read.unwrap_err();
@@ -216,13 +197,12 @@ fn parity_counts_the_losses_of_two_devices() {
 #[test]
 fn devices_of_several_kinds_keep_each_other() {
     let kinds = devices(4);
-    let cases = (0..kinds.len()).flat_map(|lost| [(Placement::Parity, lost), (Placement::Mirrored, lost)]);
-    for (placement, lost) in cases {
+    for lost in 0..kinds.len() {
         let own = |device: &Arc<AnyDevice>| AnyDevice::Own(Arc::clone(device) as Arc<dyn Device>);
         let cards: Vec<_> = kinds.iter().map(|device| Arc::new(Faulty::new(own(device)))).collect();
         let array = VirtualArray::<u32>::builder(30_000)
             .devices(cards.clone())
-            .placement(placement.clone())
+            .placement(Placement::Mirrored)
             .page_len(512)
             .frames_per_channel(4)
             .build()
@@ -241,13 +221,9 @@ fn devices_of_several_kinds_keep_each_other() {
             expected[1_000..2_500].fill(turn);
             add::run((7, array.section_mut(..).unwrap())).unwrap();
             expected.iter_mut().for_each(|value| *value += 7);
-            assert!(array.to_vec(..).unwrap() == expected, "{placement:?}, device {lost}, turn {turn}");
+            assert!(array.to_vec(..).unwrap() == expected, "device {lost}, turn {turn}");
             let sum: i128 = expected.iter().map(|value| i128::from(*value)).sum();
-            assert_eq!(
-                array.sum(.., Field::whole()).unwrap(),
-                sum,
-                "{placement:?}, device {lost}, turn {turn}"
-            );
+            assert_eq!(array.sum(.., Field::whole()).unwrap(), sum, "device {lost}, turn {turn}");
         }
     }
 }
@@ -256,14 +232,11 @@ fn devices_of_several_kinds_keep_each_other() {
 #[test]
 fn nothing_is_lost_or_wrong_while_devices_are_lost_and_rebuilt() {
     const THREADS: usize = 3;
-    use Placement::{Mirrored, Parity};
-    for (placement, count) in
-        [(Mirrored, 2), (Mirrored, 3), (Mirrored, 4), (Parity, 3), (Parity, 4), (Parity, 5)]
-    {
+    for count in 2..=4 {
         let mut cards = cards(count);
         let array = VirtualArray::<u32>::builder(9_000)
             .devices(cards.iter().map(any))
-            .placement(placement)
+            .placement(Placement::Mirrored)
             .page_len(64)
             .frames_per_channel(5)
             .build()
@@ -409,10 +382,7 @@ fn impossible_moves_are_refused() {
         builder.placement(placement).movable(movable).build()
     };
     let is_refused = |error: vmarray::Error| matches!(error.kind(), ErrorKind::MoveRefused { .. });
-    assert!(is_refused(build(Placement::Parity, true).unwrap_err()));
-    for placement in [Placement::Equal, Placement::Parity] {
-        assert!(is_refused(build(placement, false).unwrap().rebalance(cards.clone()).unwrap_err()));
-    }
+    assert!(is_refused(build(Placement::Equal, false).unwrap().rebalance(cards.clone()).unwrap_err()));
     assert!(is_refused(build(Placement::Equal, true).unwrap().rebalance([]).unwrap_err()));
     let alone = [cards[0].clone(), cards[0].clone()];
     assert!(is_refused(build(Placement::Mirrored, false).unwrap().rebalance(alone).unwrap_err()));

@@ -25,7 +25,7 @@ pub const CONTENDERS: [(&str, &str); 34] = [
     ("array", "the same question to an array"),
     ("whole", "the whole array instead of a part"),
     ("one-array", "one array as large as all"),
-    ("plain", "the same devices without mirrors or parity"),
+    ("plain", "the same devices without mirrors"),
     ("file", "the file alone, without a tier"),
     ("pread", "the file alone, read by system calls, without a cache"),
     ("free-hits", "the file alone, had it not been read where cards had the page"),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use twox_hash::XxHash3_64;
 
 use super::table::{ChecksumTable, UnitWord};
-use crate::several::access_set::Ranges;
+use crate::access_set::Ranges;
 use backend_api::{DeviceInfo, Error, ErrorKind, HostId, QueueId, Result, Ticket, racy};
 
 /// A piece of host memory.

@@ -4,10 +4,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Core;
+use super::host::{Host, HostBlock};
+use super::member::Member;
 use super::state::Length;
-use crate::several::host::{Host, HostBlock};
-use crate::several::member::Member;
-use crate::several::wakers::DeferringCall;
+use super::wakers::DeferringCall;
 use backend_api::{
     BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, QueueHandle, Result,
 };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::host::known;
+use super::member::{Member, MemberStatus};
 use super::state::MirrorState;
+use super::wakers::DeferringCall;
 use super::{Core, Mirrored};
-use crate::several::host::known;
-use crate::several::member::{Member, MemberStatus};
-use crate::several::wakers::DeferringCall;
 use backend_api::{
     BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Request, Result, Ticket,
     Transfer,

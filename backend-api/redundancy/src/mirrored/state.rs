@@ -5,10 +5,10 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::several::access_set::AccessSet;
-use crate::several::host::Host;
-use crate::several::member::{Adapted, Member, MemberStatus};
-use crate::several::pending_requests::OwnedRequest;
+use super::host::Host;
+use super::member::{Adapted, Member, MemberStatus};
+use super::pending_requests::OwnedRequest;
+use crate::access_set::AccessSet;
 use backend_api::kernel::Report;
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, Error, ErrorKind, Extents, HostAllocation, HostId, QueueId,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 
 use super::Core;
+use super::member::{Adapted, Member, MemberStatus};
+use super::pending_requests::OwnedRequest;
 use super::rebuild::CopyEnd;
 use super::state::{MemberPart, MirrorState, MirrorSubmission};
-use crate::several::access_set::{AccessSet, Effect};
-use crate::several::member::{Adapted, Member, MemberStatus};
-use crate::several::pending_requests::OwnedRequest;
-use crate::several::wakers::DeferringCall;
+use super::wakers::DeferringCall;
+use crate::access_set::{AccessSet, Effect};
 use backend_api::kernel::{Access, Report, Space};
 use backend_api::{
     BufferId, DeviceKind, Error, ErrorKind, HostMemory, QueueHandle, QueueId, Request, Result, Ticket,

@@ -1,3 +1,5 @@
+mod memory_use;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Wake;
@@ -13,7 +15,7 @@ use backend_host::{HostDevice, SimulatedDevice, SimulatedFabric};
 use vmarray_conformance::wrap::{Counting, Faulty};
 use vmarray_redundancy::{Mirrored, ReplicaState};
 
-use super::several::{Card, PART, bytes, card, use_memory};
+use memory_use::{Card, PART, bytes, card, use_memory};
 
 fn mirror(cards: &[Card]) -> Arc<Mirrored> {
     Arc::new(Mirrored::new(cards.iter().map(|card| Arc::clone(card) as Arc<dyn Device>)).unwrap())

@@ -301,7 +301,7 @@ impl Files {
             is_open: false,
             page_len,
             stripe_pattern: stripe_pattern.clone(),
-            redundant: None,
+            pairs: None,
             is_exclusive: true,
         };
         Builder::<T, AnyDevice>::build_on(settings, places, |pager| {

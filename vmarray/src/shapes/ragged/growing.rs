@@ -32,7 +32,7 @@ impl<T: Element, D: Device> Growing<T, D> {
     pub(super) fn in_place(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
         match builder.resized(capacity).growing().build() {
             Ok(array) => Ok(Self { builder: Some(builder), grows: true, array, used: 0 }),
-            Err(error) if cannot_grow(&error) => Self::new(builder, capacity),
+            Err(error) if is_unsupported(&error) => Self::new(builder, capacity),
             Err(error) => Err(error),
         }
     }
@@ -106,9 +106,4 @@ impl<T: Element, D: Device> Growing<T, D> {
         self.used += values.len();
         Ok(())
     }
-}
-
-/// Returns true if the error means that a device's memory, or the placement, cannot grow.
-fn cannot_grow(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::ParityRefused { .. }) || is_unsupported(error)
 }

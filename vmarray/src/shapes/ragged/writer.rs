@@ -21,9 +21,9 @@ use crate::setup::any::AnyDevice;
 /// Rows are numbered in the order in which pushes begin. A push takes a lock only to reserve the row's index
 /// and elements. Threads then copy in parallel, unless they copy to the same page. For many short rows, push
 /// them [together](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
-/// arrays [grow](VirtualArray#growth) without copying. On devices whose memory cannot grow, and with parity,
-/// the writer instead builds longer arrays next to the current ones: twice as long, if there is room. It then
-/// copies the elements while all threads wait. To fill more than half of such devices, set the capacity.
+/// arrays [grow](VirtualArray#growth) without copying. On devices whose memory cannot grow, the writer
+/// instead builds longer arrays next to the current ones: twice as long, if there is room. It then copies the
+/// elements while all threads wait. To fill more than half of such devices, set the capacity.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -82,36 +82,27 @@ type Work = fn(&VirtualArray<u32>, &Setup) -> Result<Sample>;
 const WORKS: [(&str, Work); 5] =
     [("read", read), ("write", write), ("get", get), ("sum", sum), ("transform", transform)];
 
-/// Measures the cost of mirrors and parity, compared with the same devices without.
+/// Measures the cost of mirrors, compared with the same devices without.
 fn redundancy(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
     let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));
-    // Parity needs three devices: if there are two, the first one counts twice.
-    let third = setup.devices.get(2).cloned();
-    let third = third.unwrap_or_else(|| Arc::new(AnyDevice::Own(first.clone())));
-    let both = vec![first.clone(), second.clone()];
-    let all = vec![first.clone(), second.clone(), third];
-    for (placement, devices, what) in
-        [(Placement::Mirrored, both, "mirrored"), (Placement::Parity, all, "parity")]
-    {
-        if !bench.wants_any(&format!("rig/{what}/")) {
-            continue;
-        }
-        let build = |placement| -> Result<VirtualArray<u32>> {
-            let builder = VirtualArray::<u32>::builder(bytes / 4).devices(devices.clone());
-            let array = builder.placement(placement).cache_bytes(cache).build()?;
-            setup.fill(&array)?;
-            Ok(array)
-        };
-        let (redundant, plain) = (build(placement)?, build(Placement::Equal)?);
-        for (name, work) in WORKS {
-            bench.row(format!("rig/{what}/{name}"), Unit::GigabytesPerSecond, |_, row| {
-                row.measure_in_turn(&mut [
-                    ("ours", Role::Ours, &mut || work(&redundant, &setup)),
-                    ("plain", Role::Alternative, &mut || work(&plain, &setup)),
-                ])
-            })?;
-        }
+    if !bench.wants_any("rig/mirrored/") {
+        return Ok(());
+    }
+    let build = |placement| -> Result<VirtualArray<u32>> {
+        let builder = VirtualArray::<u32>::builder(bytes / 4).devices([first.clone(), second.clone()]);
+        let array = builder.placement(placement).cache_bytes(cache).build()?;
+        setup.fill(&array)?;
+        Ok(array)
+    };
+    let (mirrored, plain) = (build(Placement::Mirrored)?, build(Placement::Equal)?);
+    for (name, work) in WORKS {
+        bench.row(format!("rig/mirrored/{name}"), Unit::GigabytesPerSecond, |_, row| {
+            row.measure_in_turn(&mut [
+                ("ours", Role::Ours, &mut || work(&mirrored, &setup)),
+                ("plain", Role::Alternative, &mut || work(&plain, &setup)),
+            ])
+        })?;
     }
     Ok(())
 }

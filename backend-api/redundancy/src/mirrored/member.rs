@@ -1,4 +1,4 @@
-//! One device of several, and the translation of requests to the ids of its memory.
+//! One device of a mirror, and the translation of requests to the ids of its memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vmarray_support::IdMap;
 
 /// The completeness of a device's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemberStatus {
+pub(super) enum MemberStatus {
     /// The device has all data.
     Current,
     /// The device takes all writes, and lacks the ranges that are listed as missing.
@@ -23,53 +23,53 @@ pub(crate) enum MemberStatus {
     Lost,
 }
 
-/// One device, and its names for the queues and the memory of the combined device.
+/// One device, and its names for the queues and the memory of the mirror.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(super) struct Member {
     /// Unique among all members.
-    pub(crate) id: u64,
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) status: MemberStatus,
-    pub(crate) queues: IdMap<QueueId, QueueHandle>,
-    pub(crate) buffers: IdMap<BufferId, BufferHandle>,
-    pub(crate) hosts: IdMap<HostId, HostAllocation>,
+    pub(super) id: u64,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) status: MemberStatus,
+    pub(super) queues: IdMap<QueueId, QueueHandle>,
+    pub(super) buffers: IdMap<BufferId, BufferHandle>,
+    pub(super) hosts: IdMap<HostId, HostAllocation>,
     /// The queue for copies from one device to another.
-    pub(crate) copies: Option<QueueHandle>,
+    pub(super) copies: Option<QueueHandle>,
     /// Bytes of the work in flight.
-    pub(crate) busy_bytes: u64,
+    pub(super) busy_bytes: u64,
     /// The ranges that it lacks while it is rebuilt.
-    pub(crate) missing: Vec<(BufferId, Range<u64>)>,
+    pub(super) missing: Vec<(BufferId, Range<u64>)>,
     /// The members that can copy to it without the host.
-    pub(crate) links: Vec<u64>,
+    pub(super) links: Vec<u64>,
 }
 
 /// The changes of a request for another device than the first.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Adapted<'a> {
+pub(super) struct Adapted<'a> {
     /// True if it runs on another device than the first: then downloads are omitted.
-    pub(crate) is_repeated: bool,
+    pub(super) is_repeated: bool,
     /// The place for the report of a launch, instead of the requested one.
-    pub(crate) report: Option<HostSpan<'a>>,
+    pub(super) report: Option<HostSpan<'a>>,
 }
 
 impl Member {
-    pub(crate) fn new(id: u64, device: Arc<dyn Device>, status: MemberStatus) -> Result<Self> {
+    pub(super) fn new(id: u64, device: Arc<dyn Device>, status: MemberStatus) -> Result<Self> {
         let copies = Some(device.create_queue()?);
         let (queues, buffers, hosts) = Default::default();
         let (missing, links) = Default::default();
         Ok(Self { id, device, status, queues, buffers, hosts, copies, busy_bytes: 0, missing, links })
     }
 
-    pub(crate) fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         self.status == MemberStatus::Current
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         matches!(self.status, MemberStatus::Current | MemberStatus::Rebuilding)
     }
 
     /// Starts a request on this device.
-    pub(crate) fn start(
+    pub(super) fn start(
         &self,
         queue: QueueId,
         request: &Request<'_>,
@@ -80,11 +80,11 @@ impl Member {
                 .with_detail("the queue is released, or belongs to another device")
         };
         let queue = self.queues.get(&queue).ok_or_else(unknown)?;
-        self.start_on(&*self.device, queue, request, adapted)
+        self.with_request(request, adapted, |request| self.device.submit(queue, request))
     }
 
     /// Compiles the program or kernel of a request on this device.
-    pub(crate) fn prepare(&self, request: &Request<'_>) -> Result<()> {
+    pub(super) fn prepare(&self, request: &Request<'_>) -> Result<()> {
         match request {
             Request::Compute(_) | Request::Launch(_) => {
                 self.with_request(request, Adapted::default(), |request| self.device.prepare(&[*request]))
@@ -92,9 +92,7 @@ impl Member {
             _ => Ok(()),
         }
     }
-}
 
-impl PlaceTranslation for Member {
     fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, "submit")
@@ -110,13 +108,6 @@ impl PlaceTranslation for Member {
         };
         Ok(self.hosts.get(&at.host()).ok_or_else(unknown)?.at(at.offset()))
     }
-}
-
-/// Translates places to a device's names, and requests with them.
-pub(crate) trait PlaceTranslation {
-    fn device_place(&self, at: DeviceSpan<'_>) -> Result<DeviceSpan<'_>>;
-
-    fn host_place(&self, at: HostSpan<'_>) -> Result<HostSpan<'_>>;
 
     fn elements(&self, elements: &Elements<'_>) -> Result<Elements<'_>> {
         Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
@@ -169,7 +160,7 @@ pub(crate) trait PlaceTranslation {
 
     /// Calls `run` with a launch in this device's names, with another place for the report if `report` is
     /// set.
-    fn with_launch<R>(
+    pub(super) fn with_launch<R>(
         &self,
         launch: &Launch<'_>,
         report: Option<HostSpan<'_>>,
@@ -191,17 +182,6 @@ pub(crate) trait PlaceTranslation {
             private_heap_bytes: launch.private_heap_bytes,
             report,
         })
-    }
-
-    /// Starts a request on the device of these names.
-    fn start_on(
-        &self,
-        device: &dyn Device,
-        queue: &QueueHandle,
-        request: &Request<'_>,
-        adapted: Adapted<'_>,
-    ) -> Result<Ticket> {
-        self.with_request(request, adapted, |request| device.submit(queue, request))
     }
 
     /// Calls `run` with a request in this device's names.
@@ -247,7 +227,7 @@ pub(crate) trait PlaceTranslation {
 }
 
 /// Returns the same view at other places, one for each of its own.
-pub(super) fn moved<'a>(view: &LaunchView<'_>, places: &'a [DeviceSpan<'a>]) -> LaunchView<'a> {
+fn moved<'a>(view: &LaunchView<'_>, places: &'a [DeviceSpan<'a>]) -> LaunchView<'a> {
     match *view {
         LaunchView::Run(elements) => LaunchView::Run(Elements { start: places[0], ..elements }),
         LaunchView::Striped { page_len, count, stride, .. } => {

@@ -11,15 +11,15 @@ const HUGE: usize = 2 << 20;
 
 /// A piece of host memory, of the program or of a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Host {
-    pub(crate) address: usize,
-    pub(crate) bytes: u64,
-    pub(crate) kind: HostMemory,
+pub(super) struct Host {
+    pub(super) address: usize,
+    pub(super) bytes: u64,
+    pub(super) kind: HostMemory,
 }
 
-/// Host memory that a combined device has allocated.
+/// Host memory that a mirror has allocated.
 #[derive(Debug)]
-pub(crate) struct HostBlock {
+pub(super) struct HostBlock {
     address: NonNull<u8>,
     layout: Layout,
 }
@@ -29,7 +29,7 @@ unsafe impl Send for HostBlock {}
 
 impl HostBlock {
     /// Allocates zeroed memory; `None` if the allocation fails.
-    pub(crate) fn new(bytes: usize) -> Option<Self> {
+    pub(super) fn new(bytes: usize) -> Option<Self> {
         let align = if bytes >= HUGE { HUGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(bytes.max(1), align).ok()?;
         // SAFETY: the layout has at least one byte.
@@ -37,7 +37,7 @@ impl HostBlock {
         Some(Self { address, layout })
     }
 
-    pub(crate) fn address(&self) -> NonNull<u8> {
+    pub(super) fn address(&self) -> NonNull<u8> {
         self.address
     }
 
@@ -45,7 +45,7 @@ impl HostBlock {
     ///
     /// # Safety
     /// No device knows it any more.
-    pub(crate) unsafe fn wipe(&self) {
+    pub(super) unsafe fn wipe(&self) {
         // SAFETY: this block owns the initialised memory, and no work touches it, by the caller's promise.
         unsafe { racy::wipe(self.address.as_ptr(), self.layout.size()) };
     }
@@ -62,7 +62,7 @@ impl Drop for HostBlock {
 ///
 /// # Safety
 /// The requirements of [`Device::import_host`].
-pub(crate) unsafe fn known(device: &dyn Device, host: Host) -> Result<HostAllocation> {
+pub(super) unsafe fn known(device: &dyn Device, host: Host) -> Result<HostAllocation> {
     let address = NonNull::new(std::ptr::with_exposed_provenance_mut(host.address))
         .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "import_host"))?;
     // SAFETY: guaranteed by the caller.

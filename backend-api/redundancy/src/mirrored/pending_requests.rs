@@ -1,4 +1,4 @@
-//! Owned copies of requests, for repetition on another device and for delayed execution.
+//! Owned copies of requests, for repetition on another device.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use backend_api::{
 
 /// A request without lifetimes.
 #[derive(Debug)]
-pub(crate) enum OwnedRequest {
+pub(super) enum OwnedRequest {
     Copies(Vec<Transfer<'static>>, Option<Route>),
     Fill(Fill<'static>, Vec<u8>),
     Search(Search<'static>, Vec<u8>),
@@ -23,7 +23,7 @@ pub(crate) enum OwnedRequest {
 
 /// A launch that owns its lists.
 #[derive(Debug)]
-pub(crate) struct OwnedLaunch {
+pub(super) struct OwnedLaunch {
     kernel: VerifiedKernel,
     items: u64,
     geometry: Geometry,
@@ -38,7 +38,7 @@ pub(crate) struct OwnedLaunch {
 
 /// A gather or a scatter that owns its list of places.
 #[derive(Debug)]
-pub(crate) struct OwnedList {
+pub(super) struct OwnedList {
     elements: OwnedView,
     indices: HostSpan<'static>,
     count: u64,
@@ -67,7 +67,7 @@ impl OwnedRequest {
     ///
     /// # Safety
     /// The requirements of [`HostSpan::detach`], for all of its places.
-    pub(crate) unsafe fn new(request: &Request<'_>) -> Self {
+    pub(super) unsafe fn new(request: &Request<'_>) -> Self {
         // SAFETY: guaranteed by the caller.
         let device = |at: DeviceSpan<'_>| unsafe { at.detach() };
         // SAFETY: as above.
@@ -137,7 +137,7 @@ impl OwnedRequest {
     }
 
     /// Calls `run` with the request.
-    pub(crate) fn with<R>(&self, run: impl FnOnce(&Request<'_>) -> R) -> R {
+    pub(super) fn with<R>(&self, run: impl FnOnce(&Request<'_>) -> R) -> R {
         match self {
             Self::Copies(transfers, route) => run(&Request::Copies(transfers, *route)),
             Self::Fill(fill, pattern) => run(&Request::Fill(&Fill { pattern, ..*fill })),

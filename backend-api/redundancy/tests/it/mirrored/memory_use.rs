@@ -1,4 +1,4 @@
-//! Helpers for the tests of combined devices.
+//! Use of a mirror's memory by threads, with a check of all results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ pub(super) fn bytes<D: Device>(queue: &Queue<D>, memory: &DeviceBuffer<D>) -> Ve
 }
 
 /// A program that inverts the bits of each number of 64 bits.
-pub(super) fn inverted() -> Program {
+fn inverted() -> Program {
     let number = Instruction::Field { source: 0, offset: 0, of: Type::U64 };
     Program::new(vec![number, Instruction::Unary { op: Unary::Not, of: Value(0) }]).unwrap()
 }

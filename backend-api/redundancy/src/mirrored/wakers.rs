@@ -1,0 +1,44 @@
+//! Deferred wake-ups: wakers run when the thread holds no lock of a mirror.
+
+use std::cell::{Cell, RefCell};
+use std::task::Waker;
+
+use vmarray_support::backends::wake_all;
+
+thread_local! {
+    /// The nesting depth of calls of mirrors in this thread.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+    static DUE: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A call of a mirror: wakers that devices run meanwhile in this thread are deferred to its end.
+pub(super) struct DeferringCall(());
+
+impl DeferringCall {
+    pub(super) fn begin() -> Self {
+        INSIDE.set(INSIDE.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for DeferringCall {
+    fn drop(&mut self) {
+        INSIDE.set(INSIDE.get() - 1);
+        while INSIDE.get() == 0 {
+            let due = DUE.take();
+            if due.is_empty() {
+                return;
+            }
+            wake_all(due);
+        }
+    }
+}
+
+/// Defers a waker to the end of the thread's call of a mirror; returns `false` outside of such calls.
+pub(super) fn is_deferred(waker: impl FnOnce() -> Waker) -> bool {
+    let is_inside = INSIDE.get() > 0;
+    if is_inside {
+        DUE.with_borrow_mut(|due| due.push(waker()));
+    }
+    is_inside
+}
