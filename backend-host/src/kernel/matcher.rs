@@ -6,6 +6,9 @@
 
 use super::waves::list_matches;
 
+/// The number of elements that are counted before any of them is listed.
+const PART: usize = 64;
+
 /// A field of elements, and the value to compare with.
 #[derive(Debug)]
 pub(super) struct Matcher {
@@ -137,7 +140,28 @@ impl Matcher {
 
     /// Lists the indices of matches in `block` in ascending order, with `first` as the index of its first
     /// element. The method may overwrite the last entry of `into` with an arbitrary value.
-    pub fn list(&self, block: &[u8], first: u64, into: &mut [u64]) {
+    ///
+    /// Contiguous fields are listed part by part, because a count is faster than a list, and most parts have
+    /// no match.
+    pub fn list(&self, block: &[u8], first: u64, mut into: &mut [u64]) {
+        if self.stride > self.value.len() {
+            return self.list_part(block, first, into);
+        }
+        for (number, part) in (0..).zip(block.chunks(PART * self.stride)) {
+            if into.len() < 2 {
+                break;
+            }
+            let matches = self.count(part) as usize;
+            if matches > 0 {
+                self.list_part(part, first + number * PART as u64, into);
+                let used = matches.min(into.len() - 1);
+                into = &mut into[used..];
+            }
+        }
+    }
+
+    /// Compares element by element.
+    fn list_part(&self, block: &[u8], first: u64, into: &mut [u64]) {
         macro_rules! by_length {
             ($($bytes:literal: $word:ty),*) => {
                 match self.value.len() {
