@@ -11,7 +11,7 @@ use backend_api::{
     Queue, Request, Result, Scatter, Search, Ticket, Transfer,
 };
 
-use super::Limits;
+use super::limits::Limits;
 
 /// The device that is checked, with the limits of the check.
 ///

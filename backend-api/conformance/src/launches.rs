@@ -1,5 +1,8 @@
 //! Checks of kernels, compared with the kernel interpreter.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use backend_api::expr::Geometry;
 use backend_api::kernel::{
     Access, Binary, Body, Builtin, Launch, LaunchView, Memory, Op, Reg, Report, TableDecl, Type, Unary,
@@ -8,8 +11,8 @@ use backend_api::kernel::{
 use backend_api::wrap::SplitMix64;
 use backend_api::{BufferHandle, Device, DeviceSpan, Elements, ErrorKind, Request, Result, Ticket};
 
-use super::Context;
-use super::context::assert_refused;
+use super::context::{Context, assert_refused};
+use super::limits::Limits;
 use super::random::{Case, CaseView};
 use super::scene::{Scene, words};
 
@@ -306,12 +309,27 @@ fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case])
 
 pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
     let first = cx.limits().seed.wrapping_mul(RANDOM_CASES);
-    launch_all(cx, first..first.saturating_add(RANDOM_CASES));
+    launch_seeds(cx, first..first.saturating_add(RANDOM_CASES));
+}
+
+/// Launches the random kernels of these seeds on a device. Compares all memory and the launch reports with
+/// the results of the interpreter. Returns the number of cases that the device supports.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use vmarray_conformance::{random, reference::ReferenceDevice};
+/// assert_eq!(random::launch_all(&Arc::new(ReferenceDevice::new(8 << 20)), 100..110), 10);
+/// ```
+///
+/// # Panics
+/// Panics at the first difference. The message contains the kernel.
+pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
+    launch_seeds(&Context::new(device, Limits::default()), seeds)
 }
 
 /// Launches the random cases of the seeds, several at a time, and compares their results. Returns the number
 /// of cases that the device supports.
-pub(super) fn launch_all<D: Device>(cx: &Context<'_, D>, seeds: std::ops::Range<u64>) -> u64 {
+fn launch_seeds<D: Device>(cx: &Context<'_, D>, seeds: Range<u64>) -> u64 {
     let mut scene = scene(cx);
     let mut carried_out = 0;
     let seeds: Vec<u64> = seeds.collect();

@@ -1,18 +1,15 @@
 //! Random kernels, random arguments, and the expected results, which the kernel interpreter computes. The
 //! suite runs a few of them; a backend's own tests can run more.
 
-use std::ops::Range;
-use std::sync::Arc;
-
+use backend_api::Result;
 use backend_api::expr::Geometry;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Interpreter, Memory, Op, Place, Reg, Report, Rmw, Scope,
     Slices, Space, SubgroupOp, TableDecl, Type, Unary, VerifiedKernel, ViewDecl,
 };
 use backend_api::wrap::SplitMix64;
-use backend_api::{Device, Result};
 
-use super::{Context, Limits};
+pub use super::launches::launch_all;
 
 /// A random kernel with the arguments of a launch and the contents of its views. In some cases the items of a
 /// group exchange values through group arrays, barriers and subgroup operations. In some cases items execute
@@ -49,21 +46,6 @@ pub struct Case {
     pub budget: Option<u64>,
     /// Length of each item's private heap, in bytes.
     pub private_heap_bytes: u64,
-}
-
-/// Launches the random kernels of these seeds on a device. Compares all memory and the launch reports with
-/// the results of the interpreter. Returns the number of cases that the device supports.
-///
-/// ```
-/// # use std::sync::Arc;
-/// use vmarray_conformance::{random, reference::ReferenceDevice};
-/// assert_eq!(random::launch_all(&Arc::new(ReferenceDevice::new(8 << 20)), 100..110), 10);
-/// ```
-///
-/// # Panics
-/// Panics at the first difference. The message contains the kernel.
-pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
-    super::launches::launch_all(&Context::new(device, Limits::default()), seeds)
 }
 
 /// A view of a [`Case`]: the elements of one argument of the kernel.

@@ -1,5 +1,6 @@
 //! A device that stores all of its data on each of several devices.
 
+mod core;
 mod host;
 mod member;
 mod memory;
@@ -10,24 +11,23 @@ mod submit;
 mod wakers;
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use backend_api::kernel::KernelFacts;
 use backend_api::{
     BufferHandle, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, HostAllocation, HostMemory, Launch,
     MemoryStatus, QueueHandle, QueueProgress, Request, Result, Route, Routing, Ticket,
 };
-use vmarray_support::contended;
 use vmarray_support::links::{has_twice, is_same};
 
+use core::{MirrorCore, links_to};
 use member::{Member, MemberStatus};
-use memory::MirrorMemory;
 use state::{Length, MirrorState};
-use wakers::{DeferringCall, is_deferred};
+use wakers::DeferringCall;
 
 /// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
 /// long as one of them works.
@@ -84,7 +84,7 @@ use wakers::{DeferringCall, is_deferred};
 /// ```
 #[derive(Debug)]
 pub struct Mirrored {
-    core: Arc<Core>,
+    core: Arc<MirrorCore>,
 }
 
 /// A device of a mirror, with its state.
@@ -141,22 +141,6 @@ pub enum ReplicaState {
     Lost,
 }
 
-#[derive(Debug)]
-struct Core {
-    info: DeviceInfo,
-    routes: Vec<Route>,
-    state: Mutex<MirrorState>,
-    /// Notified when a copy from device to device ends, and when no submission waits for that any more.
-    opened: Condvar,
-    /// Held during the creation of queues and memory, and while a device joins or leaves.
-    setup: Mutex<()>,
-    /// Held by the single thread that rebuilds.
-    rebuilding: Mutex<()>,
-    next_member: AtomicU64,
-    /// Dropped after the devices, which copy from and to it.
-    own: Mutex<MirrorMemory>,
-}
-
 impl Mirrored {
     /// Creates a mirror of these devices.
     ///
@@ -176,9 +160,9 @@ impl Mirrored {
             devices.into_iter().zip(0..).map(|(device, id)| Member::new(id, device, MemberStatus::Current));
         let mut members = members.collect::<Result<Vec<_>>>()?;
         let all: Vec<_> = members.iter().map(|member| (member.id, Arc::clone(&member.device))).collect();
-        members.iter_mut().for_each(|member| member.links = rebuild::links_to(&all, &member.device));
+        members.iter_mut().for_each(|member| member.links = links_to(&all, &member.device));
         let next_member = AtomicU64::new(members.len() as u64);
-        let core = Core {
+        let core = MirrorCore {
             info,
             routes,
             state: Mutex::new(MirrorState::new(members)),
@@ -251,114 +235,6 @@ fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
     info.copy_engines = infos[0].copy_engines;
     info.numa_node = infos[0].numa_node.filter(|node| infos.iter().all(|info| info.numa_node == Some(*node)));
     info
-}
-
-impl Core {
-    fn lock(&self) -> MutexGuard<'_, MirrorState> {
-        contended::lock(&self.state)
-    }
-
-    /// Calls `run` for each working device. Returns the first error that is not a loss, or an error if no
-    /// device is complete.
-    fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
-        let _call = DeferringCall::begin();
-        let mut state = self.lock();
-        let mut outcome = Ok(());
-        for at in 0..state.members.len() {
-            let member = &state.members[at];
-            let (id, is_there) = (member.id, member.is_there());
-            let Err(error) = (if is_there { run(member) } else { Ok(()) }) else { continue };
-            if error.kind() == ErrorKind::Lost {
-                state.lose(id, &error);
-            } else {
-                outcome = outcome.and(Err(error));
-            }
-        }
-        outcome.and_then(|()| state.primary().map(drop).ok_or_else(|| state.all_lost(operation)))
-    }
-
-    fn unknown(&self, operation: &'static str, detail: &str) -> Error {
-        Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
-    }
-
-    /// Returns true if a ticket is done because its queue was released.
-    fn check_ticket(&self, state: &MirrorState, operation: &'static str, ticket: Ticket) -> Result<bool> {
-        let ended = state.ended.get(&ticket.queue).copied();
-        let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
-        match newest {
-            Some(newest) if ticket.value <= newest => Ok(ended.is_some()),
-            Some(_) => Err(self.unknown(operation, &format!("ticket {} was never issued", ticket.value))),
-            None => Err(self.unknown(operation, "the queue is released, or belongs to another device")),
-        }
-    }
-
-    fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
-        let _call = DeferringCall::begin();
-        let mut state = self.lock();
-        if self.check_ticket(&state, "poll", ticket)? {
-            return Ok(QueueProgress::Done);
-        }
-        if state.settle_up_to(ticket.queue, ticket.value).is_some() {
-            return Ok(QueueProgress::Pending);
-        }
-        state.outcome(ticket).map(|()| QueueProgress::Done)
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        let _call = DeferringCall::begin();
-        loop {
-            let mut state = self.lock();
-            if self.check_ticket(&state, "wait", ticket)? {
-                return Ok(());
-            }
-            let Some(part) = state.settle_up_to(ticket.queue, ticket.value) else {
-                return state.outcome(ticket);
-            };
-            drop(state);
-            // Ignore the outcome here, because the next iteration returns it.
-            let _ = part.device.wait(part.ticket);
-        }
-    }
-
-    /// Wakes a waker when a ticket is over.
-    fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
-        let call = DeferringCall::begin();
-        let mut state = self.lock();
-        let is_over = self.check_ticket(&state, "wake", ticket).unwrap_or(true);
-        let part = if is_over { None } else { state.settle_up_to(ticket.queue, ticket.value) };
-        drop(state);
-        match part {
-            Some(part) => {
-                let (core, waker) = (Arc::downgrade(self), Mutex::new(Some(waker)));
-                part.device.wake(part.ticket, Arc::new(ChainedWaker { core, ticket, waker }).into());
-            }
-            None => {
-                drop(call);
-                waker.wake();
-            }
-        }
-    }
-}
-
-/// A waker that wraps a waker of the program. It checks the ticket, which may have to wait for another
-/// device then.
-struct ChainedWaker {
-    core: Weak<Core>,
-    ticket: Ticket,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Wake for ChainedWaker {
-    fn wake(self: Arc<Self>) {
-        if is_deferred(|| Arc::clone(&self).into()) {
-            return;
-        }
-        let Some(waker) = self.waker.lock().take() else { return };
-        match self.core.upgrade() {
-            Some(core) => core.wake(self.ticket, waker),
-            None => waker.wake(),
-        }
-    }
 }
 
 // SAFETY: each device keeps the contract for its part of the work. A ticket ends when the parts of all

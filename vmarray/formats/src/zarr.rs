@@ -59,6 +59,7 @@ mod objects;
 mod opened;
 mod ragged;
 mod stored;
+mod writes;
 
 use vmarray::kernel::KernelType;
 
@@ -73,9 +74,6 @@ pub use encoding::{Blosc, Compression, Encoding};
 pub use location::Location;
 pub use opened::Zarr;
 pub use ragged::{read_ragged, write_ragged};
-
-/// Most bytes of a chunk or shard.
-const CHUNK_MAX: u64 = 1 << 30;
 
 /// Writes the elements of a view to a new Zarr store: a folder, or objects of a server. The store must not
 /// exist yet.
@@ -104,9 +102,4 @@ where
         let arrays = write_chunks(store, to.path(), "", view, &encoding, &mut options)?;
         describe(store, to.path(), &arrays)
     })
-}
-
-/// The path of an item within a node.
-fn joined(node: &str, path: &str) -> String {
-    if node.is_empty() || path.is_empty() { format!("{node}{path}") } else { format!("{node}/{path}") }
 }

@@ -3,7 +3,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use backend_api::{Device, Error, ErrorKind, HostAllocation, HostMemory, Result, racy};
+use backend_api::{Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, Result, racy};
+use vmarray_support::IdMap;
 
 /// The alignment of host memory; long allocations are aligned to a huge page.
 const ALIGNMENT: usize = 4096;
@@ -55,6 +56,21 @@ impl Drop for HostBlock {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout; no device knows it any more.
         unsafe { dealloc(self.address.as_ptr(), self.layout) }
+    }
+}
+
+/// Host memory that the mirror has allocated.
+#[derive(Debug, Default)]
+pub(super) struct MirrorMemory {
+    pub(super) blocks: IdMap<HostId, HostBlock>,
+    /// True if it is wiped before its release.
+    pub(super) wipes: bool,
+}
+
+impl Drop for MirrorMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mirror drops its devices first, and with them their use of host memory.
+        self.blocks.values().filter(|_| self.wipes).for_each(|block| unsafe { block.wipe() });
     }
 }
 

@@ -3,33 +3,17 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Core;
+use super::core::MirrorCore;
 use super::host::{Host, HostBlock};
 use super::member::Member;
 use super::state::Length;
 use super::wakers::DeferringCall;
 use backend_api::{
-    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, QueueHandle, Result,
+    BufferHandle, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, QueueHandle, Result,
 };
-use vmarray_support::IdMap;
 use vmarray_support::backends::check_extend;
 
-/// Host memory that the mirror has allocated.
-#[derive(Debug, Default)]
-pub(super) struct MirrorMemory {
-    blocks: IdMap<HostId, HostBlock>,
-    /// True if it is wiped before its release.
-    pub(super) wipes: bool,
-}
-
-impl Drop for MirrorMemory {
-    fn drop(&mut self) {
-        // SAFETY: the mirror drops its devices first, and with them their use of host memory.
-        self.blocks.values().filter(|_| self.wipes).for_each(|block| unsafe { block.wipe() });
-    }
-}
-
-impl Core {
+impl MirrorCore {
     /// Creates an object on each working device, or on none. `make` runs without the lock; `give_back`
     /// releases objects after a failure; `keep` runs under the lock.
     fn make_on_each<T>(

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::Mirrored;
+use super::core::{MirrorCore, links_to};
 use super::host::known;
 use super::member::{Member, MemberStatus};
 use super::state::MirrorState;
 use super::wakers::DeferringCall;
-use super::{Core, Mirrored};
 use backend_api::{
-    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Reach, Request, Result, Ticket,
-    Transfer,
+    BufferId, Commit, Device, Error, ErrorKind, HostAllocation, HostMemory, Request, Result, Ticket, Transfer,
 };
-use vmarray_support::links::{is_same, reach};
+use vmarray_support::links::is_same;
 
 /// The bytes of one copy, during which submissions wait: enough for the bandwidth of a bus, and done in
 /// less than a millisecond.
@@ -100,20 +100,7 @@ impl Mirrored {
     }
 }
 
-/// Returns the devices that can copy to another one without the host.
-pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
-    let report = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
-        let (from, to) = (from.info(), to.info());
-        tracing::warn!(%from, %to, ?error, "a mirror is copied through the host, because a link corrupts \
-                                            data");
-    };
-    let linked = devices
-        .iter()
-        .filter(|(_, device)| !is_same(device, spare) && reach(device, spare, report) != Reach::No);
-    linked.map(|(id, _)| *id).collect()
-}
-
-impl Core {
+impl MirrorCore {
     /// Copies all missing data to a device that is rebuilt, and removes another device at that moment.
     fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
         let mut linked_piece = PIECE_BYTES;

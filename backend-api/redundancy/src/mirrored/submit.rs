@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use super::Core;
+use super::core::MirrorCore;
 use super::member::{Adapted, Member, MemberStatus};
 use super::pending_requests::OwnedRequest;
 use super::rebuild::CopyEnd;
@@ -21,7 +21,7 @@ use backend_api::{
 /// The number of entries from which a submission polls the entries of its queue.
 const LOOK_FROM: usize = 64;
 
-impl Core {
+impl MirrorCore {
     /// Locks for a submission, when no copy from device to device runs.
     fn enter(&self) -> MutexGuard<'_, MirrorState> {
         let mut state = self.lock();

@@ -10,21 +10,28 @@ use object_store::path::Path;
 use object_store::{BackoffConfig, ObjectStore, ObjectStoreExt as _, RetryConfig};
 use vmarray_formats::zarr::Location;
 
+use crate::keys::Keys;
 use crate::proxy::{Fault, Proxy, Request};
 use crate::server::Server;
-
-/// Credentials of an S3 client.
-#[derive(Clone, Debug)]
-pub struct Keys {
-    pub id: String,
-    pub secret: String,
-}
 
 /// An S3 bucket for one test; dropping it removes the bucket from the server.
 pub struct Bucket {
     pub server: &'static Server,
     pub name: String,
     client: Arc<dyn ObjectStore>,
+}
+
+/// Runs a test on each server, with a private bucket.
+///
+/// # Panics
+/// If there is no server, or the test panics.
+pub fn each(test: impl Fn(&Bucket)) {
+    let servers = Server::all();
+    assert!(!servers.is_empty(), "there is no server: run `cargo xtask formats`, which sets one up");
+    for server in servers {
+        eprintln!("at {}", server.name());
+        test(&Bucket::new(server));
+    }
 }
 
 /// Configuration with at most `most` retries, almost without delay.

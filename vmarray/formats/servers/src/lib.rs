@@ -7,13 +7,15 @@
 
 mod bucket;
 mod http;
+mod keys;
 mod moto;
 mod proxy;
 #[cfg(feature = "s3s")]
 mod s3s;
 mod server;
 
-pub use bucket::{Bucket, Keys};
+pub use bucket::{Bucket, each};
+pub use keys::Keys;
 pub use moto::Moto;
 pub use proxy::{Fault, Proxy, Request};
-pub use server::{Server, each};
+pub use server::Server;

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use crate::bucket::Keys;
+use crate::keys::Keys;
 
 /// The S3 server moto in a Python child process. The child ends when its standard input is closed, at the
 /// latest when this process ends.

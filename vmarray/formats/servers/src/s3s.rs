@@ -12,7 +12,7 @@ use s3s::service::S3ServiceBuilder;
 use s3s_fs::FileSystem;
 use tokio::net::TcpListener;
 
-use crate::bucket::Keys;
+use crate::keys::Keys;
 
 /// The S3 server of the crate `s3s`, in this process.
 pub struct S3s {

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::bucket::{Bucket, Keys};
+use crate::keys::Keys;
 use crate::moto::Moto;
 #[cfg(feature = "s3s")]
 use crate::s3s::S3s;
@@ -12,19 +12,6 @@ pub enum Server {
     Moto(Moto),
     #[cfg(feature = "s3s")]
     S3s(S3s),
-}
-
-/// Runs a test on each server, with a private bucket.
-///
-/// # Panics
-/// If there is no server, or the test panics.
-pub fn each(test: impl Fn(&Bucket)) {
-    let servers = Server::all();
-    assert!(!servers.is_empty(), "there is no server: run `cargo xtask formats`, which sets one up");
-    for server in servers {
-        eprintln!("at {}", server.name());
-        test(&Bucket::new(server));
-    }
 }
 
 impl Server {

@@ -1,71 +1,16 @@
-//! Parallel writes of chunks.
+//! Arrays that store chunks, and the threads for them.
 
-use std::path::Path;
+use zarrs::array::{Array, ArrayBytes, ArrayError, CodecOptions};
+use zarrs::storage::ReadableWritableStorageTraits;
 
-use vmarray::Element;
-use vmarray::bytemuck::cast_slice;
-use vmarray::kernel::KernelType;
-use zarrs::array::{ArrayBytes, ArrayError, CodecOptions};
-
-use super::Zarr;
-use super::create::Undescribed;
-use super::grid::{Grid, lengths};
-use crate::error::{Error, Result, zeroed};
+use super::leaves::LeafArray;
 use crate::options::FileOptions;
-use crate::pieces::{element_count, in_parallel};
-use crate::views::FileView;
 
 /// Approximate bytes of chunks in RAM at a time.
 const IN_RAM: usize = 1 << 30;
 
-/// Chunks to write.
-pub(super) struct Chunks<'a, T> {
-    pub(super) arrays: ChunkArrays,
-    pub(super) grid: Grid,
-    pub(super) fill_value: T,
-    /// Source of the other elements of partly written chunks.
-    pub(super) before: Option<&'a Zarr<T>>,
-    pub(super) path: &'a Path,
-}
-
-impl<T: Element + KernelType> Chunks<'_, T> {
-    /// Writes the elements of a view of the grid's shape.
-    pub(super) fn write<V: FileView<Element = T>>(
-        &self,
-        view: V,
-        options: &mut FileOptions<'_>,
-    ) -> Result<()> {
-        let (grid, path) = (&self.grid, self.path);
-        let (total, len) = (grid.len() as u64 * size_of::<T>() as u64, element_count(&grid.chunk));
-        limit_threads::<T>(len, options);
-        let codecs = codec_options(options);
-        let buffer = || Ok((zeroed::<T>(len)?, zeroed::<T>(len)?, Vec::new()));
-        in_parallel(grid.count(), total, path, options, buffer, |(chunk, part, bytes), number| {
-            let cell = grid.cell(number);
-            let piece = grid.piece(&cell);
-            if piece.len() == len {
-                view.read_piece(&piece, chunk)?;
-            } else {
-                chunk.fill(self.fill_value);
-                if let Some(before) = self.before {
-                    let known = grid.within(&cell, before.shape());
-                    let covered =
-                        known.iter().zip(&cell.part).all(|(a, b)| b.start <= a.start && a.end <= b.end);
-                    let known_len = element_count(&lengths(&known));
-                    if known_len > 0 && !covered {
-                        before.read_elements(&known, &mut part[..known_len], &codecs)?;
-                        grid.put(&cell, &known, &part[..known_len], chunk);
-                    }
-                }
-                view.read_piece(&piece, &mut part[..piece.len()])?;
-                grid.put(&cell, &cell.part, &part[..piece.len()], chunk);
-            }
-            let stored = self.arrays.store(&cell.place, cast_slice(chunk), bytes, &codecs);
-            stored.map_err(Error::zarr(path))?;
-            Ok(piece.len() as u64 * size_of::<T>() as u64)
-        })
-    }
-}
+/// An array without a description in its store, so that no reader finds it.
+pub(super) type Undescribed = (LeafArray, Array<dyn ReadableWritableStorageTraits>);
 
 /// The target arrays of chunks.
 pub(super) struct ChunkArrays(pub(super) Vec<Undescribed>);

@@ -13,19 +13,17 @@ use zarrs::group::GroupBuilder;
 use zarrs::metadata::Endianness;
 use zarrs::storage::{ReadableWritableStorage, ReadableWritableStorageTraits};
 
-use super::chunks::{ChunkArrays, Chunks};
-use super::grid::Grid;
-use super::leaves::LeafArray;
-use super::{CHUNK_MAX, Encoding, joined, stored};
+use super::chunks::{ChunkArrays, Undescribed};
+use super::grid::{CHUNK_MAX, Grid};
+use super::leaves::{LeafArray, joined};
+use super::writes::Chunks;
+use super::{Encoding, stored};
 use crate::error::{Error, Result};
 use crate::options::{ByteOrder, FileOptions};
 use crate::views::FileView;
 
 /// Approximate default length of a chunk in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-
-/// An array without a description in its store, so that no reader finds it.
-pub(super) type Undescribed = (LeafArray, Array<dyn ReadableWritableStorageTraits>);
 
 /// Writes the chunks of arrays at a node.
 pub(super) fn write_chunks<V>(

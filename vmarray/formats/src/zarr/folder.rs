@@ -11,7 +11,7 @@ use zarrs::storage::{
     store_set_partial_many,
 };
 
-use super::CHUNK_MAX;
+use super::grid::CHUNK_MAX;
 use crate::error::{Error, Result};
 
 /// The maximum bytes read at once: the longest chunk, uncompressed.

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::pieces::{Piece, element_count};
 
+/// Most bytes of a chunk or shard.
+pub(super) const CHUNK_MAX: u64 = 1 << 30;
+
 /// A box of a chunked array; chunks at the far edges extend beyond the array.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {

@@ -9,6 +9,11 @@ use vmarray::kernel::KernelType;
 use crate::data_type::{DataType, NumberKind};
 use crate::error::Result;
 
+/// The path of an item within a node.
+pub(super) fn joined(node: &str, path: &str) -> String {
+    if node.is_empty() || path.is_empty() { format!("{node}{path}") } else { format!("{node}/{path}") }
+}
+
 /// The numbers of elements in one array of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeafArray {

@@ -1,4 +1,4 @@
-//! Existing Zarr stores: reads, writes and appends.
+//! Existing Zarr stores, and reads of their elements.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,12 +11,11 @@ use vmarray::{Element, ErrorKind};
 use zarrs::array::{ArraySubset, CodecOptions};
 use zarrs::storage::{ReadableWritableStorage, StoreKey};
 
-use super::chunks::{ChunkArrays, Chunks, codec_options, limit_threads};
+use super::chunks::{codec_options, limit_threads};
 use super::damaged;
 use super::described;
 use super::grid::{Grid, lengths};
-use super::joined;
-use super::leaves::LeafArray;
+use super::leaves::{LeafArray, joined};
 use super::location::Location;
 use super::stored::{self, Stored};
 use crate::error::{Error, Result, zeroed};
@@ -66,12 +65,12 @@ use crate::views::{FileView, FileViewMut};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Zarr<T> {
-    store: ReadableWritableStorage,
+    pub(super) store: ReadableWritableStorage,
     pub(super) location: Location,
     /// The name of the location.
     pub(super) path: PathBuf,
     /// The node of the elements.
-    node: String,
+    pub(super) node: String,
     pub(super) fields: Vec<(LeafArray, Stored)>,
     elements: PhantomData<fn() -> T>,
 }
@@ -212,7 +211,7 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 
     /// Checks that a box is within the store.
-    fn grid<const N: usize>(&self, bounds: Range<[usize; N]>) -> Result<Grid> {
+    pub(super) fn grid<const N: usize>(&self, bounds: Range<[usize; N]>) -> Result<Grid> {
         let shape: [usize; N] = self.extents()?;
         let mut ranges = Vec::with_capacity(N);
         for (axis, extent) in shape.into_iter().enumerate() {
@@ -228,7 +227,7 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(Grid { bounds: ranges, chunk: self.chunk().to_vec() })
     }
 
-    fn check_shape(&self, view: impl FileView, grid: &Grid) -> Result<()> {
+    pub(super) fn check_shape(&self, view: impl FileView, grid: &Grid) -> Result<()> {
         let (expected, found) = (view.extents(), lengths(&grid.bounds));
         if expected == found {
             return Ok(());
@@ -259,78 +258,8 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
-    /// Writes a view to a box of the store with the same shape. A chunk that extends beyond the box is read
-    /// first; the file of each chunk is replaced atomically. Blocks; several threads compress chunks. No
-    /// other writer may use the store meanwhile.
-    ///
-    /// # Errors
-    /// The errors of [`write`](super::write) and [`read_box`](Self::read_box); after an error some of the
-    /// chunks may have been written. [`Unsupported`](Error::Unsupported) for stores of other programs in
-    /// which the arrays of a struct's fields have different chunk shapes.
-    pub fn write_box<V: FileView<Element = T>, const N: usize>(
-        &mut self,
-        bounds: Range<[usize; N]>,
-        view: V,
-        mut options: FileOptions<'_>,
-    ) -> Result<()> {
-        let grid = self.grid(bounds)?;
-        self.check_shape(view, &grid)?;
-        let shape = self.shape().to_vec();
-        self.chunks(grid, &shape)?.write(view, &mut options)
-    }
-
-    /// Appends the elements of a view along the first axis. The other extents must be equal.
-    ///
-    /// Existing elements stay valid during the call: files of chunks are replaced atomically, and the shape,
-    /// which readers use, is written last. If the process is killed before that, unreferenced chunks remain;
-    /// the next call overwrites them. If the process is killed while the shapes of several fields are
-    /// updated, the fields have different lengths, and [`open`](Self::open) returns an error. Blocks. No
-    /// other writer may use the store meanwhile.
-    ///
-    /// # Errors
-    /// [`ShapeMismatch`](Error::ShapeMismatch), and the errors of [`write_box`](Self::write_box). After an
-    /// error the store has the old shape: fields that were already updated are restored. If a long failure of
-    /// the server prevents the restoration, call `append` again on the same value.
-    pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: FileOptions<'_>) -> Result<()> {
-        let (more, old) = (view.extents(), self.shape().to_vec());
-        if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
-            return Err(Error::ShapeMismatch { path: self.path.clone(), expected: more, found: old });
-        }
-        let too_long = || Error::Array(ErrorKind::ShapeOverflow { shape: vec![old[0], more[0]] }.into());
-        let mut shape = old.clone();
-        shape[0] = old[0].checked_add(more[0]).ok_or_else(too_long)?;
-        let bytes = shape.iter().try_fold(size_of::<T>(), |bytes, extent| bytes.checked_mul(*extent));
-        bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
-        let mut grid = Grid::whole(&shape, self.chunk());
-        grid.bounds[0].start = old[0];
-        // Do not read after the writes: a failed read would be reported for a successful append.
-        let longer = |(leaf, stored): &(LeafArray, Stored)| {
-            let mut metadata = stored.metadata.clone();
-            metadata["shape"][0] = shape[0].into();
-            let node = joined(&self.node, &leaf.path);
-            Ok((leaf.clone(), stored::described(&self.store, &node, leaf, &self.path, metadata)?))
-        };
-        let longer = self.fields.iter().map(longer).collect::<Result<Vec<_>>>()?;
-        self.chunks(grid, &shape)?.write(view, &mut options)?;
-        if let Err(error) = longer.iter().try_for_each(|field| self.describe(field)) {
-            // Restore the old descriptions, because a server that did not answer may have accepted the
-            // request. Report the first error.
-            self.fields.iter().for_each(|field| drop(self.describe(field)));
-            return Err(error);
-        }
-        self.fields = longer;
-        Ok(())
-    }
-
-    /// Writes the description of a field.
-    fn describe(&self, (leaf, stored): &(LeafArray, Stored)) -> Result<()> {
-        let text = serde_json::to_vec_pretty(&stored.metadata).unwrap_or_default();
-        let key = self.description(leaf)?;
-        self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))
-    }
-
     /// The key of the description of a field.
-    fn description(&self, leaf: &LeafArray) -> Result<StoreKey> {
+    pub(super) fn description(&self, leaf: &LeafArray) -> Result<StoreKey> {
         stored::metadata_key(&joined(&self.node, &leaf.path), &self.path)
     }
 
@@ -340,35 +269,6 @@ impl<T: Element + KernelType> Zarr<T> {
             described::expect(&self.store, &self.description(leaf)?).map_err(Error::zarr(&self.path))
         };
         self.fields.iter().try_for_each(described)
-    }
-
-    /// Chunks to write, of the arrays with a new shape.
-    fn chunks(&self, grid: Grid, shape: &[usize]) -> Result<Chunks<'_, T>> {
-        let arrays = self.chunk_arrays(shape)?;
-        Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
-    }
-
-    /// The arrays with a new shape, for writing chunks.
-    pub(super) fn chunk_arrays(&self, shape: &[usize]) -> Result<ChunkArrays> {
-        let array = |(leaf, stored): &(LeafArray, Stored)| {
-            if stored.chunk != self.chunk() || stored.own_chunk != leaf.axes {
-                let what = "the fields have different chunks, or elements in several chunks, so they can only be read; \
-                            write the store again";
-                return Err(Error::unsupported(&self.path, what));
-            }
-            if stored.is_truth {
-                return Err(Error::unsupported(
-                    &self.path,
-                    "bool can be read as u8, but not written; write a new store of u8",
-                ));
-            }
-            let with_axes: Vec<u64> = shape.iter().chain(&leaf.axes).map(|extent| *extent as u64).collect();
-            let mut builder = stored.array.builder();
-            builder.shape(with_axes);
-            let array = builder.build(self.store.clone(), stored.array.path().as_str());
-            Ok((leaf.clone(), array.map_err(Error::zarr(&self.path))?))
-        };
-        self.fields.iter().map(array).collect::<Result<_>>().map(ChunkArrays)
     }
 
     /// The value of elements that are not stored.

@@ -15,9 +15,9 @@ use zarrs::metadata::v3::MetadataV3;
 use zarrs::metadata_ext::codec::sharding::ShardingIndexLocation;
 use zarrs::storage::{ReadableStorageTraits, ReadableWritableStorage, StoreKey};
 
-use super::CHUNK_MAX;
 use super::bounded::{BoundedCodec, EncodedBy};
 use super::described::Described;
+use super::grid::CHUNK_MAX;
 use super::leaves::LeafArray;
 use crate::data_type::NumberKind;
 use crate::error::{Error, Result};

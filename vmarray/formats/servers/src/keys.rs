@@ -1,0 +1,8 @@
+//! Credentials for a server.
+
+/// Credentials of an S3 client.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    pub id: String,
+    pub secret: String,
+}
