@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::kernel::KernelFacts;
 use crate::{
-    BufferHandle, DeviceInfo, DeviceSpan, Error, ErrorKind, HostAllocation, Launch, MemoryStatus,
+    BufferHandle, DeviceInfo, DeviceSpan, Error, ErrorKind, HostAllocation, HostMemory, Launch, MemoryStatus,
     QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
 };
 
@@ -30,32 +30,6 @@ pub enum QueueProgress {
     Pending,
     /// All of the work is done.
     Done,
-}
-
-/// Kind of a host allocation: page-locked or pageable.
-///
-/// ```
-/// use backend_api::{ErrorKind, HostBuffer, HostMemory};
-/// # use std::sync::Arc;
-/// # let device = Arc::new(backend_host::HostDevice::builder().bytes(0).pinned_max_bytes(0).build()?);
-/// let buffer = match HostBuffer::new(&device, 4096, HostMemory::Pinned) {
-///     Err(error) if error.kind() == ErrorKind::PinRefused => {
-///         HostBuffer::new(&device, 4096, HostMemory::Pageable)?
-///     }
-///     other => other?,
-/// };
-/// assert_eq!(buffer.kind(), HostMemory::Pageable, "this device refuses to pin anything");
-/// # Ok::<_, backend_api::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub enum HostMemory {
-    /// Page-locked memory. The allocation fails with [`PinRefused`](crate::ErrorKind::PinRefused) if the
-    /// system refuses to lock it.
-    Pinned,
-    /// Ordinary memory. Copies from and to it can be slower, because the driver may copy the bytes twice.
-    Pageable,
 }
 
 /// The time at which an allocation's memory is provided: at the first use, or before the call returns.

@@ -50,7 +50,9 @@
 mod check;
 mod compute;
 mod dispatch;
+mod geometry;
 mod number;
+mod operators;
 mod owned;
 mod program;
 mod search;
@@ -58,9 +60,11 @@ mod specialization;
 mod types;
 
 pub(crate) use check::check;
-pub use compute::{Action, Compute, FieldStore, Geometry, Partial};
+pub use compute::{Action, Compute, FieldStore, Partial};
+pub use geometry::Geometry;
 pub use number::{Integer, Number};
+pub use operators::{Binary, Unary};
 pub use owned::OwnedCompute;
-pub use program::{Binary, Instruction, Program, Unary, Value, evaluate_all};
+pub use program::{Instruction, Program, Value, evaluate_all};
 pub use specialization::{ProgramCache, Specialization, Task};
 pub use types::Type;

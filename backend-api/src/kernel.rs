@@ -59,6 +59,7 @@ mod report;
 mod uniform;
 mod verify;
 
+pub use crate::elements::LaunchView;
 pub use crate::expr::{Binary, Type, Unary};
 pub use body::{
     Access, ArrayDecl, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, TableDecl,
@@ -70,8 +71,7 @@ pub use function::{HostFunction, ScalarFunction};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use host::{HostForm, HostItems, HostView};
 pub use interpret::{Interpreter, Slices, Views};
-pub use launch::{KernelFacts, Launch, LaunchView};
-pub(crate) use launch::{check as check_launch, check_shape};
+pub use launch::{KernelFacts, Launch};
 pub use limit::{LoopClock, Overtime, TimeLimit};
 pub use report::Report;
 pub use uniform::Common;

@@ -125,6 +125,7 @@ extern crate self as backend_api;
 
 mod absence;
 mod device;
+mod elements;
 mod error;
 pub mod expr;
 mod handle;
@@ -145,19 +146,20 @@ mod work;
 pub mod wrap;
 
 pub use absence::{Absence, AbsenceKind, refused_library};
-pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, HostMemory, QueueProgress};
+pub use device::{AddressSpace, Addresses, Commit, Device, DirectReads, QueueProgress};
+pub use elements::{Elements, LaunchView};
 pub use error::{DriverCode, Error, ErrorKind, OverTime, Result, readable_bytes};
 pub use expr::Compute;
-pub use handle::{BufferHandle, HostAllocation, QueueHandle};
+pub use handle::{BufferHandle, DeviceSpan, HostAllocation, HostMemory, HostSpan, QueueHandle};
 pub use hardware::uuid_text;
 pub use health::CardHealth;
 pub use id::{BufferId, HostId, QueueId, Ticket};
 pub use info::{CodeLanguage, DeviceInfo, DeviceKind, MemoryStatus, Reach};
-pub use kernel::{Launch, LaunchView};
+pub use kernel::Launch;
 #[doc(hidden)]
 pub use numa::numa_node;
 pub use owned::{DeviceBuffer, HostBuffer, Queue};
-pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, LEFT_OUT, Scatter, Search, Transfer};
+pub use request::{Fill, Gather, LEFT_OUT, Scatter, Search, Transfer};
 pub use route::{Route, Routing};
 pub use validate::Extents;
 #[doc(hidden)]

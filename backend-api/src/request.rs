@@ -1,135 +1,9 @@
-//! Requests to a queue: copies, fills, searches, gathers and scatters, and the places in memory that they
-//! use.
+//! Requests to a queue: copies, fills, searches, gathers and scatters.
 //!
 //! Offsets, lengths, strides and sizes are in bytes, unless a name says otherwise. Indices and counts are in
 //! elements. Offsets need no alignment, unless the documentation requires one.
 
-use std::marker::PhantomData;
-
-use crate::{BufferHandle, BufferId, HostAllocation, HostId, LaunchView};
-
-/// A place in device memory: a buffer and an offset. It borrows the owner of the memory.
-/// [`DeviceBuffer::at`](crate::DeviceBuffer::at) and [`BufferHandle::at`] return places.
-///
-/// ```
-/// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
-/// # use std::sync::Arc;
-/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-/// let memory = DeviceBuffer::new(&device, 10_000, Commit::Lazy)?;
-/// let place = memory.at(4096);
-/// assert_eq!((place.buffer(), place.offset()), (memory.id(), 4096));
-/// assert_eq!((place.plus(4096), place.with_offset(5)), (memory.at(8192), memory.at(5)));
-///
-/// struct Slots<M> { places: Vec<DeviceSpan<'static>>, memory: M }
-/// // SAFETY: only the owner of the slots uses their places, and it also owns the memory.
-/// let places = (0..10).map(|slot| unsafe { memory.at(slot * 1000).detach() }).collect();
-/// let slots = Slots { places, memory };
-/// assert_eq!(slots.places[9], slots.memory.at(9000));
-/// # Ok::<_, backend_api::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DeviceSpan<'a> {
-    buffer: BufferId,
-    offset: u64,
-    owner: PhantomData<&'a BufferHandle>,
-}
-
-/// A place in host memory that the device can copy from and to: an allocation and an offset. It borrows the
-/// owner of the memory. [`HostBuffer::at`](crate::HostBuffer::at) and [`HostAllocation::at`] return places.
-///
-/// ```
-/// use backend_api::{HostBuffer, HostMemory};
-/// # use std::sync::Arc;
-/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-/// let host = HostBuffer::new(&device, 10_000, HostMemory::Pageable)?;
-/// let place = host.at(4096);
-/// assert_eq!((place.host(), place.offset()), (host.id(), 4096));
-/// assert_eq!((place.plus(4096), place.with_offset(5)), (host.at(8192), host.at(5)));
-/// // SAFETY: the place is not used after the memory has gone.
-/// assert_eq!(unsafe { place.detach() }, place);
-/// # Ok::<_, backend_api::Error>(())
-/// ```
-///
-/// A device cannot store a place, and therefore cannot use it after the call:
-///
-/// ```compile_fail,E0521
-/// # use backend_api::*;
-/// # use std::sync::Mutex;
-/// #[derive(Debug)]
-/// struct Remembering<D> {
-///     inner: D,
-///     last: Mutex<Option<HostSpan<'static>>>,
-/// }
-///
-/// // SAFETY: the inner device does everything.
-/// unsafe impl<D: Device> Device for Remembering<D> {
-///     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-///         if let Request::Copies([Transfer::Download { to, .. }], _) = request {
-///             *self.last.lock().unwrap() = Some(*to);
-///         }
-///         self.inner.submit(queue, request)
-///     }
-///     backend_api::forward! { self => self.inner;
-///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         poll wait wake order_after
-///     }
-/// }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HostSpan<'a> {
-    host: HostId,
-    offset: u64,
-    owner: PhantomData<&'a HostAllocation>,
-}
-
-macro_rules! span {
-    ($Span:ident, $name:ident: $Id:ident) => {
-        impl $Span<'_> {
-            pub(crate) fn new($name: $Id, offset: u64) -> Self {
-                Self { $name, offset, owner: PhantomData }
-            }
-
-            /// Returns the id of the memory.
-            #[must_use]
-            pub fn $name(self) -> $Id {
-                self.$name
-            }
-
-            /// Returns the offset in the memory, in bytes.
-            #[must_use]
-            pub fn offset(self) -> u64 {
-                self.offset
-            }
-
-            /// Returns the place `bytes` bytes after this one. If the offset overflows, every use of the
-            /// place is refused.
-            #[must_use]
-            pub fn plus(self, bytes: u64) -> Self {
-                self.with_offset(self.offset.saturating_add(bytes))
-            }
-
-            /// Returns the place at `offset` bytes from the start of the same memory.
-            #[must_use]
-            pub fn with_offset(self, offset: u64) -> Self {
-                Self { offset, ..self }
-            }
-
-            /// Returns the same place without the borrow of the memory's owner. For code that owns the memory
-            /// and stores places in it, or that delays the release of the memory until the last use is over.
-            ///
-            /// # Safety
-            /// Until the last use of the place, the caller owns the memory or acts for its owner. The
-            /// caller passes the place only to code that could get one from the owner at that time.
-            #[must_use]
-            pub unsafe fn detach(self) -> $Span<'static> {
-                $Span { $name: self.$name, offset: self.offset, owner: PhantomData }
-            }
-        }
-    };
-}
-
-span!(DeviceSpan, buffer: BufferId);
-span!(HostSpan, host: HostId);
+use crate::{DeviceSpan, Elements, HostSpan, LaunchView};
 
 /// A copy of `bytes` bytes between host and device, or within devices.
 ///
@@ -188,27 +62,6 @@ impl Transfer<'_> {
             Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
         }
     }
-}
-
-/// Contiguous elements in device memory.
-///
-/// Element `i` is the `stride` bytes from `i * stride` bytes after [`start`](Self::start) on.
-///
-/// ```
-/// use backend_api::{BufferHandle, Elements};
-/// let memory = BufferHandle::unique();
-/// // Eight structures of twelve bytes, after a header of four.
-/// let elements = Elements { start: memory.at(4), count: 8, stride: 12 };
-/// assert_eq!(elements.count * elements.stride, 96);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Elements<'a> {
-    /// The start of element 0.
-    pub start: DeviceSpan<'a>,
-    /// The number of elements.
-    pub count: u64,
-    /// Bytes from one element to the next; at least 1.
-    pub stride: u64,
 }
 
 /// A request to fill device memory with copies of a pattern.

@@ -1,9 +1,15 @@
 //! The checks that every backend makes before it starts any work.
 
+use std::ops::Range;
+
+use crate::kernel::{Access, Memory, Report};
 use crate::{
     BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Launch,
     LaunchView, Result, Scatter, Search, Transfer,
 };
+
+/// The operation of errors about launches.
+const LAUNCH: &str = "launch";
 
 /// Checks of requests: each range must be inside of its memory.
 ///
@@ -199,7 +205,12 @@ pub trait Extents {
     /// - The place for the answer is misaligned or too small.
     /// - A memory is unknown, or a range ends beyond its memory.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
-        crate::expr::check(self, compute)
+        const OPERATION: &str = "compute";
+        compute.sources.iter().try_for_each(|source| self.check_elements(OPERATION, source).map(drop))?;
+        crate::expr::check(compute)?;
+        let Some(answer) = compute.answer() else { return Ok(()) };
+        check_aligned(OPERATION, "answer", answer)?;
+        self.check_host(OPERATION, answer, compute.answer_bytes())
     }
 
     /// Checks a launch.
@@ -211,7 +222,7 @@ pub trait Extents {
     /// - The place for the report is misaligned or too small.
     /// - A memory is unknown, or a range ends beyond its memory.
     fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
-        crate::kernel::check_launch(self, launch)
+        check_arguments(self, launch)
     }
 
     #[doc(hidden)]
@@ -227,7 +238,7 @@ pub trait Extents {
             Error::new(ErrorKind::InvalidArgument, operation)
                 .with_detail("the number of indices times the size of a value overflows")
         };
-        crate::kernel::check_shape(self, operation, "elements", elements)?;
+        check_shape(self, operation, "elements", elements)?;
         for (place, bytes) in elements.ranges() {
             self.check_device(operation, place, bytes)?;
         }
@@ -235,6 +246,138 @@ pub trait Extents {
         self.check_host(operation, indices, count.checked_mul(8).ok_or_else(overflow)?)?;
         self.check_host(operation, values, count.checked_mul(elements.stride()).ok_or_else(overflow)?)
     }
+}
+
+/// A range of device memory that a view covers.
+struct Reached {
+    view: usize,
+    buffer: BufferId,
+    bytes: Range<u64>,
+}
+
+/// Checks a launch: its arguments, and their memory.
+fn check_arguments<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Result<()> {
+    let body = launch.kernel.body();
+    let equal = |what: &str, given: u64, wanted: u64| {
+        let refused =
+            || invalid_launch(format!("the launch has {given} {what}, but the kernel has {wanted}"));
+        if given == wanted { Ok(()) } else { Err(refused()) }
+    };
+    equal("views", launch.views.len() as u64, body.views.len() as u64)?;
+    equal("parameters", launch.params.len() as u64, body.params.len() as u64)?;
+    equal("bytes of tables", launch.table.len() as u64, body.table_bytes())?;
+    for (number, (bits, of)) in launch.params.iter().zip(&body.params).enumerate() {
+        if bits & !of.mask() != 0 {
+            return Err(invalid_launch(format!("parameter {number} has more bits than {of}")));
+        }
+    }
+    if launch.geometry.page_len == 0 || launch.geometry.channels == 0 {
+        return Err(invalid_launch(
+            "the geometry has empty pages or no channel, but needs at least one element and one channel"
+                .into(),
+        ));
+    }
+    if !launch.private_heap_bytes.is_multiple_of(8) {
+        return Err(invalid_launch(format!(
+            "the private heap has {} bytes, which is not a multiple of 8",
+            launch.private_heap_bytes
+        )));
+    }
+    let mut reached = Vec::new();
+    for (number, view) in launch.views.iter().enumerate() {
+        check_view(extents, launch, number, view, &mut reached)?;
+    }
+    for (at, one) in reached.iter().enumerate().filter(|(_, one)| launch.writes(one.view)) {
+        // If the launch writes both views, the check of the second view finds the overlap with the first one.
+        for (_, other) in reached.iter().enumerate().filter(|(number, _)| *number != at) {
+            let apart = one.buffer != other.buffer
+                || one.bytes.is_empty()
+                || other.bytes.is_empty()
+                || one.bytes.end <= other.bytes.start
+                || other.bytes.end <= one.bytes.start;
+            if !apart {
+                let detail =
+                    format!("view {}, which is written to, overlaps with view {}", one.view, other.view);
+                return Err(invalid_launch(detail).with_offset(one.bytes.start));
+            }
+        }
+    }
+    check_aligned(LAUNCH, "report", launch.report)?;
+    extents.check_host(LAUNCH, launch.report, Report::BYTES)
+}
+
+/// Checks that a view has places and elements, and that its number of bytes does not overflow. It checks
+/// the bounds only of contiguous views.
+fn check_shape<E: Extents + ?Sized>(
+    extents: &E,
+    operation: &'static str,
+    what: &str,
+    view: &LaunchView<'_>,
+) -> Result<()> {
+    let invalid = |detail: String| Err(Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail));
+    match *view {
+        LaunchView::Run(elements) => extents.check_elements(operation, &elements).map(drop),
+        LaunchView::Striped { bases, page_len, count, stride } => {
+            if !(1..=LaunchView::BASES_MAX).contains(&bases.len()) || page_len == 0 || stride == 0 {
+                let (places, most) = (bases.len(), LaunchView::BASES_MAX);
+                return invalid(format!(
+                    "{what}: {places} places with pages of {page_len} elements of {stride} bytes, but 1 to {most} places \
+                     and at least 1 element and byte are supported"
+                ));
+            }
+            // All later products are smaller, so they cannot overflow.
+            let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
+            match rounds_up {
+                None => {
+                    invalid(format!("{what}: {count} elements of {stride} bytes overflow the address space"))
+                }
+                Some(_) => Ok(()),
+            }
+        }
+    }
+}
+
+fn check_view<E: Extents + ?Sized>(
+    extents: &E,
+    launch: &Launch<'_>,
+    number: usize,
+    view: &LaunchView<'_>,
+    reached: &mut Vec<Reached>,
+) -> Result<()> {
+    let decl = &launch.kernel.body().views[number];
+    check_shape(extents, LAUNCH, &format!("view {number}"), view)?;
+    if decl.extent() > view.stride() {
+        let detail = format!("view {number}: a field ends outside of its element of {} bytes", view.stride());
+        return Err(invalid_launch(detail).with_bytes(decl.extent()));
+    }
+    for (place, bytes) in view.ranges() {
+        extents.check_device(LAUNCH, place, bytes)?;
+        let bytes = place.offset()..place.offset() + bytes;
+        reached.push(Reached { view: number, buffer: place.buffer(), bytes });
+        let aligned = |(offset, of): &(u32, Memory)| {
+            let bytes = u64::from(of.bytes());
+            (place.offset() + u64::from(*offset)).is_multiple_of(bytes) && view.stride().is_multiple_of(bytes)
+        };
+        if decl.access == Access::Atomic && !decl.fields.iter().all(aligned) {
+            let detail =
+                format!("view {number}: the place of an atomic field is not a multiple of its length");
+            return Err(invalid_launch(detail).with_offset(place.offset()));
+        }
+    }
+    if let (Access::Write { tile }, Some(before)) = (decl.access, launch.items.checked_sub(1)) {
+        let needed = before.checked_mul(tile.into());
+        if needed.is_none_or(|needed| view.count() <= needed) {
+            let (count, items) = (view.count(), launch.items);
+            return Err(invalid_launch(format!(
+                "view {number} has {count} elements, too few for {items} items of {tile} elements each"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn invalid_launch(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, LAUNCH).with_detail(detail)
 }
 
 fn within(operation: &'static str, what: &str, offset: u64, bytes: u64, length: u64) -> Result<()> {
@@ -258,7 +401,7 @@ fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) ->
         .with_detail(format!("the {what} has {} bytes, but 1 to {max} are supported", value.len())))
 }
 
-pub(crate) fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Result<()> {
+fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Result<()> {
     if at.offset().is_multiple_of(8) {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ScalarFunction;
-use crate::expr::{Binary, Type, Unary, Value};
+use crate::expr::{Binary, Type, Unary};
 
 /// A register: a mutable variable of an item, given by its index in [`Body::registers`], which has its type.
 ///
@@ -20,14 +20,6 @@ impl Reg {
     #[inline]
     pub const fn at(self) -> usize {
         self.0 as usize
-    }
-}
-
-impl From<Value> for Reg {
-    /// Returns the register of a [program](crate::expr::Program)'s value.
-    #[inline]
-    fn from(value: Value) -> Self {
-        Self(value.0.into())
     }
 }
 

@@ -1,13 +1,13 @@
 //! Native kernels for the host, and the memory that they access.
 
-use std::collections::HashMap;
+mod interpreted;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::interpret::{from_bits, to_bits};
-use super::{Access, Interpreter, Report, TimeLimit, VerifiedKernel, Views, f16_to_f32, f32_to_f16};
-use crate::Result;
+use super::{Report, TimeLimit, f16_to_f32, f32_to_f16};
 use crate::expr::{Geometry, Number};
 use crate::racy;
 
@@ -93,40 +93,6 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostItems<'a> {
-    /// Creates the argument of a native kernel: the range `items` of a launch. For backends. `views` has for
-    /// each view: the start of each run of pages, the number of elements of a page, the size of an element in
-    /// bytes, and the number of elements.
-    ///
-    /// # Safety
-    /// The elements of each view are in the memory that [`LaunchView`](super::LaunchView) describes. If the
-    /// kernel writes to them, they are writable while the value lives. Other threads may race within the
-    /// rules of [`racy`].
-    #[must_use]
-    pub unsafe fn new(
-        launch: &Interpreter<'a>,
-        items: Range<u64>,
-        views: impl Iterator<Item = (&'a [NonNull<u8>], u64, u64, u64)>,
-    ) -> Self {
-        let view = |((bases, page_len, stride, count), decl): ((_, _, _, u64), &super::ViewDecl)| {
-            let (readable, writable) = match decl.access {
-                Access::Write { tile } => {
-                    let tile = u64::from(tile);
-                    let own = items.start.saturating_mul(tile)..items.end.saturating_mul(tile).min(count);
-                    (own.clone(), own)
-                }
-                Access::Append => (0..0, 0..count),
-                Access::Read | Access::Atomic => (0..count, 0..0),
-            };
-            let is_atomic = decl.access == Access::Atomic;
-            HostView { bases, page_len, stride, count, readable, writable, is_atomic, memory: PhantomData }
-        };
-        let views = views.zip(&launch.kernel.body().views).map(view).collect();
-        let Interpreter {
-            items: launched, geometry, params, table, budget, limit, private_heap_bytes, ..
-        } = *launch;
-        Self { items, launched, geometry, params, table, budget, limit, private_heap_bytes, views }
-    }
-
     /// Returns the numbers of the items in the launch. If the kernel has groups, the range begins at a
     /// multiple of the group length, and excludes items that only fill up the last group.
     #[must_use]
@@ -190,34 +156,6 @@ impl<'a> HostItems<'a> {
     #[must_use]
     pub fn private_heap_bytes(&self) -> u64 {
         self.private_heap_bytes
-    }
-
-    /// Interprets the body for one item on the current memory, without writes, and returns the item's report.
-    /// A native kernel calls it to find the [site](Report::site) of an item's failure.
-    ///
-    /// # Panics
-    /// If the kernel lacks parameters, tables or views of the launch.
-    #[must_use]
-    pub fn report_of(&self, kernel: &VerifiedKernel, item: u64) -> Report {
-        self.report_within(kernel, item, self.budget)
-    }
-
-    /// Does the same as [`report_of`](Self::report_of) with another budget. It finds the loop of an item that
-    /// has exceeded the [time limit](Self::time_limit).
-    ///
-    /// # Panics
-    /// The panics of [`report_of`](Self::report_of).
-    #[must_use]
-    pub fn report_within(&self, kernel: &VerifiedKernel, item: u64, budget: Option<u64>) -> Report {
-        let interpreter = Interpreter {
-            params: self.params,
-            table: self.table,
-            budget,
-            private_heap_bytes: self.private_heap_bytes,
-            ..Interpreter::new(kernel, item + 1, self.geometry)
-        };
-        let mut views = Unwritten { views: &self.views, written: HashMap::new() };
-        interpreter.run_part(item..item + 1, &mut views).unwrap_or_default()
     }
 
     /// Returns a view.
@@ -381,36 +319,10 @@ impl HostView<'_> {
     }
 }
 
-/// Views that keep written bytes apart from the memory.
-struct Unwritten<'a> {
-    views: &'a [HostView<'a>],
-    /// The written bytes by view, element and offset.
-    written: HashMap<(usize, u64, u32), u8>,
-}
-
-impl Views for Unwritten<'_> {
-    fn count(&self, view: usize) -> u64 {
-        self.views[view].count()
-    }
-
-    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
-        for (at, to) in (offset..).zip(to) {
-            let written = self.written.get(&(view, element, at)).copied();
-            *to = written.or_else(|| self.views[view].load(element, at)).unwrap_or(0);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
-        self.written.extend((offset..).zip(from).map(|(at, byte)| ((view, element, at), *byte)));
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Body, Memory, Type, VerifiedKernel, ViewDecl};
     use super::*;
+    use crate::kernel::{Access, Body, Interpreter, Memory, Type, VerifiedKernel, ViewDecl};
 
     #[test]
     fn items_reach_their_own_tiles_and_read_their_values() {

@@ -73,7 +73,12 @@ impl MirrorCore {
     }
 
     /// Returns true if a ticket is done because its queue was released.
-    fn check_ticket(&self, state: &MirrorState, operation: &'static str, ticket: Ticket) -> Result<bool> {
+    pub(super) fn check_ticket(
+        &self,
+        state: &MirrorState,
+        operation: &'static str,
+        ticket: Ticket,
+    ) -> Result<bool> {
         let ended = state.ended.get(&ticket.queue).copied();
         let newest = ended.or_else(|| state.queues.get(&ticket.queue).map(|log| log.newest));
         match newest {

@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use super::{Item, State, Views, arrays_of};
+use super::state::{self, ItemState, LaunchState, arrays_of};
+use super::views::Views;
 use crate::Result;
 use crate::kernel::{Access, Body, Op, Reg, Report, Space, SubgroupOp};
 
@@ -108,21 +109,21 @@ pub(super) fn can(body: &Body) -> bool {
 
 /// Runs some groups, and reports each item that failed.
 pub(super) fn run<V: Views>(
-    state: State<'_, V>,
+    state: LaunchState<'_, V>,
     groups: Range<u64>,
     mut failed: impl FnMut(Report),
 ) -> Result<()> {
     let (body, flat) = (state.body, state.flat);
     let len = body.group_len.unwrap_or(1) as usize;
     let code = nodes(&body.code, &flat.common, &mut 0);
-    let items = (0..len).map(|_| Item { registers: Vec::new(), ..Item::new(body) }).collect();
+    let items = (0..len).map(|_| ItemState { registers: Vec::new(), ..ItemState::new(body) }).collect();
     let words = len.div_ceil(32);
     let registers = vec![[0; 32]; body.registers.len() * words];
     let mut together = Together { state, items, words, registers, labels: Vec::new() };
     for group in groups {
         together.start(group);
         together.code(&code, Set::first(len))?;
-        together.items.iter().filter_map(Item::report).for_each(&mut failed);
+        together.items.iter().filter_map(ItemState::report).for_each(&mut failed);
         if let Some(over) = together.state.over {
             failed(over);
             break;
@@ -139,9 +140,9 @@ struct Label {
 }
 
 struct Together<'s, V> {
-    state: State<'s, V>,
+    state: LaunchState<'s, V>,
     /// The items without their registers, which are below: [`Self::words`] for each.
-    items: Vec<Item>,
+    items: Vec<ItemState>,
     words: usize,
     registers: Vec<Lanes>,
     /// The labels of the enclosing blocks and loops.
@@ -298,7 +299,7 @@ impl<V: Views> Together<'_, V> {
                 let places = into.iter_mut().zip(&self.items[word * 32..]);
                 places.for_each(|(value, item)| *value = state.place(item, what));
             }
-            _ => return super::values(state.body, op, |register| self.lanes(register, word), into),
+            _ => return state::values(state.body, op, |register| self.lanes(register, word), into),
         }
         true
     }
@@ -324,7 +325,7 @@ impl<V: Views> Together<'_, V> {
         for word in 0..self.words {
             let chosen =
                 if let SubgroupOp::Shuffle { lane } = how { *self.lanes(lane, word) } else { [0; 32] };
-            let values = super::subgroup_op(how, found, self.lanes(of, word), &chosen);
+            let values = state::subgroup_op(how, found, self.lanes(of, word), &chosen);
             self.registers[to.at() * self.words + word] = values;
         }
     }

@@ -1,0 +1,127 @@
+//! The memory of views, and the bits of their fields.
+
+use crate::Result;
+
+/// Access of the [interpreter](super::Interpreter) to the memory of a launch's views.
+///
+/// The interpreter calls the methods only for existing elements, and for fields inside of them.
+///
+/// ```
+/// use backend_api::kernel::{Slices, Views};
+/// let mut bytes = [1, 2, 3, 4, 5, 6];
+/// let mut views = Slices::new(vec![(&mut bytes, 3)]);
+/// assert_eq!(views.count(0), 2);
+/// let mut field = [0; 2];
+/// views.read(0, 1, 1, &mut field)?;
+/// assert_eq!(field, [5, 6]);
+/// views.write(0, 0, 2, &[9])?;
+/// assert_eq!(bytes, [1, 2, 9, 4, 5, 6]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub trait Views {
+    /// Returns the number of elements of the view with the index `view`.
+    fn count(&self, view: usize) -> u64;
+
+    /// Reads the field at `offset` bytes in an element.
+    ///
+    /// # Errors
+    /// An error of the access to memory.
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()>;
+
+    /// Writes the field at `offset` bytes in an element.
+    ///
+    /// # Errors
+    /// An error of the access to memory.
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()>;
+
+    /// Changes a number of 4 or 8 bytes in a field atomically, and returns the old bits. `change` maps old to
+    /// new bits, and may run more than once. The default is a read and a write, which is not atomic if
+    /// several threads use the view.
+    ///
+    /// # Errors
+    /// An error of the access to memory.
+    fn change(
+        &mut self,
+        view: usize,
+        element: u64,
+        offset: u32,
+        bytes: u32,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64> {
+        let mut field = [0; 8];
+        let field = &mut field[..bytes as usize];
+        self.read(view, element, offset, field)?;
+        let old = to_bits(field);
+        from_bits(field, change(old).to_le_bytes());
+        self.write(view, element, offset, field)?;
+        Ok(old)
+    }
+}
+
+/// [`Views`] of byte slices, for a launch on one thread.
+///
+/// ```
+/// use backend_api::kernel::{Slices, Views};
+/// assert_eq!(Slices::new(vec![(&mut [0; 9], 4)]).count(0), 2);
+/// ```
+#[derive(Debug)]
+pub struct Slices<'a>(Vec<(&'a mut [u8], usize)>);
+
+impl<'a> Slices<'a> {
+    /// Creates a view of each pair of a slice and a stride (bytes from one element to the next). Bytes after
+    /// the last whole element are unused.
+    ///
+    /// # Panics
+    /// If a stride is 0.
+    #[must_use]
+    pub fn new(slices: Vec<(&'a mut [u8], usize)>) -> Self {
+        assert!(
+            slices.iter().all(|(_, stride)| *stride > 0),
+            "a slice has a stride of 0 bytes, but needs at least 1"
+        );
+        Self(slices)
+    }
+}
+
+impl Views for Slices<'_> {
+    fn count(&self, view: usize) -> u64 {
+        let (bytes, stride) = &self.0[view];
+        (bytes.len() / stride) as u64
+    }
+
+    fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()> {
+        let (bytes, stride) = &self.0[view];
+        let at = element as usize * stride + offset as usize;
+        to.copy_from_slice(&bytes[at..at + to.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
+        let (bytes, stride) = &mut self.0[view];
+        let at = element as usize * *stride + offset as usize;
+        bytes[at..at + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// The bits of a field of 1, 2, 4 or 8 bytes; 0 of others.
+#[inline(always)]
+pub fn to_bits(field: &[u8]) -> u64 {
+    match *field {
+        [a] => a.into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    }
+}
+
+/// Writes the low bytes, from the lowest on.
+#[inline(always)]
+pub fn from_bits(field: &mut [u8], bits: [u8; 8]) {
+    let len = field.len();
+    field.copy_from_slice(&bits[..len]);
+    if cfg!(target_endian = "big") {
+        field.reverse();
+    }
+}
