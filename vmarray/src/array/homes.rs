@@ -83,8 +83,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has no mirrors, or no device is lost;
-    /// [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device of the
-    /// array already; the call can then be repeated with another spare.
+    /// [`Device`](crate::ErrorKind::Device) if the spare refuses memory, is lost itself, or is a device of
+    /// the array already; the call can then be repeated with another spare.
     ///
     /// ```
     /// use std::sync::Arc;

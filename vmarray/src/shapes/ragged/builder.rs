@@ -71,8 +71,9 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Sets the initial capacity of a writer, in rows and in elements. Beyond it the writer's arrays grow in
     /// place until the devices are full. Some arrays cannot grow in place: on devices whose memory cannot
     /// grow, and with 65536 or more pages that are shorter than 4 KiB. The writer then copies its data to a
-    /// longer array next to the current one, so it can fill at most half of the devices' memory. Beyond that, a push returns [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). To fill more of
-    /// the memory, set the capacity.
+    /// longer array next to the current one, so it can fill at most half of the devices' memory. Beyond that,
+    /// a push returns [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). To fill more of the memory, set the
+    /// capacity.
     pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
         self.capacity = (rows, elements);
         self
