@@ -1,5 +1,7 @@
 //! Non-temporal copies, for memory that is not read soon.
 
+use backend_api::racy;
+
 /// The total bytes of a copy from which its end evicts its beginning from the processor's caches.
 const WORTH_IT_FROM: usize = 64 << 20;
 
@@ -15,21 +17,13 @@ pub fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM
 }
 
-/// Copies from one slice to another of the same length, as [`copy_raw`].
-#[inline]
-pub fn copy(from: &[u8], to: &mut [u8]) {
-    assert_eq!(from.len(), to.len());
-    // SAFETY: both have the same length, and are borrowed separately.
-    unsafe { copy_raw(from.as_ptr(), to.as_mut_ptr(), to.len()) };
-}
-
 /// Copies bytes without loading their new places into the processor's caches, if it can: a plain copy
 /// reads each line that it is about to overwrite. Worth it for some hundred bytes and more, if the total
-/// copy is longer than the caches.
+/// copy is longer than the caches. Other threads may access both places meanwhile, as in [`racy::copy`].
 ///
 /// # Safety
-/// `bytes` bytes can be read and written; they do not overlap.
-pub unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
+/// The requirements of [`racy::copy`].
+pub unsafe fn copy_racy(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     {
         let head = to.align_offset(LINE).min(bytes);
@@ -38,48 +32,72 @@ pub unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: guaranteed by the caller. `head` ends at the first whole line of the target, if there is
         // one. The fence makes all stores visible before later ones, like ordinary stores.
         unsafe {
-            from.copy_to_nonoverlapping(to, head);
+            racy::copy(from, to, head);
             (head..tail).step_by(LINE).for_each(|at| stream_line(from.add(at), to.add(at)));
             fence();
-            from.add(tail).copy_to_nonoverlapping(to.add(tail), bytes - tail);
+            racy::copy(from.add(tail), to.add(tail), bytes - tail);
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
     // SAFETY: guaranteed by the caller.
     unsafe {
-        from.copy_to_nonoverlapping(to, bytes);
+        racy::copy(from, to, bytes);
     }
 }
 
-/// Copies bytes without the caches if they are a whole line of the target's, else plainly. A [`fence`]
-/// must follow.
-#[inline(always)]
-pub fn copy_line(from: &[u8], to: &mut [u8]) {
-    #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
-    if from.len() == LINE && to.len() == LINE && to.as_ptr().addr().is_multiple_of(LINE) {
-        // SAFETY: both sides have the length of a line, and the target is aligned to lines.
-        return unsafe { stream_line(from.as_ptr(), to.as_mut_ptr()) };
+/// Copies of single lines. Its drop makes them visible before later writes of the thread, such as the end of
+/// a lock.
+#[derive(Debug, Default)]
+pub struct LineCopies(());
+
+impl LineCopies {
+    /// Copies bytes without the caches if they are a whole line of the target's, else plainly.
+    #[inline(always)]
+    pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
+        #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+        if from.len() == LINE && to.len() == LINE && to.as_ptr().addr().is_multiple_of(LINE) {
+            // SAFETY: both sides have the length of a line, and the target is aligned to lines.
+            return unsafe { stream_line(from.as_ptr(), to.as_mut_ptr()) };
+        }
+        to.copy_from_slice(from);
     }
-    to.copy_from_slice(from);
+}
+
+impl Drop for LineCopies {
+    fn drop(&mut self) {
+        fence();
+    }
 }
 
 /// # Safety
-/// A line can be read and written; the target's line is whole. They do not overlap.
+/// The requirements of [`racy::copy`] for a line; the target is aligned to lines.
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 #[inline(always)]
 unsafe fn stream_line(from: *const u8, to: *mut u8) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    let (source, target) = (from.cast::<__m128i>(), to.cast::<__m128i>());
     // SAFETY: guaranteed by the caller; every x86-64 has these instructions.
     unsafe {
-        let line: [__m128i; 4] = std::array::from_fn(|part| _mm_loadu_si128(source.add(part)));
-        line.iter().enumerate().for_each(|(part, word)| _mm_stream_si128(target.add(part), *word));
+        std::arch::asm!(
+            "movdqu {a}, [{from}]",
+            "movdqu {b}, [{from} + 16]",
+            "movdqu {c}, [{from} + 32]",
+            "movdqu {d}, [{from} + 48]",
+            "movntdq [{to}], {a}",
+            "movntdq [{to} + 16], {b}",
+            "movntdq [{to} + 32], {c}",
+            "movntdq [{to} + 48], {d}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        );
     }
 }
 
 /// Makes copies by lines visible before later writes.
-#[inline]
-pub fn fence() {
+fn fence() {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     // SAFETY: every x86-64 has this instruction.
     unsafe {
@@ -93,18 +111,17 @@ mod tests {
 
     #[test]
     fn bytes_come_to_their_places_and_no_others_change() {
-        let from: Vec<u8> = (0..1000).map(|byte| byte as u8).collect();
+        let mut from: Vec<u8> = (0..1000).map(|byte| byte as u8).collect();
         for start in [0, 1, 15, 63, 64] {
             for bytes in [0, 1, 63, 64, 65, 127, 200, 700] {
                 let mut to = vec![255; 1000];
                 // SAFETY: both have at least this length.
-                unsafe { copy_raw(from.as_ptr().add(3), to.as_mut_ptr().add(start), bytes) };
+                unsafe { copy_racy(from.as_mut_ptr().add(3), to.as_mut_ptr().add(start), bytes) };
                 let mut expected = vec![255; 1000];
                 expected[start..start + bytes].copy_from_slice(&from[3..3 + bytes]);
                 assert_eq!(to, expected, "{start} {bytes}");
                 to.fill(255);
-                copy_line(&from[3..3 + bytes], &mut to[start..start + bytes]);
-                fence();
+                LineCopies::default().copy(&from[3..3 + bytes], &mut to[start..start + bytes]);
                 assert_eq!(to, expected, "{start} {bytes}, a line");
             }
         }

@@ -46,6 +46,16 @@ impl<T: Element> RacySlice<'_, T> {
         self.len
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// Returns the address of the first element, and exposes it: devices to which the memory was registered
+    /// may access the elements by it.
+    pub(crate) fn expose(&self) -> usize {
+        self.start.expose_provenance()
+    }
+
     /// The address of `len` elements.
     ///
     /// # Panics

@@ -55,6 +55,9 @@ impl Drop for RegisteredMemory {
     }
 }
 
+/// The kind of memory of registered vectors. Miri locks no pages.
+const VECTOR_KIND: HostMemory = if cfg!(miri) { HostMemory::Pageable } else { HostMemory::Pinned };
+
 /// The registered vectors of the process, by the start of their memory.
 static KNOWN: RwLock<BTreeMap<usize, Arc<RegisteredRange>>> = RwLock::new(BTreeMap::new());
 
@@ -67,12 +70,13 @@ pub(crate) struct RegisteredRange {
 }
 
 impl RegisteredRange {
-    /// The registered memory of values, if any. The caller borrows the values while it uses the result.
-    pub(crate) fn find(address: *const u8, bytes: usize) -> Option<Arc<Self>> {
+    /// The registered memory of values at an address, if any. The caller borrows the values while it uses the
+    /// result.
+    pub(crate) fn find(address: usize, bytes: usize) -> Option<Arc<Self>> {
         let known = KNOWN.read();
-        let (_, range) = known.range(..=address.addr()).next_back()?;
-        let offset = address.addr() - range.start;
-        (offset + bytes <= range.bytes).then(|| Arc::clone(range))
+        let (_, range) = known.range(..=address).next_back()?;
+        let end = (address - range.start).checked_add(bytes)?;
+        (end <= range.bytes).then(|| Arc::clone(range))
     }
 
     fn import(&self, device: &Arc<dyn Device>) -> Option<&RegisteredMemory> {
@@ -132,7 +136,7 @@ impl<T: Element> RegisteredVec<T> {
             }
             // SAFETY: this type owns the vector, does not change its length, and frees it after the devices
             // have released it. Work on it belongs to calls that borrow it, mutably if the work writes.
-            imports.push(unsafe { RegisteredMemory::new(device, address, bytes, HostMemory::Pinned)? });
+            imports.push(unsafe { RegisteredMemory::new(device, address, bytes, VECTOR_KIND)? });
         }
         KNOWN.write().insert(start, Arc::new(RegisteredRange { start, bytes, imports }));
         Ok(Self { registration: Some(VectorRegistration { start }), values })
@@ -193,5 +197,58 @@ impl RegisteredScratch {
         // SAFETY: the memory has this length, and is borrowed exclusively.
         let memory = unsafe { ExclusiveMemory::new(self.start, self.bytes) };
         (memory.into(), &self.imports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backend_api::{Commit, DeviceBuffer, Queue, Transfer};
+    use backend_host::HostDevice;
+
+    use super::*;
+
+    fn device() -> (Arc<dyn Device>, Queue<dyn Device>, DeviceBuffer<dyn Device>) {
+        let device: Arc<dyn Device> =
+            Arc::new(HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap());
+        let buffer = DeviceBuffer::new(&device, 64, Commit::Lazy).unwrap();
+        (Arc::clone(&device), Queue::new(&device).unwrap(), buffer)
+    }
+
+    #[test]
+    fn devices_access_a_registered_vector_until_its_end() {
+        let (device, queue, buffer) = device();
+        let mut values = RegisteredVec::new(vec![1_u32, 2, 3, 4], std::iter::repeat_n(&device, 2)).unwrap();
+        values[1] = 7;
+        let start = values.as_ptr().addr();
+        let range = RegisteredRange::find(start + 4, 12).unwrap();
+        assert!(RegisteredRange::find(start + 4, 13).is_none());
+        assert!(RegisteredRange::find(start + 4, usize::MAX).is_none());
+        let at = |address| range.span(&device, address).unwrap();
+        let up = Transfer::Upload { from: at(start + 4), to: buffer.at(0), bytes: 12 };
+        let down = Transfer::Download { from: buffer.at(0), to: at(start), bytes: 12 };
+        queue.submit(&[up]).unwrap();
+        device.wait(queue.submit(&[down]).unwrap()).unwrap();
+        drop(range);
+        assert_eq!(values[..], [7, 3, 4, 4]);
+        assert_eq!(values.into_vec(), [7, 3, 4, 4]);
+        assert!(RegisteredRange::find(start, 1).is_none());
+        assert!(RegisteredVec::new(Vec::<u8>::new(), [&device].into_iter()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn threads_and_devices_access_scratch_memory() {
+        let (device, queue, buffer) = device();
+        let mut scratch = RegisteredScratch::new(60).unwrap();
+        scratch.register(&device).unwrap();
+        let (memory, imports) = scratch.parts();
+        assert_eq!((memory.len(), imports.len()), (64, 1));
+        memory.write(0, &[1, 2, 3]);
+        let up = Transfer::Upload { from: imports[0].at(1), to: buffer.at(0), bytes: 2 };
+        let down = Transfer::Download { from: buffer.at(0), to: imports[0].at(62), bytes: 2 };
+        queue.submit(&[up]).unwrap();
+        device.wait(queue.submit(&[down]).unwrap()).unwrap();
+        let mut read = [0; 2];
+        scratch.parts().0.read(62, &mut read);
+        assert_eq!(read, [2, 3]);
     }
 }

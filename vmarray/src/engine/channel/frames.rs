@@ -381,8 +381,8 @@ impl UnfinishedLoad<'_> {
     pub(crate) fn finish(self, page: u64) -> Result<()> {
         let Self { channel, entry, frame } = self;
         channel.note_load();
-        let mut bytes = channel.frame_bytes(&frame);
-        let Some(read) = bytes.with_bytes(|bytes| channel.read_home_directly(page, 0, bytes)) else {
+        let read = |bytes: &mut [u8]| channel.read_home_directly(page, 0, bytes);
+        let Some(read) = channel.frame_bytes(&frame).with_bytes(read) else {
             unreachable!("a device with direct reads supports them until its drop")
         };
         read?;

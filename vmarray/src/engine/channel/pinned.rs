@@ -6,7 +6,6 @@
 //! the pool, up to a limit.
 
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -15,7 +14,9 @@ use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 
 use super::places::{self, HostPlace};
+use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::racy_slice::RacySlice;
 use crate::base::trace;
 
 /// Maximum number of unused bytes in the pool: enough for a thread on each of many cores.
@@ -63,11 +64,12 @@ impl PinnedPiece {
         self.range.len()
     }
 
-    /// Returns the address of the first byte.
-    pub(crate) fn address(&self) -> NonNull<u8> {
-        self.slab.memory.address().map_addr(|start| {
-            start.checked_add(self.range.start).expect("the range is within the memory of the slab")
-        })
+    /// Returns the offset of bytes of the piece in its slab.
+    #[inline]
+    fn offset_of(&self, offset: usize, bytes: usize) -> usize {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes()), "the bytes must lie inside of the piece");
+        self.range.start + offset
     }
 
     /// Returns the memory that the piece is a part of.
@@ -85,21 +87,33 @@ impl PinnedPiece {
     }
 
     /// Copies bytes out of the piece.
+    #[inline]
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.bytes(), "the bytes must lie inside of the piece");
-        self.slab.memory.read(self.range.start + offset, into);
+        self.slab.memory.read(self.offset_of(offset, into.len()), into);
     }
 
-    /// Copies bytes out of the piece past the processor's caches. No work writes to them meanwhile.
+    /// Copies bytes out of the piece past the processor's caches.
     pub(super) fn read_past_caches(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.bytes(), "the bytes must lie inside of the piece");
-        places::read_past_caches(&self.slab.memory, self.range.start + offset, into);
+        places::read_past_caches(&self.slab.memory, self.offset_of(offset, into.len()), into);
+    }
+
+    /// Copies elements out of the piece to a slice, past the processor's caches on request.
+    #[inline]
+    pub(crate) fn read_elements<T: Element>(
+        &self,
+        offset: usize,
+        into: (&RacySlice<'_, T>, usize),
+        len: usize,
+        passes_caches: bool,
+    ) {
+        let offset = self.offset_of(offset, len.saturating_mul(size_of::<T>()));
+        places::read_elements(&self.slab.memory, offset, into, len, passes_caches);
     }
 
     /// Copies bytes to the piece.
+    #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.bytes(), "the bytes must lie inside of the piece");
-        self.slab.memory.write(self.range.start + offset, from);
+        self.slab.memory.write(self.offset_of(offset, from.len()), from);
     }
 }
 
@@ -348,6 +362,12 @@ mod tests {
 
     use super::*;
 
+    impl PinnedPiece {
+        fn address(&self) -> usize {
+            self.slab.memory.address().addr().get() + self.range.start
+        }
+    }
+
     fn pool() -> PinnedPool {
         let device: Arc<dyn Device> = Arc::new(ReferenceDevice::new(64 << 20));
         PinnedPool::separate(&device, HostMemory::Pinned, true)
@@ -357,8 +377,7 @@ mod tests {
     fn pieces_do_not_overlap_and_come_again() {
         let pool = pool();
         let pieces: Vec<_> = [1, 5000, 100_000, 300_000, 4096].map(|bytes| pool.take(bytes).unwrap()).into();
-        let mut places: Vec<_> =
-            pieces.iter().map(|piece| (piece.address().addr().get(), piece.bytes())).collect();
+        let mut places: Vec<_> = pieces.iter().map(|piece| (piece.address(), piece.bytes())).collect();
         places.sort_unstable();
         assert!(places.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0));
         assert!(places.iter().all(|(address, bytes)| address % GRAIN == 0 && bytes % GRAIN == 0));

@@ -8,13 +8,17 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostSpan, racy};
 use bytemuck::Pod;
 use vmarray_redundancy::Checksummed;
 
+use crate::base::element::Element;
 use crate::base::nontemporal_copy;
+use crate::base::racy_slice::RacySlice;
 use crate::engine::page::Entry;
+use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
 
 /// A place in the slots of a channel. It is detached from the borrow of the slots, so that code can store it
 /// next to them.
@@ -62,17 +66,53 @@ pub(super) fn host_place(memory: &HostBuffer<dyn Device>, offset: usize) -> Host
     unsafe { memory.at(offset as u64).detach() }
 }
 
-/// Copies bytes out of host memory past the processor's caches. No work writes to them meanwhile.
+/// The address of bytes in host memory.
+///
+/// # Panics
+/// If the bytes end beyond the memory.
+#[inline]
+fn checked(memory: &HostBuffer<dyn Device>, offset: usize, bytes: usize) -> *const u8 {
+    let end = offset.checked_add(bytes);
+    assert!(end.is_some_and(|end| end <= memory.bytes()), "the bytes must lie inside of the memory");
+    memory.address().as_ptr().wrapping_add(offset)
+}
+
+/// Copies bytes out of host memory past the processor's caches. Bytes have unspecified values if work writes
+/// to them meanwhile.
 ///
 /// # Panics
 /// If the range ends beyond the memory.
 pub(super) fn read_past_caches(memory: &HostBuffer<dyn Device>, offset: usize, into: &mut [u8]) {
-    let end = offset.checked_add(into.len());
-    assert!(end.is_some_and(|end| end <= memory.bytes()), "the bytes must lie inside of the memory");
-    let from = memory.address().as_ptr().wrapping_add(offset);
+    let from = checked(memory, offset, into.len());
     // SAFETY: inside of the memory, as was checked, which is initialised. The target is borrowed exclusively,
     // so it is other memory.
-    unsafe { nontemporal_copy::copy_raw(from, into.as_mut_ptr(), into.len()) };
+    unsafe { nontemporal_copy::copy_racy(from, into.as_mut_ptr(), into.len()) };
+}
+
+/// Copies elements out of host memory to a slice, past the processor's caches on request. Elements have
+/// unspecified values if work, or another thread, writes to them meanwhile.
+///
+/// # Panics
+/// If a range ends beyond its memory.
+#[inline]
+pub(super) fn read_elements<T: Element>(
+    memory: &HostBuffer<dyn Device>,
+    offset: usize,
+    (into, at): (&RacySlice<'_, T>, usize),
+    len: usize,
+    passes_caches: bool,
+) {
+    let (to, bytes) = (into.address(at, len).cast::<u8>(), len * size_of::<T>());
+    let from = checked(memory, offset, bytes);
+    // SAFETY: inside of both, as was checked. The slice is borrowed, so it is other memory; all its accesses
+    // are racy. A copy of constant length is inlined.
+    unsafe {
+        match (passes_caches, len) {
+            (true, _) => nontemporal_copy::copy_racy(from, to, bytes),
+            (false, 1) => racy::copy(from, to, size_of::<T>()),
+            (false, _) => racy::copy(from, to, bytes),
+        }
+    }
 }
 
 /// New host memory that no device works on, for the program.
@@ -120,26 +160,30 @@ impl FrameAddress {
 
 /// The bytes of a frame, while the calling thread owns the frame, or holds its page quiet: shared for reads,
 /// exclusively for writes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct FrameBytes<'a> {
     address: *mut u8,
     len: usize,
+    /// True if no other thread has the frame or its page.
+    is_exclusive: bool,
     channel: PhantomData<&'a ()>,
 }
 
 impl<'a> FrameBytes<'a> {
     /// The bytes of a frame of `page_bytes` bytes. The lifetime is at most that of the channel.
     pub(super) fn of(frame: FrameAddress, page_bytes: usize) -> Self {
-        Self { address: frame.0, len: page_bytes, channel: PhantomData }
+        Self { address: frame.0, len: page_bytes, is_exclusive: true, channel: PhantomData }
     }
 
-    /// The bytes of the frame of a resident page of `page_bytes` bytes.
+    /// The bytes of the frame of a resident page of `page_bytes` bytes, which the calling thread holds.
     ///
     /// # Panics
-    /// If the page has no frame.
+    /// If no thread holds the page.
     pub(super) fn held(entry: &'a Entry, page_bytes: usize) -> Self {
-        assert!(!entry.address().is_null(), "a held page has a frame");
-        Self { address: entry.address(), len: page_bytes, channel: PhantomData }
+        let state = entry.state(Ordering::Relaxed);
+        let is_exclusive = state.any(EXCLUSIVE);
+        assert!(state.has(RESIDENT) && (is_exclusive || state.shared()), "the page must be held");
+        Self { address: entry.address(), len: page_bytes, is_exclusive, channel: PhantomData }
     }
 
     pub(super) fn address(&self) -> *mut u8 {
@@ -160,19 +204,28 @@ impl<'a> FrameBytes<'a> {
     }
 
     /// Copies bytes into the frame.
+    ///
+    /// # Panics
+    /// If threads share the page.
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
+        assert!(self.is_exclusive, "the page must be held exclusively");
         // SAFETY: as in `read`; no reference to the bytes exists, because the thread owns the frame, or holds
         // the page exclusively.
         unsafe { racy::write(self.checked(offset, from.len()), from) }
     }
 
+    /// Sets all bytes to zero.
+    ///
+    /// # Panics
+    /// If threads share the page.
     pub(super) fn fill_with_zeroes(&self) {
+        assert!(self.is_exclusive, "the page must be held exclusively");
         // SAFETY: as in `write`.
         unsafe { racy::fill(self.address, 0, self.len) }
     }
 
     /// Runs code on the bytes in place. The thread owns the frame, which no page has yet.
-    pub(super) fn with_bytes<R>(&mut self, run: impl FnOnce(&mut [u8]) -> R) -> R {
+    pub(super) fn with_bytes<R>(self, run: impl FnOnce(&mut [u8]) -> R) -> R {
         // SAFETY: the frame has initialised bytes. Its address is not published, so no other code accesses
         // it.
         run(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
@@ -187,6 +240,7 @@ mod tests {
     use backend_host::HostDevice;
 
     use super::*;
+    use crate::engine::page::{Holder, PageTable};
 
     fn memory(bytes: usize) -> HostBuffer<dyn Device> {
         let device: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20).unwrap());
@@ -216,15 +270,27 @@ mod tests {
         assert_eq!((bytes[..4].to_vec(), bytes[699]), (vec![1, 2, 3, 0], 0));
         assert!(panics(|| read_past_caches(&memory, 301, &mut bytes)));
         assert!(panics(|| read_past_caches(&memory, usize::MAX, &mut bytes)));
+        let mut words = [9_u16; 300];
+        let into = RacySlice::from(&mut words[..]);
+        read_elements(&memory, 300, (&into, 1), 1, false);
+        read_elements(&memory, 302, (&into, 2), 290, true);
+        read_elements(&memory, 300, (&into, 297), 3, false);
+        assert!(panics(|| read_elements(&memory, 300, (&into, 299), 2, false)));
+        assert!(panics(|| read_elements(&memory, 999, (&into, 0), 1, true)));
+        let [first, second] = [[1, 2], [3, 0]].map(u16::from_ne_bytes);
+        assert_eq!(
+            (words[..4].to_vec(), &words[296..]),
+            (vec![9, first, second, 0], &[9, first, second, 0][..])
+        );
     }
 
     #[test]
     fn parts_of_frames_are_within_them() {
         let memory = memory(64);
-        let address = FrameAddress::in_chunk(&memory, 16).get();
-        let mut frame = FrameBytes { address, len: 32, channel: PhantomData };
+        let frame = || FrameBytes::of(FrameAddress::in_chunk(&memory, 16), 32);
+        frame().with_bytes(|bytes| bytes[0] = 3);
+        let frame = frame();
         frame.write(30, &[1, 2]);
-        frame.with_bytes(|bytes| bytes[0] = 3);
         let mut bytes = [0; 32];
         frame.read(0, &mut bytes);
         assert_eq!((bytes[0], &bytes[29..]), (3, &[0, 1, 2][..]));
@@ -234,5 +300,22 @@ mod tests {
         let mut all = [1; 64];
         memory.read(0, &mut all);
         assert!(all[48] == 5 && all.iter().filter(|&&byte| byte != 0).count() == 1);
+    }
+
+    #[test]
+    fn bytes_of_a_page_need_a_hold_and_writes_an_exclusive_one() {
+        let (memory, table) = (memory(64), PageTable::new(1, 1).unwrap());
+        let entry = table.entry(0);
+        entry.try_claim_absent(false).unwrap();
+        entry.install(FrameAddress::in_chunk(&memory, 0).get());
+        FrameBytes::held(entry, 64).write(3, &[7]);
+        assert!(!entry.release_exclusive(Holder::Pin, 0));
+        assert!(panics(|| FrameBytes::held(entry, 64)));
+        entry.try_share(Holder::Pin, false).unwrap();
+        let (frame, mut bytes) = (FrameBytes::held(entry, 64), [0; 2]);
+        frame.read(2, &mut bytes);
+        assert_eq!(bytes, [0, 7]);
+        assert!(panics(|| frame.write(3, &[8])) && panics(|| frame.fill_with_zeroes()));
+        assert!(!entry.unshare(Holder::Pin));
     }
 }

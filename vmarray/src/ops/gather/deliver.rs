@@ -121,7 +121,7 @@ pub(crate) fn scatter<T: Element, D: Device>(
     assert_eq!(indices.len(), values.len());
     array.pager().expect_writable()?;
     let (channels, lanes) = (array.pager().channels(), Lanes::of(array));
-    let plan = StagePlan::for_values(values.as_ptr(), values.len(), &lanes, usize::MAX);
+    let plan = StagePlan::for_values::<T>(values.as_ptr().addr(), values.len(), &lanes, usize::MAX);
     let workers = workers(array, indices.len(), &plan);
     let stages = |channel: &Arc<Channel>| {
         let device = Arc::clone(channel.device());

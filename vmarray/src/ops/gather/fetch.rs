@@ -42,7 +42,7 @@ struct GatherCall<'a, T: Element, D: Device> {
     len: usize,
     indices: &'a [usize],
     /// Memory for one element for each index. Each place is written by the thread that has taken it.
-    into: RacySlice<'a, T>,
+    into: &'a RacySlice<'a, T>,
     passes_caches: bool,
     plan: StagePlan,
     /// The pieces that threads take.
@@ -92,23 +92,30 @@ pub(crate) fn gather<T: Element, D: Device>(
     into: &mut [T],
 ) -> Result<()> {
     assert_eq!(indices.len(), into.len());
-    // A device may write there by the address under which the memory was registered.
-    into.as_mut_ptr().expose_provenance();
+    gather_to(array, range, indices, &into.into())
+}
+
+fn gather_to<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    range: Range<usize>,
+    indices: &[usize],
+    into: &RacySlice<'_, T>,
+) -> Result<()> {
     let lanes = Arc::new(Lanes::of(array));
     if super::in_place::gather(array, &lanes, &range, indices, into)? {
         return Ok(());
     }
-    let plan = StagePlan::for_values(into.as_ptr(), into.len(), &lanes, GAP_MAX);
+    let plan = StagePlan::for_values::<T>(into.expose(), into.len(), &lanes, GAP_MAX);
     let workers = workers(array, indices.len(), &plan);
     let error = {
-        let passes_caches = nontemporal_copy::is_worth_it(size_of_val(into));
+        let passes_caches = nontemporal_copy::is_worth_it(into.bytes());
         let call = GatherCall {
             array,
             lanes: Arc::clone(&lanes),
             start: range.start,
             len: range.len(),
             indices,
-            into: RacySlice::from(&mut *into),
+            into,
             passes_caches,
             pieces: Segments::new(indices.len(), plan.room, workers),
             plan,
@@ -131,7 +138,7 @@ pub(crate) fn gather<T: Element, D: Device>(
             // Check the whole list, so that the error names the first index outside.
             check_list(indices, range.len())?;
             if lanes.divide_if_lost() {
-                return gather(array, range, indices, into);
+                return gather_to(array, range, indices, into);
             }
             Err(error)
         }
@@ -266,7 +273,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         call.array.pager().channels()[channel].queues.wait(ticket)?;
         self.kernels.take_oldest(|stage, is_sound| {
             if is_sound {
-                stage.copy_out(&call.into, call.passes_caches);
+                stage.copy_out(call.into, call.passes_caches);
                 return Ok(());
             }
             for position in stage.positions() {

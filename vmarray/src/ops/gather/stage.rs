@@ -14,7 +14,6 @@ use backend_api::{Device, Gather, HostBuffer, HostSpan, LEFT_OUT, LaunchView, Sc
 use super::lanes::Lanes;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::base::nontemporal_copy;
 use crate::base::racy_slice::RacySlice;
 use crate::base::registered_memory::RegisteredRange;
 use crate::engine::channel::{Channel, PinnedPiece};
@@ -35,6 +34,8 @@ const VALUES_ALIGN: usize = 256;
 const PAST_CACHES_FROM: usize = 512;
 /// The size of an index in bytes.
 const INDEX_BYTES: usize = 8;
+/// The number of entries of a run that a thread writes at once.
+const LISTED_AT_ONCE: usize = 16;
 
 /// The common parameters of the stages of one call.
 #[derive(Clone, Debug)]
@@ -62,22 +63,17 @@ impl StagePlan {
         Self { room, direct: None }
     }
 
-    /// Creates a plan for values that may be in memory that the devices know.
-    pub(crate) fn for_values<T>(
-        values: *const T,
-        elements: usize,
-        lanes: &Lanes<'_>,
-        gap_max: usize,
-    ) -> Self {
+    /// Creates a plan for values at an address, which may be in memory that the devices know.
+    pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
         // Not for a divided list: each device would skip the entries of other devices, and may overwrite
         // their values.
-        let range = RegisteredRange::find(values.cast(), elements * size_of::<T>())
+        let range = RegisteredRange::find(values, elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
             None => Self::new::<T>(elements, lanes.is_divided()),
             Some(range) => Self {
                 room: (LISTED_BYTES / size_of::<T>()).min(LISTED).min(elements).max(1),
-                direct: Some(DirectValues { range, first: values.addr(), gap_max }),
+                direct: Some(DirectValues { range, first: values, gap_max }),
             },
         }
     }
@@ -162,9 +158,7 @@ impl<T: Element> GatherStage<T> {
         if position != self.next && !self.begin_run(position) {
             return false;
         }
-        // SAFETY: the stage has room for this index, and no other thread or device uses it: no kernel was
-        // started yet.
-        unsafe { self.indices().add(entry).write(element) };
+        self.list(entry, element);
         self.next = position + 1;
         self.count += 1;
         true
@@ -179,9 +173,11 @@ impl<T: Element> GatherStage<T> {
         if added == 0 || (position != self.next && !self.begin_run(position)) {
             return 0;
         }
-        for (number, index) in indices[..added].iter().enumerate() {
-            // SAFETY: as in `try_push`, for each.
-            unsafe { self.indices().add(entry + number).write((start + index) as u64) };
+        for (number, indices) in indices[..added].chunks(LISTED_AT_ONCE).enumerate() {
+            let mut elements = [0_u64; LISTED_AT_ONCE];
+            elements.iter_mut().zip(indices).for_each(|(element, index)| *element = (start + index) as u64);
+            let first = (entry + number * LISTED_AT_ONCE) * INDEX_BYTES;
+            self.memory.write(first, bytemuck::cast_slice(&elements[..indices.len()]));
         }
         self.next = position + added;
         self.count += added;
@@ -197,8 +193,7 @@ impl<T: Element> GatherStage<T> {
                 return false;
             }
             for entry in self.next - self.first..position - self.first {
-                // SAFETY: as in `try_push`: the caller has checked that there is room for the later entry.
-                unsafe { self.indices().add(entry).write(LEFT_OUT) };
+                self.list(entry, LEFT_OUT);
             }
         }
         let Ok(after) = u32::try_from(position - self.first) else { return false };
@@ -226,25 +221,30 @@ impl<T: Element> GatherStage<T> {
             return;
         }
         for (number, position, len) in self.runs() {
-            let from = values[position..position + len].as_ptr();
-            // SAFETY: the stage has room for the values of all its elements, and no other thread or device
-            // uses it: no kernel was started yet.
-            unsafe { copy_run::<T>(from.cast(), self.value(number), len) };
+            let offset = self.value_offset(number);
+            // With several channels, most runs of a random list have one element. A copy of constant length
+            // is inlined.
+            match &values[position..position + len] {
+                [value] => self.memory.write(offset, bytemuck::bytes_of(value)),
+                values => self.memory.write(offset, bytemuck::cast_slice(values)),
+            }
         }
     }
 
-    fn indices(&self) -> *mut u64 {
-        self.memory.address().as_ptr().cast()
+    /// Writes an entry of the list.
+    #[inline(always)]
+    fn list(&self, entry: usize, element: u64) {
+        self.memory.write(entry * INDEX_BYTES, &element.to_ne_bytes());
     }
 
     fn values_offset(&self) -> usize {
         (self.plan.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN)
     }
 
-    fn value(&self, number: usize) -> *mut u8 {
+    /// The place of an element's value in the memory.
+    fn value_offset(&self, number: usize) -> usize {
         assert!(number < self.plan.room && !self.plan.is_direct());
-        // SAFETY: the stage has room for `room` values, and `number` is below that.
-        unsafe { self.memory.address().as_ptr().add(self.values_offset() + number * size_of::<T>()) }
+        self.values_offset() + number * size_of::<T>()
     }
 
     fn values_span(&self, of: &Channel) -> HostSpan<'_> {
@@ -292,17 +292,8 @@ impl<T: Element> GatherStage<T> {
             return;
         }
         for (number, position, len) in self.runs() {
-            let bytes = len * size_of::<T>();
-            let (from, to) = (self.value(number), into.address(position, len).cast());
-            // SAFETY: the stage has the values of all its elements, and the target has room for them. A place
-            // of the list belongs to the thread that has taken it from the call, as its kernels do.
-            unsafe {
-                if passes_caches && bytes >= PAST_CACHES_FROM {
-                    nontemporal_copy::copy_raw(from, to, bytes);
-                } else {
-                    copy_run::<T>(from, to, len);
-                }
-            }
+            let passes_caches = passes_caches && len * size_of::<T>() >= PAST_CACHES_FROM;
+            self.memory.read_elements(self.value_offset(number), (into, position), len, passes_caches);
         }
     }
 
@@ -317,38 +308,23 @@ impl<T: Element> GatherStage<T> {
         let positions: Vec<usize> = self.positions().collect();
         let (first, is_direct) = (self.first, self.plan.is_direct());
         self.clear();
+        let mut value = vec![0; if is_direct { 0 } else { size_of::<T>() }];
         for (number, position) in positions.into_iter().enumerate() {
+            // The loop rewrites only entries before this one.
             let entry = if is_direct { position - first } else { number };
-            // SAFETY: at least this many indices were written, and no kernel was started. The loop
-            // rewrites only entries before this one.
-            let element = unsafe { self.indices().add(entry).read() };
+            let mut element = [0; INDEX_BYTES];
+            self.memory.read(entry * INDEX_BYTES, &mut element);
+            let element = u64::from_ne_bytes(element);
             if !keep(element) {
                 dropped(position);
                 continue;
             }
             if self.count != number && !is_direct {
-                // SAFETY: both are inside; a value does not overlap with its own new place.
-                unsafe { self.value(number).copy_to_nonoverlapping(self.value(self.count), size_of::<T>()) };
+                self.memory.read(self.value_offset(number), &mut value);
+                self.memory.write(self.value_offset(self.count), &value);
             }
             self.try_push(element, position);
         }
-    }
-}
-
-/// Copies contiguous values.
-///
-/// # Safety
-/// Both places have `len` values, and the places do not overlap.
-#[inline]
-unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
-    // With several channels, most runs of a random list have one element. A copy of constant length is
-    // inlined.
-    if len == 1 {
-        // SAFETY: guaranteed by the caller.
-        unsafe { from.copy_to_nonoverlapping(to, size_of::<T>()) };
-    } else {
-        // SAFETY: as above.
-        unsafe { from.copy_to_nonoverlapping(to, len * size_of::<T>()) };
     }
 }
 
@@ -376,7 +352,8 @@ mod tests {
         let cases: [(&[u32], &[u64]); 2] =
             [(&plain, &[104, 107, 109]), (&registered, &[104, OUT, OUT, 107, OUT, 109])];
         for (values, listed) in cases {
-            let plan = StagePlan::for_values(values.as_ptr(), values.len(), &Lanes::of(&array), 64);
+            let plan =
+                StagePlan::for_values::<u32>(values.as_ptr().addr(), values.len(), &Lanes::of(&array), 64);
             assert_eq!(plan.is_direct(), listed.len() == 6);
             let mut stage = GatherStage::<u32>::new(channel, &plan).unwrap();
             for position in [3, 4, 7, 8, 9] {

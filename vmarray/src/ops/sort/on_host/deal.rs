@@ -222,6 +222,7 @@ fn deal_part<K: KeyBits, V: Pod>(
         }
     }
     let mut filled = skipped;
+    let mut lines = nontemporal_copy::LineCopies::default();
     for (key, value) in keys.iter().zip(values) {
         let at = bucket(*key) % (1 << BITS_MAX);
         let fill = usize::from(filled[at]);
@@ -234,7 +235,7 @@ fn deal_part<K: KeyBits, V: Pod>(
             let from = &buffer[at * line + skip..][..line - skip];
             let (own, others) = std::mem::take(&mut places[at]).split_at_mut(from.len());
             if passes_caches {
-                nontemporal_copy::copy_line(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(own));
+                lines.copy(bytemuck::cast_slice(from), bytemuck::cast_slice_mut(own));
             } else {
                 own.copy_from_slice(from);
                 if let Some(next) = others.get(line - 1) {
@@ -244,7 +245,7 @@ fn deal_part<K: KeyBits, V: Pod>(
             places[at] = others;
         }
     }
-    nontemporal_copy::fence();
+    drop(lines);
     for (at, place) in places.iter_mut().enumerate() {
         place.copy_from_slice(&buffer[at * line..][usize::from(skipped[at])..usize::from(filled[at])]);
     }
