@@ -12,7 +12,7 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::scoped_threads::works_alone;
 use crate::engine::page::Holder;
-use crate::engine::page::state::HOME;
+use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::pager::{Fetch, Stream};
 use crate::setup::any::AnyDevice;
 
@@ -116,16 +116,21 @@ pub(crate) struct HeldPart<'a, T: Element, D: Device> {
 }
 
 impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
-    /// The part of a page that is held already: as a guard, quiet, and counted in its channel.
-    pub(crate) fn of_held(
-        array: &'a VirtualArray<T, D>,
-        cut: Cut,
-        address: *mut u8,
-        exclusive: bool,
-    ) -> Self {
+    /// The part of a page that the calling thread holds already: as a guard, quiet, and counted in its
+    /// channel. The drop of the part releases it.
+    ///
+    /// # Panics
+    /// If no thread holds the page as such a guard, or the part is outside of the page.
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, exclusive: bool) -> Self {
+        let entry = array.pager().entry(cut.array_page as u64);
+        let state = entry.state(Ordering::Relaxed);
+        let is_held = state.has(RESIDENT) && state.guards() > 0 && state.any(EXCLUSIVE) == exclusive;
+        assert!(is_held, "a guard of the page must exist");
+        let (len, page_len) = (cut.range.len(), array.page_len());
+        assert!(len <= page_len && cut.first <= page_len - len, "the part must lie in the page");
         array.pager().identity().hold(cut.array_page as u64);
-        // SAFETY: the page is held, and the part begins inside of it.
-        let address = unsafe { address.cast::<T>().add(cut.first) };
+        // SAFETY: the page is held, so it has a frame. The part begins inside of it, as was checked.
+        let address = unsafe { entry.address().cast::<T>().add(cut.first) };
         Self { array, cut, address, exclusive, passes: false, not_send: PhantomData }
     }
 
@@ -142,7 +147,7 @@ impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
         let held = held.inspect_err(|_| channel.dismiss_guard())?;
         let has_home = pager.entry(page).state(Ordering::Relaxed).any(HOME);
         let passes = visit == Visit::Pass && !held.is_used_again() && !has_home;
-        let mut part = Self::of_held(array, cut, held.address, exclusive);
+        let mut part = Self::of_held(array, cut, exclusive);
         part.passes = passes;
         Ok(part)
     }
@@ -238,9 +243,10 @@ macro_rules! common {
             type Target = [T];
 
             fn deref(&self) -> &[T] {
-                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements.
-                // The guard keeps it resident, and no thread writes to it: shared guards exclude lock-free
-                // and latched writers, exclusive ones all threads.
+                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements;
+                // `of_held` has checked that the part is inside. The guard keeps the page resident, and no
+                // thread writes to it: shared guards exclude lock-free and latched writers, exclusive ones
+                // all threads.
                 unsafe { std::slice::from_raw_parts(self.place.address, self.place.cut.range.len()) }
             }
         }
@@ -298,5 +304,39 @@ impl<T: Element, D: Device> DerefMut for PageMut<'_, T, D> {
         self.mark_dirty();
         // SAFETY: as in `deref`; the guard is exclusive, and so is the borrow of the guard.
         unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.cut.range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::array::testing::{host, one_channel};
+
+    #[test]
+    fn guards_need_a_held_page_and_a_part_inside_of_it() {
+        let device = Arc::new(host());
+        let array = one_channel::<u32, _>(&device, (4, 8), 2).build().unwrap();
+        let longer = one_channel::<u32, _>(&device, (2, 16), 2).build().unwrap();
+        let cut = |of: &VirtualArray<u32, _>, range| of.cut(&range, 0).unwrap();
+        let is_refused = |cut: Cut, exclusive| {
+            let take = || std::mem::forget(HeldPart::of_held(&array, cut, exclusive));
+            catch_unwind(AssertUnwindSafe(take)).is_err()
+        };
+        assert!(is_refused(cut(&array, 0..8), false), "the page is absent");
+        array.set(5, 7).unwrap();
+        assert!(is_refused(cut(&array, 0..8), true), "no thread holds the page");
+        let page = array.visit(cut(&array, 0..8), Visit::Stay).unwrap();
+        assert!(is_refused(cut(&array, 0..8), true), "the hold is shared");
+        assert!(is_refused(cut(&longer, 8..16), false), "the page has 8 elements");
+        assert_eq!(page[5], 7);
+        drop(page);
+        let mut page = array.visit_mut(cut(&array, 4..12), Visit::Stay).unwrap();
+        page[1] = 8;
+        assert_eq!((page[..].to_vec(), page.range()), (vec![0, 8, 0, 0], 0..4));
+        drop(page);
+        assert_eq!(array.get(5).unwrap(), 8);
     }
 }

@@ -68,10 +68,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 return Ok(());
             }
         }
-        let before = entry.try_exclusive(Holder::Pin)?;
         // Lock-free accesses may continue, because this one follows their protocol; readers of huge elements
         // check the page's version.
-        place.held().store(value);
+        let before = place.try_write_latched(|element| element.store(value))?;
         if !pager.recency() {
             pager.channel(page).touched(page);
         } else if !ElementLayout::<T>::HUGE && !before.any(AHEAD) {

@@ -229,7 +229,7 @@ impl SourceChannel {
                 let (mut at, mut transfers) = (0, Vec::with_capacity(batch.len()));
                 for piece in &batch {
                     let buffer = staging.chunk(chunk);
-                    self.home.read(piece.home, piece.bytes, |bytes| buffer.write(at, bytes));
+                    self.home.read(piece.home, piece.bytes, (buffer, at));
                     transfers.push(self.upload_of(piece, buffer.at(at as u64)));
                     at += piece.bytes;
                 }
@@ -294,7 +294,7 @@ impl SourceChannel {
     fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
         let mut at = 0;
         for piece in pieces {
-            self.home.write(piece.home, piece.bytes, |home| buffer.read(at, home));
+            self.home.write(piece.home, piece.bytes, (buffer, at));
             at += piece.bytes;
         }
         self.counters.bytes_from_device.add(at as u64);

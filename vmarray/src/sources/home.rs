@@ -11,6 +11,7 @@ use super::directory::{Cuts, DirectoryEntry, ExclusivePage, SharedPage};
 use crate::base::element::Element;
 use crate::base::racy_slice::ExclusiveMemory;
 use crate::base::registered_memory::RegisteredMemory;
+use crate::engine::channel::PinnedPiece;
 
 /// Memory of the program for a [`Source`](crate::Source): slices, vectors, mapped files.
 ///
@@ -209,7 +210,7 @@ impl<T: Element> HomeMemory<T> {
     /// The indices of a part of a page.
     fn indices_of(&self, page: usize, within: &Range<usize>) -> Range<usize> {
         let page_len = self.bytes.cuts.page_len;
-        assert!(within.end <= page_len);
+        assert!(within.start <= within.end && within.end <= page_len);
         page * page_len + within.start..page * page_len + within.end
     }
 
@@ -287,16 +288,18 @@ impl HomeBytes {
         self.first.as_ptr().wrapping_add(offset)
     }
 
-    /// Copies bytes out of the home. The calling thread holds their pages.
-    pub(super) fn read(&self, offset: usize, len: usize, copy: impl FnOnce(&[u8])) {
-        // SAFETY: initialised, and within bounds; no thread writes to them while the pages are held.
-        copy(unsafe { std::slice::from_raw_parts(self.at(offset, len), len) });
+    /// Copies bytes of the home to a place in pinned memory. The calling thread holds their pages.
+    pub(super) fn read(&self, offset: usize, len: usize, (into, at): (&PinnedPiece, usize)) {
+        // SAFETY: initialised, and within bounds; no thread writes to them while the pages are held, and no
+        // device writes to a home that it does not import. This call alone uses the reference.
+        into.write(at, unsafe { std::slice::from_raw_parts(self.at(offset, len), len) });
     }
 
-    /// Copies bytes into the home, which must be writable. The calling thread holds their pages exclusively.
-    pub(super) fn write(&self, offset: usize, len: usize, copy: impl FnOnce(&mut [u8])) {
+    /// Copies bytes from a place in pinned memory to the home, which must be writable. The calling thread
+    /// holds their pages exclusively.
+    pub(super) fn write(&self, offset: usize, len: usize, (from, at): (&PinnedPiece, usize)) {
         // SAFETY: as above; no other thread accesses them while the pages are held exclusively.
-        copy(unsafe { std::slice::from_raw_parts_mut(self.at(offset, len), len) });
+        from.read(at, unsafe { std::slice::from_raw_parts_mut(self.at(offset, len), len) });
     }
 }
 
@@ -304,7 +307,10 @@ impl HomeBytes {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use backend_host::HostDevice;
+
     use super::*;
+    use crate::engine::channel::PinnedPool;
 
     fn panics<R>(run: impl FnOnce() -> R) -> bool {
         catch_unwind(AssertUnwindSafe(run)).is_err()
@@ -327,9 +333,17 @@ mod tests {
         assert_eq!(memory.exclusive((&entries, &mut held), &(3..5)).len(), 8);
         assert!(panics(|| memory.exclusive((&entries, &mut held), &(3..9)).len()));
         let bytes = memory.bytes();
-        bytes.write(4, 4, |bytes| bytes.copy_from_slice(&70_u32.to_ne_bytes()));
-        bytes.read(4, 4, |bytes| assert_eq!(bytes, 70_u32.to_ne_bytes()));
-        assert!(panics(|| bytes.read(37, 4, |_| {})) && panics(|| bytes.write(usize::MAX, 4, |_| {})));
+        let device: Arc<dyn Device> = Arc::new(HostDevice::new(1 << 20).unwrap());
+        let piece = PinnedPool::separate(&device, HostMemory::Pageable, true).take(100).unwrap();
+        piece.write(8, &70_u32.to_ne_bytes());
+        bytes.write(4, 4, (&piece, 8));
+        bytes.read(4, 8, (&piece, 50));
+        let mut read = [0_u32; 2];
+        piece.read(50, bytemuck::cast_slice_mut(&mut read));
+        assert_eq!(read, [70, 2]);
+        assert!(
+            panics(|| bytes.read(37, 4, (&piece, 0))) && panics(|| bytes.write(usize::MAX, 4, (&piece, 0)))
+        );
         memory.slice_mut(&(0..1))[0] = 6;
         assert_eq!(memory.slice(&(0..10)), [6, 70, 2, 3, 4, 5, 6, 7, 8, 90]);
     }

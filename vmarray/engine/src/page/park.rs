@@ -12,7 +12,7 @@ use super::wakers::{Asleep, wake_tasks};
 const TURNS: u64 = 150;
 
 /// Waits while `busy` holds for the page's state: spins, yields, then sleeps until [`unpark`]. May return
-/// early.
+/// early. `busy` is as in [`sleep`].
 #[inline]
 pub fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     for turn in 0..TURNS {
@@ -27,9 +27,12 @@ pub fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
 }
 
 /// Sleeps until [`unpark`], after [requesting](Entry::ask_to_wake) it, unless `busy` no longer holds.
+///
+/// `busy` runs under a lock of the parking lot: it must neither panic nor take locks of `parking_lot`. Its
+/// callers look at the state, and at lists of the thread, whose locks are of the standard library.
 pub fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
-    // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on; the
-    // closures neither panic nor park.
+    // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on. The first
+    // closure neither panics nor parks, as the callers have promised for `busy`; the others do nothing.
     unsafe {
         parking_lot_core::park(
             key(entry),
@@ -55,7 +58,7 @@ pub fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> 
 /// Wakes all threads and tasks that sleep for the page. The thread that cleared `WAITED` calls it.
 #[cold]
 pub fn unpark(entry: &Entry) {
-    // SAFETY: as in `park`.
+    // SAFETY: as in `sleep`: the key is the address of an entry.
     unsafe {
         parking_lot_core::unpark_all(key(entry), parking_lot_core::DEFAULT_UNPARK_TOKEN);
     }

@@ -145,7 +145,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             if before.any(AHEAD) {
                 pager.advance(page);
             }
-            Ok::<_, AcquireRefusal>(entry.address())
+            Ok::<_, AcquireRefusal>(())
         };
         // Reserve frames only for counted tasks, so that they suffice for all of them.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
@@ -154,7 +154,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             self.stop_counting();
         }
         polled.map_ok(|got| match got {
-            Got::Tried(address) => HeldPart::of_held(array, cut, address, exclusive),
+            Got::Tried(()) => HeldPart::of_held(array, cut, exclusive),
             Got::Read(_) | Got::Written => unreachable!("the request was for a frame"),
         })
     }

@@ -75,6 +75,13 @@ pub(super) enum AsFound<R, H> {
 }
 
 impl Pager {
+    /// # Panics
+    /// If the bytes are not inside of a page.
+    fn expect_inside(&self, offset: usize, bytes: usize) {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.page_bytes()), "the part must lie inside of the page");
+    }
+
     /// Shares a page and waits for the end of its lock-free writers.
     pub(crate) fn hold_shared(&self, page: u64, stream: Stream) -> Result<SharedHold<'_>> {
         let held = self.share_steady(page, Holder::Pin, stream)?;
@@ -358,7 +365,7 @@ impl SharedHold<'_> {
 
     /// Copies bytes out of the page, from an offset on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.pager.page_bytes(), "the part must lie inside of the page");
+        self.pager.expect_inside(offset, into.len());
         // SAFETY: inside the page, as was checked. The page is shared, and its lock-free writers have ended,
         // so it stays resident and unchanged.
         unsafe { racy::read(self.address.add(offset), into) }
@@ -373,7 +380,7 @@ impl<'a> ExclusiveHold<'a> {
 
     /// Copies bytes into the page, from an offset on.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.pager.page_bytes(), "the part must lie inside of the page");
+        self.pager.expect_inside(offset, from.len());
         // SAFETY: inside of the page, as was checked, which is this thread's alone.
         unsafe { racy::write(self.address.add(offset), from) }
     }
