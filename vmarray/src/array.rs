@@ -38,8 +38,6 @@ pub(crate) mod publishing;
 #[forbid(unsafe_code)]
 pub(crate) mod range;
 #[forbid(unsafe_code)]
-pub(crate) mod recipe;
-#[forbid(unsafe_code)]
 pub(crate) mod registered;
 #[forbid(unsafe_code)]
 pub(crate) mod resident;
@@ -66,7 +64,7 @@ use bytemuck::{bytes_of, bytes_of_mut};
 
 #[cfg(doc)]
 use crate::array::builder::Builder;
-use crate::array::recipe::Recipe;
+use crate::array::settings::Recipe;
 use crate::base::element::{Element, ElementLayout};
 use crate::base::error::{Result, index_outside};
 use crate::base::stats::Stats;

@@ -4,12 +4,9 @@
 //! check one word in memory for a running recording; a hit checks nothing.
 
 #[cfg(feature = "tracing")]
-mod events;
-#[cfg(feature = "tracing")]
 mod json;
 #[cfg(feature = "tracing")]
 mod recorder;
-mod work;
 
 use std::sync::Arc;
 
@@ -17,15 +14,39 @@ use backend_api::{Device, Ticket};
 
 #[cfg(feature = "tracing")]
 pub use recorder::Recording;
+
+/// The kind of work submitted to a device.
 #[doc(hidden)]
-pub use work::SubmittedWork;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmittedWork {
+    /// Copies from home slots.
+    Fetch,
+    /// Copies to home slots, or a fill of them.
+    Write,
+    /// A kernel that reads home slots.
+    Question,
+    /// A kernel that writes to home slots.
+    Change,
+}
+
+#[cfg(feature = "tracing")]
+impl SubmittedWork {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch",
+            Self::Write => "write",
+            Self::Question => "question",
+            Self::Change => "change",
+        }
+    }
+}
 
 /// Records a submission of work.
 #[doc(hidden)]
 #[inline]
 pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) {
     #[cfg(feature = "tracing")]
-    recorder::submitted(work, &**device, ticket);
+    recorder::submitted(work.name(), &**device, ticket);
     #[cfg(not(feature = "tracing"))]
     let _ = (work, device, ticket);
 }

@@ -87,7 +87,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             let (stored, asked) = (backing.pages().to_string(), pages.to_string());
             return Err(mismatch("number of pages", stored, asked).into());
         }
-        if self.settings.is_movable() {
+        if self.settings.movable {
             return Err(ErrorKind::FileRefused {
                 reason: "pages of the program's storage are not moved; leave `movable` out",
             }

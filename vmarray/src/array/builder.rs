@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use backend_api::{Commit, Device, HostMemory};
 
-use crate::array::recipe::Recipe;
-use crate::array::settings::{Cache, Devices, Homes, Settings};
+use crate::array::settings::{Cache, Devices, Homes, Recipe, Settings};
 use crate::array::{VirtualArray, publishing};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};

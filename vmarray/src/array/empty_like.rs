@@ -6,8 +6,7 @@ use backend_api::{Device, DeviceKind, HostMemory};
 
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
-use crate::array::recipe::Recipe;
-use crate::array::settings::{CommonSettings, Homes, OpenDevices, Settings};
+use crate::array::settings::{CommonSettings, Homes, OpenDevices, Recipe, Settings};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::open_devices::in_ram;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use backend_api::{Commit, Device, HostMemory};
+use parking_lot::Mutex;
 use vmarray_redundancy::Mirrored;
 
 use crate::base::error::{ErrorKind, Result};
@@ -10,8 +11,7 @@ use crate::engine::channel::comparing;
 use crate::engine::evict::EvictionPolicy;
 use crate::engine::redundancy::{Keeper, Redundancy};
 use crate::setup::placement::{Placement, expect_room};
-use crate::setup::profile;
-use crate::setup::{discovery, inherited};
+use crate::setup::{discovery, inherited, open_devices, profile};
 
 /// Upper bound of the default page size.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
@@ -218,19 +218,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Default settings with another cache size.
-    pub(crate) fn cached(bytes: usize) -> Self {
-        Self { cache: Cache::Bytes(bytes), ..Self::default() }
-    }
-
     /// Settings of a result array, which perhaps only devices read: host memory is allocated on demand.
     pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
-        Self { memory, is_ahead: false, ..Self::cached(cache_bytes) }
-    }
-
-    #[cfg(feature = "host")]
-    pub(crate) fn is_movable(&self) -> bool {
-        self.movable
+        Self { cache: Cache::Bytes(cache_bytes), memory, is_ahead: false, ..Self::default() }
     }
 
     /// Opens the devices of an array of `len` elements, at most `max_len`, and plans the places of its pages.
@@ -293,4 +283,82 @@ pub(crate) struct Homes {
     pub(crate) pairs: Option<Vec<[usize; 2]>>,
     /// True if the devices can hold no other array, as files.
     pub(crate) is_exclusive: bool,
+}
+
+/// Settings and devices of an array, to make another one like it.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(super) settings: Settings,
+    /// None for an array whose devices can hold no other one.
+    devices: Mutex<Option<Vec<Arc<dyn Device>>>>,
+    /// The device of each channel, also of channels that the array is too short for.
+    stripe_pattern: Vec<usize>,
+    /// Maximal length of a growing array, and true if only its devices limit it.
+    growth: Option<(usize, bool)>,
+}
+
+impl Recipe {
+    pub(crate) fn of(settings: &Settings, homes: &Homes) -> Self {
+        let devices = (!homes.is_exclusive).then(|| homes.open.devices.clone());
+        let grows = devices.is_some() && homes.max_len > homes.len;
+        let mut settings = settings.clone();
+        settings.published = None;
+        if homes.is_exclusive {
+            settings.common.placement = Placement::Equal;
+        }
+        #[cfg(feature = "host")]
+        {
+            settings.tier = None;
+        }
+        Self {
+            settings,
+            devices: Mutex::new(devices),
+            stripe_pattern: homes.stripe_pattern.clone(),
+            growth: grows.then_some((homes.max_len, homes.is_open)),
+        }
+    }
+
+    /// Notes that the channels are on these devices now.
+    pub(crate) fn move_to(&self, devices: &[Arc<dyn Device>]) {
+        *self.devices.lock() = Some(devices.to_vec());
+    }
+
+    /// Notes that a spare has taken the place of a lost device.
+    pub(crate) fn replace_lost(&self, spare: &Arc<dyn Device>) {
+        let is_lost = |device: &Arc<dyn Device>| {
+            device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)
+        };
+        let mut devices = self.devices.lock();
+        if let Some(lost) = devices.as_mut().and_then(|list| list.iter_mut().find(|one| is_lost(one))) {
+            *lost = Arc::clone(spare);
+        }
+    }
+
+    pub(super) fn homes(&self, page_len: usize, page_bytes: usize, len: usize) -> Result<Homes> {
+        let devices = self.devices.lock().clone();
+        let devices = match devices {
+            Some(devices) => devices,
+            None => vec![open_devices::in_ram()?],
+        };
+        let pairs = self.settings.common.placement.mirrored_pairs(devices.len())?;
+        let stripe_pattern = match &pairs {
+            Some(pairs) => (0..pairs.len()).collect(),
+            // After a move, the channels may be on fewer devices.
+            None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
+        };
+        let (max_len, is_open) = self.growth.unwrap_or_default();
+        let open = OpenDevices::of(devices, &self.settings.common)?;
+        let pages = |len: usize| len.div_ceil(page_len) as u64;
+        Ok(Homes {
+            pages_most: open.pages_most(pages(max_len), page_bytes as u64).max(pages(len)),
+            open,
+            len,
+            max_len: max_len.max(len),
+            is_open,
+            page_len,
+            stripe_pattern,
+            pairs,
+            is_exclusive: false,
+        })
+    }
 }

@@ -1,6 +1,5 @@
 //! Arrays in files: creation, opening, and their stored description.
 
-mod description;
 mod files;
 
 use std::path::{Path, PathBuf};
@@ -17,9 +16,8 @@ use crate::base::element::{self, Element};
 use crate::base::error::Result;
 use crate::engine::pager::{KeptLength, PersistentLen};
 
-pub(crate) use description::LINEAR;
-use description::{Description, ROWS, in_words, native_byte_order};
-use files::{FilePart, Files, PLACE_BYTES};
+pub(crate) use files::LINEAR;
+use files::{Description, FilePart, Files, PLACE_BYTES, ROWS, in_words, native_byte_order};
 
 impl<T: Element> VirtualArray<T> {
     /// Creates a persistent array of zeroes in a new file: [`Builder::create`] with the default settings.

@@ -5,7 +5,6 @@
 //! as a whole, and read with a limit, so that a reader never sees half of one.
 
 mod published;
-mod text;
 
 use std::io;
 use std::path::PathBuf;
@@ -143,7 +142,7 @@ impl Publisher {
             ..PublishedProgram::default()
         };
         program.arrays = self.arrays.iter().map(|(_, ask)| ask()).collect();
-        let text = text::print(program, BYTES_MAX);
+        let text = published::print(program, BYTES_MAX);
         match &self.file {
             Some((folder, name)) => folder.write(name, &[text.as_bytes()]),
             None => Ok(()),
@@ -176,7 +175,7 @@ fn read_all(folder: &PrivateDir) -> Vec<PublishedProgram> {
     let named = names.filter_map(|name| Some((process_of(&name)?, name)));
     let read = |((process, start), name): ((u32, u64), String)| {
         let bytes = folder.read(&name, BYTES_MAX as u64).ok();
-        let program = bytes.and_then(|bytes| text::parse(std::str::from_utf8(&bytes).ok()?));
+        let program = bytes.and_then(|bytes| published::parse(std::str::from_utf8(&bytes).ok()?));
         let runs = match started(process) {
             Some(running) => running == start,
             // The system reports no processes, or not this one.
@@ -241,7 +240,7 @@ mod tests {
         let start = started(process).unwrap_or(0);
         let program = |process| PublishedProgram { process, at: now(), ..PublishedProgram::default() };
         let write = |name: &str, process| {
-            folder.write(name, &[text::print(program(process), BYTES_MAX).as_bytes()]).unwrap();
+            folder.write(name, &[published::print(program(process), BYTES_MAX).as_bytes()]).unwrap();
         };
         write(&file_name(process, start), process);
         assert_eq!(read_all(&folder).len(), 1);

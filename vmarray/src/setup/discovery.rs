@@ -555,28 +555,21 @@ impl Discovery {
     }
 }
 
-/// The cards that a discovery chose.
-#[derive(Debug)]
-pub(super) struct KnownChoice {
-    discovery: Discovery,
-    cards: Vec<CardKey>,
-}
-
-/// Not locked in a forked process, because `inherited` refuses its calls first.
-pub(super) static CHOICES: Mutex<Vec<KnownChoice>> = Mutex::new(Vec::new());
+/// Discoveries with the cards that they chose. A forked process does not take the lock, because `inherited`
+/// refuses its calls first.
+pub(super) static CHOICES: Mutex<Vec<(Discovery, Vec<CardKey>)>> = Mutex::new(Vec::new());
 
 /// The devices that an equal discovery chose before, if all are open and none is lost.
 fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>> {
-    let is_equal = |choice: &&KnownChoice| choice.discovery == *discovery;
-    let cards = CHOICES.lock().iter().find(is_equal)?.cards.clone();
+    let (_, cards) = CHOICES.lock().iter().find(|(known, _)| known == discovery)?.clone();
     open_devices::all_open(&cards)
 }
 
 /// Notes the cards that a discovery chose, for [`chosen_before`].
 fn remember_choice(discovery: &Discovery, cards: Vec<CardKey>) {
     let mut choices = CHOICES.lock();
-    choices.retain(|choice| choice.discovery != *discovery);
-    choices.push(KnownChoice { discovery: discovery.clone(), cards });
+    choices.retain(|(known, _)| known != discovery);
+    choices.push((discovery.clone(), cards));
 }
 
 fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {

@@ -85,16 +85,13 @@ pub(crate) fn all_open(cards: &[CardKey]) -> Option<Vec<Arc<AnyDevice>>> {
     cards.iter().map(open).collect()
 }
 
-/// The shared device in host RAM.
-#[cfg(feature = "host")]
-pub(crate) fn host_ram() -> Result<Arc<AnyDevice>> {
-    Ok(shared(&CardKey::host_ram(), || backend_host::HostDevice::builder().build().map(AnyDevice::from))?.0)
-}
-
 /// The shared device in host RAM, in place of a full one.
 pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
     #[cfg(feature = "host")]
-    let device = Ok(host_ram()? as Arc<dyn Device>);
+    let device = {
+        let open = || backend_host::HostDevice::builder().build().map(AnyDevice::from);
+        Ok(shared(&CardKey::host_ram(), open)?.0 as Arc<dyn Device>)
+    };
     #[cfg(not(feature = "host"))]
     let device = {
         let error = backend_api::Error::new(ErrorKind::Unsupported, "allocate");

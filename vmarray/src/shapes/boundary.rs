@@ -42,8 +42,6 @@
 #![doc = include_str!("../../docs/boundary/pictures.md")]
 
 #[forbid(unsafe_code)]
-mod bounded;
-#[forbid(unsafe_code)]
 mod box_shape;
 #[forbid(unsafe_code)]
 mod each;
@@ -56,11 +54,10 @@ mod view;
 #[forbid(unsafe_code)]
 mod window;
 
-pub use bounded::Bounded;
 pub use box_shape::BoxShape;
 pub use modes::{
     Boundary, BoundaryPlace, Checked, Circular, Clamp, Constant, Ignored, Mirror, Symmetric, Unchecked,
     WriteBoundary, Zero,
 };
 pub use shifted::Shifted;
-pub use view::BoundaryView;
+pub use view::{BoundaryView, Bounded};

@@ -124,10 +124,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(Self { elements, geometry })
     }
 
-    fn assemble(elements: VirtualArray<T, D>, geometry: LayoutGeometry<N>) -> Self {
-        Self { elements, geometry }
-    }
-
     /// The layout of the elements.
     #[must_use]
     pub fn layout(&self) -> NdLayout<N> {

@@ -7,20 +7,22 @@ use std::time::Instant;
 
 use backend_api::QueueId;
 
-use super::events::Events;
-use super::work::SubmittedWork;
+use super::recorder::{Events, Recording, end};
 
 /// The program's own number among the processes of the trace; devices follow it.
 const PROGRAM: usize = 1;
 
-impl SubmittedWork {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Fetch => "fetch",
-            Self::Write => "write",
-            Self::Question => "question",
-            Self::Change => "change",
-        }
+impl Recording {
+    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends at the time of the call.
+    ///
+    /// # Errors
+    /// The errors of the writer.
+    pub fn write(self, to: impl Write) -> io::Result<()> {
+        let events = end();
+        drop(self);
+        let mut to = io::BufWriter::new(to);
+        write(&events, Instant::now(), &mut to)?;
+        to.flush()
     }
 }
 
@@ -42,7 +44,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Writes all events; unfinished ones end `now`.
-pub(super) fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::Result<()> {
+fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::Result<()> {
     let at = |time: Instant| time.saturating_duration_since(events.began).as_nanos() as f64 / 1000.0;
     let mut lines = Vec::new();
     let name = |what, process, thread, name: &str| {
@@ -66,7 +68,7 @@ pub(super) fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::R
         *free = ends;
         lines.push(format!(
             r#"{{"name":"{}","ph":"X","pid":{process},"tid":{thread},"ts":{},"dur":{},"args":{{"pieces":{},"bytes":{},"waited_us":{}}}}}"#,
-            piece.work.name(),
+            piece.work,
             at(begins),
             at(ends) - at(begins),
             piece.pieces,

@@ -1,16 +1,16 @@
-//! The recording of a process.
+//! The events of a process during a recording.
 
-use std::io::{self, Write};
+use std::collections::{HashMap, VecDeque};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
 use std::time::Instant;
 
-use backend_api::{Device, Ticket};
+use backend_api::{Device, QueueId, Ticket};
 use parking_lot::Mutex;
 
-use super::events::{DeviceWork, Doing, Events};
-use super::json;
-use super::work::SubmittedWork;
+/// Maximum number of stored events, which take about 100 MB. The recording only counts later events.
+const EVENTS_MAX: usize = 1 << 20;
 
 /// True if a recording is running.
 static RECORDS: AtomicBool = AtomicBool::new(false);
@@ -55,18 +55,6 @@ impl Recording {
         RECORDS.store(true, Ordering::Relaxed);
         Some(Self(()))
     }
-
-    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends at the time of the call.
-    ///
-    /// # Errors
-    /// The errors of the writer.
-    pub fn write(self, to: impl Write) -> io::Result<()> {
-        let events = end();
-        drop(self);
-        let mut to = io::BufWriter::new(to);
-        json::write(&events, Instant::now(), &mut to)?;
-        to.flush()
-    }
 }
 
 impl Drop for Recording {
@@ -76,10 +64,65 @@ impl Drop for Recording {
 }
 
 /// Ends the recording, and returns its events.
-fn end() -> Events {
+pub(super) fn end() -> Events {
     let mut events = EVENTS.lock();
     RECORDS.store(false, Ordering::Relaxed);
     std::mem::take(&mut *events)
+}
+
+/// The recorded events.
+#[derive(Debug)]
+pub(super) struct Events {
+    pub began: Instant,
+    /// Work of devices, in the order of submission.
+    pub work: Vec<DeviceWork>,
+    /// Activities of threads of the program.
+    pub threads: Vec<Doing>,
+    /// Number of events that were not stored, because the recording was full.
+    pub left_out: u64,
+    /// The names of devices, each once.
+    pub devices: Vec<String>,
+    /// Unfinished work, by its place in the list.
+    open: HashMap<QueueId, VecDeque<usize>>,
+}
+
+/// A submission.
+#[derive(Debug)]
+pub(super) struct DeviceWork {
+    pub work: &'static str,
+    /// Index of the device in the list of devices.
+    pub device: usize,
+    pub ticket: Ticket,
+    pub submitted: Instant,
+    pub done: Option<Instant>,
+    pub pieces: usize,
+    pub bytes: u64,
+}
+
+/// An activity of a thread, or an event in it.
+#[derive(Debug)]
+pub(super) struct Doing {
+    pub what: &'static str,
+    pub thread: ThreadId,
+    pub began: Instant,
+    /// The end of the event; `None` for an event without a duration.
+    pub ended: Option<Instant>,
+    pub pages: usize,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        let (work, threads, devices) = Default::default();
+        Self { began: Instant::now(), work, threads, left_out: 0, devices, open: HashMap::new() }
+    }
+}
+
+impl Events {
+    fn has_room(&mut self) -> bool {
+        let has_room = self.work.len() + self.threads.len() < EVENTS_MAX;
+        self.left_out += u64::from(!has_room);
+        has_room
+    }
 }
 
 /// Runs if a recording is running.
@@ -93,7 +136,7 @@ fn with_events(run: impl FnOnce(&mut Events)) {
     }
 }
 
-pub(super) fn submitted(work: SubmittedWork, device: &dyn Device, ticket: Ticket) {
+pub(super) fn submitted(work: &'static str, device: &dyn Device, ticket: Ticket) {
     with_events(|events| {
         let name = device.info().to_string();
         let known = events.devices.iter().position(|device| *device == name);

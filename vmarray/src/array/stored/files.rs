@@ -1,13 +1,13 @@
 //! Files with pages of arrays: creation, description, and arrays over them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend_api::Device as _;
-use vmarray_kernel::KernelType;
+use vmarray_kernel::{KernelType, Layout, LayoutField};
 use vmarray_store::{StoreDevice, StoreFile, Tier};
 
-use super::description::{Description, FORMAT, LINEAR, ROWS, in_words, native_byte_order};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::settings::{CommonSettings, Homes, OpenDevices};
@@ -24,6 +24,127 @@ const SHORT_PAGE_BYTES: usize = 4096;
 const SPARE_SHORT_PAGES: usize = 1 << 16;
 /// Length of a row start in bytes.
 pub(super) const PLACE_BYTES: usize = size_of::<u64>();
+
+/// The first line of the description of an array, with its version.
+const FORMAT: &str = "vmarray array 1";
+/// The shape of arrays of one dimension.
+pub(crate) const LINEAR: &str = "linear";
+/// The shape of ragged rows: elements, and 64-bit row starts in pages of the first file, before its channels
+/// of elements. The stored length is the number of rows.
+pub(super) const ROWS: &str = "rows";
+
+/// Description of an array in each of its files: lines of `name: value`. The length changes, so each commit
+/// notes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Description {
+    pub byte_order: String,
+    pub element: String,
+    /// The shape of the elements, in words.
+    pub shape: String,
+    pub page_elements: usize,
+    /// The file of each channel.
+    pub stripe_pattern: Vec<usize>,
+    /// The number of this file, and of all files.
+    pub file: usize,
+    pub files: usize,
+    /// A number unique to this array.
+    pub array: u64,
+}
+
+pub(super) fn native_byte_order() -> String {
+    if cfg!(target_endian = "little") { "little" } else { "big" }.into()
+}
+
+/// An element type in words: names of structs and fields, kinds, sizes, and offsets of fields.
+pub(super) fn in_words(layout: &Layout) -> String {
+    match layout {
+        Layout::Scalar(of) => format!("{of:?}").to_lowercase(),
+        Layout::Array(of, count) => format!("[{}; {count}]", in_words(of)),
+        Layout::Tuple(parts) => format!("({})", parts.iter().map(in_words).collect::<Vec<_>>().join(", ")),
+        Layout::Struct { name, fields, bytes } => {
+            let field = |field: &LayoutField| {
+                format!("{}: {} at {}", field.name, in_words(&field.layout), field.offset)
+            };
+            let fields = fields.iter().map(field).collect::<Vec<_>>().join(", ");
+            format!("{name} of {bytes} bytes {{ {fields} }}")
+        }
+    }
+}
+
+impl Description {
+    fn to_text(&self) -> String {
+        let stripe_pattern =
+            self.stripe_pattern.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        format!(
+            "{FORMAT}\nbyte order: {}\nelement: {}\nshape: {}\nelements of a page: {}\n\
+             files of channels: {stripe_pattern}\nfile: {}\nfiles: {}\narray: {:016x}\n",
+            self.byte_order, self.element, self.shape, self.page_elements, self.file, self.files, self.array,
+        )
+    }
+
+    fn of_text(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let lines: HashMap<&str, &str> =
+            text.strip_prefix(FORMAT)?.lines().filter_map(|line| line.split_once(": ")).collect();
+        let number = |name: &str| lines.get(name)?.parse::<usize>().ok();
+        let stripe_pattern = lines.get("files of channels")?.split(' ').map(|turn| turn.parse().ok());
+        let description = Self {
+            byte_order: (*lines.get("byte order")?).into(),
+            element: (*lines.get("element")?).into(),
+            shape: (*lines.get("shape")?).into(),
+            page_elements: number("elements of a page")?,
+            stripe_pattern: stripe_pattern.collect::<Option<_>>()?,
+            file: number("file")?,
+            files: number("files")?,
+            array: u64::from_str_radix(lines.get("array")?, 16).ok()?,
+        };
+        let Self { page_elements, ref stripe_pattern, file, files, .. } = description;
+        let is_sound = page_elements > 0 && file < files && stripe_pattern.iter().all(|turn| *turn < files);
+        (is_sound && !stripe_pattern.is_empty()).then_some(description)
+    }
+
+    /// Number of shares of a file: one for each channel of elements, and in the first file one before them
+    /// for the starts of rows, if there are rows.
+    fn shares_of(&self, file: usize) -> u64 {
+        let channels = self.stripe_pattern.iter().filter(|turn| **turn == file).count() as u64;
+        // A file without a channel has one unused share.
+        (channels + self.first_share(file)).max(1)
+    }
+
+    /// The share of the first channel of elements of a file.
+    fn first_share(&self, file: usize) -> u64 {
+        u64::from(self.shape == ROWS && file == 0)
+    }
+
+    /// The file of each channel.
+    fn stripe_pattern_of(&self, part: FilePart) -> Vec<usize> {
+        if part == FilePart::Places { vec![0] } else { self.stripe_pattern.clone() }
+    }
+
+    /// Number of a channel's share in its file.
+    fn share(&self, part: FilePart, channel: usize) -> u64 {
+        if part == FilePart::Places {
+            return 0;
+        }
+        let file = self.stripe_pattern[channel];
+        let before = self.stripe_pattern[..channel].iter().filter(|turn| **turn == file).count() as u64;
+        before + self.first_share(file)
+    }
+
+    /// Least number of pages of a file in which the given part has `pages` pages.
+    fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
+        let (stripe_pattern, shares) = (self.stripe_pattern_of(part), self.shares_of(file));
+        let of_channel = |channel: usize| {
+            let last = Pager::slots_in(channel as u64, stripe_pattern.len() as u64, pages).checked_sub(1)?;
+            Some(StoreDevice::shared_page(shares, self.share(part, channel), last).saturating_add(1))
+        };
+        (0..stripe_pattern.len())
+            .filter(|channel| stripe_pattern[*channel] == file)
+            .filter_map(of_channel)
+            .max()
+            .unwrap_or(0)
+    }
+}
 
 /// Open files, and their common description.
 pub(super) struct Files {
@@ -263,7 +384,7 @@ impl Files {
         len: usize,
         length: KeptLength,
     ) -> Result<VirtualArray<T>> {
-        if builder.settings.is_movable() {
+        if builder.settings.movable {
             return Err(ErrorKind::FileRefused {
                 reason: "pages of files are not moved to other devices; leave `movable` out",
             }
@@ -327,50 +448,6 @@ fn most(asked: usize, len: usize, page_len: usize, page_bytes: usize) -> usize {
     most.min((isize::MAX as usize / page_bytes).saturating_mul(page_len)).max(len)
 }
 
-impl Description {
-    /// Number of shares of a file: one for each channel of elements, and in the first file one before them
-    /// for the starts of rows, if there are rows.
-    fn shares_of(&self, file: usize) -> u64 {
-        let channels = self.stripe_pattern.iter().filter(|turn| **turn == file).count() as u64;
-        // A file without a channel has one unused share.
-        (channels + self.first_share(file)).max(1)
-    }
-
-    /// The share of the first channel of elements of a file.
-    fn first_share(&self, file: usize) -> u64 {
-        u64::from(self.shape == ROWS && file == 0)
-    }
-
-    /// The file of each channel.
-    fn stripe_pattern_of(&self, part: FilePart) -> Vec<usize> {
-        if part == FilePart::Places { vec![0] } else { self.stripe_pattern.clone() }
-    }
-
-    /// Number of a channel's share in its file.
-    fn share(&self, part: FilePart, channel: usize) -> u64 {
-        if part == FilePart::Places {
-            return 0;
-        }
-        let file = self.stripe_pattern[channel];
-        let before = self.stripe_pattern[..channel].iter().filter(|turn| **turn == file).count() as u64;
-        before + self.first_share(file)
-    }
-
-    /// Least number of pages of a file in which the given part has `pages` pages.
-    fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
-        let (stripe_pattern, shares) = (self.stripe_pattern_of(part), self.shares_of(file));
-        let of_channel = |channel: usize| {
-            let last = Pager::slots_in(channel as u64, stripe_pattern.len() as u64, pages).checked_sub(1)?;
-            Some(StoreDevice::shared_page(shares, self.share(part, channel), last).saturating_add(1))
-        };
-        (0..stripe_pattern.len())
-            .filter(|channel| stripe_pattern[*channel] == file)
-            .filter_map(of_channel)
-            .max()
-            .unwrap_or(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,5 +498,26 @@ mod tests {
         assert_eq!(most(usize::MAX, 1 << 30, 16, 64), 4 << 30);
         assert_eq!(most(0, 0, 1 << 14, 1 << 16), 1 << 38);
         assert_eq!(most(usize::MAX - 1, 0, 1, 1 << 62), 1);
+    }
+
+    #[test]
+    fn a_description_is_read_as_it_was_written() {
+        let description = Description {
+            byte_order: "little".into(),
+            element: in_words(&<[(u8, f32); 3]>::layout()),
+            shape: LINEAR.into(),
+            page_elements: 7,
+            stripe_pattern: vec![0, 1, 0],
+            file: 1,
+            files: 2,
+            array: 0x123,
+        };
+        assert_eq!(description.element, "[(u8, f32); 3]");
+        let text = description.to_text();
+        assert_eq!(Description::of_text(text.as_bytes()), Some(description));
+        for line in text.lines() {
+            let without = text.replace(line, "");
+            assert_eq!(Description::of_text(without.as_bytes()), None, "without {line}");
+        }
     }
 }

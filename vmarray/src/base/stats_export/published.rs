@@ -1,5 +1,9 @@
-//! The published statistics of a program.
+//! The published statistics of a program, and their text format: a line for the program, one for each array,
+//! one for each channel.
+//!
+//! A reader ignores a file with any error. It also ignores unknown counters, which a later version may write.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use crate::base::stats::ChannelStats;
@@ -85,4 +89,187 @@ pub struct PublishedChannel {
     pub read_limit: Option<u64>,
     /// The bandwidth to the device in bytes per second, if its profile is known.
     pub write_limit: Option<u64>,
+}
+
+/// The first line. Another format has another number.
+const TITLE: &str = "vmarray statistics 1";
+/// The last line.
+const END: &str = "end";
+/// The greatest length of a name; longer names are truncated.
+const NAME_MAX: usize = 100;
+
+/// Returns a name on one line, without characters that control terminals.
+fn shown(name: &str) -> String {
+    let is_shown =
+        |c: char| !c.is_control() && !matches!(c, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}');
+    name.chars().map(|c| if is_shown(c) { c } else { ' ' }).take(NAME_MAX).collect()
+}
+
+fn print_number(number: Option<u64>) -> String {
+    number.map_or("-".into(), |number| number.to_string())
+}
+
+/// Formats a file of at most `bytes_max` bytes; arrays beyond that are omitted.
+pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
+    let mut arrays = String::new();
+    let mut left_out = program.left_out;
+    // Space for arrays: the rest is for all other lines.
+    let room = bytes_max.saturating_sub(TITLE.len() + END.len() + 4 * NAME_MAX + 100);
+    for array in &program.arrays {
+        let text = print_array(array);
+        if arrays.len() + text.len() <= room {
+            arrays += &text;
+        } else {
+            left_out += 1;
+        }
+    }
+    let PublishedProgram { process, name, at, .. } = program;
+    format!("{TITLE}\nprogram {process} {} {left_out} {}\n{arrays}{END}\n", at.as_nanos(), shown(&name))
+}
+
+fn print_array(array: &PublishedArray) -> String {
+    let PublishedArray { name, bytes, hits, channels } = array;
+    let mut text = format!("array {bytes} {} {}\n", print_number(*hits), shown(name));
+    for PublishedChannel { device, stats, cache_bytes, pinned_bytes, read_limit, write_limit } in channels {
+        let (read, write) = (print_number(*read_limit), print_number(*write_limit));
+        let counters: Vec<String> = stats.by_name().map(|(name, count)| format!("{name}={count}")).collect();
+        let (counters, device) = (counters.join(","), shown(device));
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "channel {cache_bytes} {pinned_bytes} {read} {write} {counters} {device}");
+    }
+    text
+}
+
+/// Parses a file; `None` if any part is wrong.
+pub(super) fn parse(text: &str) -> Option<PublishedProgram> {
+    let mut lines = text.strip_suffix(&format!("\n{END}\n"))?.split('\n');
+    (lines.next()? == TITLE).then_some(())?;
+    let mut fields = lines.next()?.strip_prefix("program ")?.splitn(4, ' ');
+    let mut program = PublishedProgram {
+        process: fields.next()?.parse().ok()?,
+        at: Duration::from_nanos(fields.next()?.parse().ok()?),
+        left_out: fields.next()?.parse().ok()?,
+        name: shown(fields.next()?),
+        arrays: Vec::new(),
+    };
+    for line in lines {
+        match line.split_once(' ')? {
+            ("array", rest) => program.arrays.push(parse_array(rest)?),
+            ("channel", rest) => program.arrays.last_mut()?.channels.push(parse_channel(rest)?),
+            _ => return None,
+        }
+    }
+    Some(program)
+}
+
+fn parse_number(text: &str) -> Option<Option<u64>> {
+    if text == "-" { Some(None) } else { text.parse().ok().map(Some) }
+}
+
+fn parse_array(text: &str) -> Option<PublishedArray> {
+    let mut fields = text.splitn(3, ' ');
+    Some(PublishedArray {
+        bytes: fields.next()?.parse().ok()?,
+        hits: parse_number(fields.next()?)?,
+        name: shown(fields.next()?),
+        channels: Vec::new(),
+    })
+}
+
+fn parse_channel(text: &str) -> Option<PublishedChannel> {
+    let mut fields = text.splitn(6, ' ');
+    Some(PublishedChannel {
+        cache_bytes: fields.next()?.parse().ok()?,
+        pinned_bytes: fields.next()?.parse().ok()?,
+        read_limit: parse_number(fields.next()?)?,
+        write_limit: parse_number(fields.next()?)?,
+        stats: parse_counters(fields.next()?)?,
+        device: shown(fields.next()?),
+    })
+}
+
+fn parse_counters(text: &str) -> Option<ChannelStats> {
+    let mut stats = ChannelStats::default();
+    for counter in text.split(',') {
+        let (name, count) = counter.split_once('=')?;
+        stats.set(name, count.parse().ok()?);
+    }
+    Some(stats)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> PublishedProgram {
+        let mut stats = ChannelStats::default();
+        (stats.misses, stats.bytes_to_device, stats.waits) = (3, u64::MAX, 7);
+        let channel = |read_limit| PublishedChannel {
+            device: "a card (cuda pci:0000:81:00.0)".into(),
+            stats,
+            cache_bytes: 1 << 20,
+            pinned_bytes: 5,
+            read_limit,
+            write_limit: Some(9),
+        };
+        let array =
+            |name: &str, hits, channels| PublishedArray { name: name.into(), bytes: 80, hits, channels };
+        PublishedProgram {
+            process: 12,
+            name: "a program".into(),
+            at: Duration::from_nanos(1_234_567_890_123),
+            arrays: vec![
+                array("the first one", Some(5), vec![channel(None), channel(Some(1))]),
+                array("", None, Vec::new()),
+            ],
+            left_out: 0,
+        }
+    }
+
+    #[test]
+    fn printed_text_is_parsed_back() {
+        assert_eq!(parse(&print(program(), 1 << 20)), Some(program()));
+        let mut hostile = program();
+        hostile.name = "a\nb\x1b[31m\u{202e}".into();
+        hostile.arrays[0].name = "x".repeat(1000);
+        let parsed = parse(&print(hostile, 1 << 20)).unwrap();
+        assert_eq!((&*parsed.name, parsed.arrays[0].name.len()), ("a b [31m ", NAME_MAX));
+    }
+
+    #[test]
+    fn a_counter_of_a_later_version_is_passed_over() {
+        let text = print(program(), 1 << 20).replace("misses=3", "misses=3,laps=5");
+        assert_eq!(parse(&text), Some(program()));
+    }
+
+    #[test]
+    fn arrays_that_are_too_many_are_counted() {
+        let mut many = program();
+        many.arrays = vec![many.arrays[0].clone(); 1000];
+        let text = print(many, 10_000);
+        assert!(text.len() <= 10_000, "{}", text.len());
+        let parsed = parse(&text).unwrap();
+        assert!(parsed.arrays.len() > 5 && parsed.arrays.len() as u64 + parsed.left_out == 1000);
+    }
+
+    #[test]
+    fn anything_else_is_not_understood_and_does_no_harm() {
+        let text = print(program(), 1 << 20);
+        for end in 0..text.len() {
+            assert_eq!(parse(&text[..end]), None, "cut at {end}");
+        }
+        for at in 0..text.len() {
+            for byte in ["", "\n", " ", "-", "99999999999999999999", "\u{0}", "ä"] {
+                // Some of these texts are valid, because a name may contain any character.
+                let _ = parse(&format!("{}{byte}{}", &text[..at], &text[at + 1..]));
+            }
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, wrong) in [(0, "vmarray statistics 2"), (1, "program 1"), (2, lines[3]), (3, "channel 1 2")]
+        {
+            let mut lines = lines.clone();
+            lines[at] = wrong;
+            assert_eq!(parse(&format!("{}\n", lines.join("\n"))), None, "{wrong}");
+        }
+    }
 }

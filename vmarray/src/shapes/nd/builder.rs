@@ -94,7 +94,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// overflows; [`EmptyTile`](crate::ErrorKind::EmptyTile); and errors of [`Builder::build`].
     pub fn build(self) -> Result<NdArray<T, N, D>> {
         let (elements, geometry) = self.into_elements()?;
-        Ok(NdArray::assemble(elements.build()?, geometry))
+        Ok(NdArray { elements: elements.build()?, geometry })
     }
 
     /// Builds an array whose pages the program's own code reads and writes, as [`Builder::build_over`] does.
@@ -115,7 +115,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
                 return Err(crate::ErrorKind::FileMismatch { path, what, stored, asked }.into());
             }
         }
-        Ok(NdArray::assemble(elements.build_over(backing)?, geometry))
+        Ok(NdArray { elements: elements.build_over(backing)?, geometry })
     }
 
     /// Returns the builder of the elements, and their geometry.

@@ -104,7 +104,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     pub fn create<P: AsRef<Path>>(self, files: impl IntoIterator<Item = P>) -> Result<NdArray<T, N>> {
         let words = in_words(self.shape, self.layout);
         let (elements, geometry) = self.into_elements()?;
-        Ok(NdArray::assemble(elements.create_as(files, &words)?, geometry))
+        Ok(NdArray { elements: elements.create_as(files, &words)?, geometry })
     }
 
     /// Opens an array in files, to read and write: [`Builder::open`](crate::Builder::open). Shape and layout
@@ -131,7 +131,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     ) -> Result<NdArray<T, N>> {
         let asked = format!("{N} dimensions");
         let (elements, shape) = self.elements.open_as(files, is_read_only, of_words::<N>, &asked)?;
-        Ok(NdArray::assemble(elements, LayoutGeometry::new(shape.0, shape.1)?.0))
+        Ok(NdArray { elements, geometry: LayoutGeometry::new(shape.0, shape.1)?.0 })
     }
 
     /// Builds an array with these settings, and with the shape, layout and elements of a
