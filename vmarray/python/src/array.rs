@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
+use numpy::npyffi;
 use numpy::prelude::*;
 use numpy::{PyArray1, PyArrayDescr, PyReadonlyArray1, PyUntypedArray};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
@@ -14,87 +14,19 @@ use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
 use crate::copies::{self, LISTED, Listed};
 use crate::device::{self, Device};
 use crate::element::{self, Kind, Unit};
+use crate::elements::{Asked, Reduced};
 use crate::export::ExportedItems;
-use crate::fault::{Result, raised};
-use crate::geometry::Geometry;
-use crate::handle::Handle;
+use crate::fault::{Result, interrupted, off, raised};
 use crate::lower::Lowering;
-use crate::node::{self, Lazy, Node, View};
+use crate::node::{self, Lazy, Node, Source, View};
+use crate::numpy_arrays::{Bytes, described, geometry, grid};
 use crate::operations::Operation;
 use crate::results::{self, new_array};
-use crate::store::{Asked, Options, Place, Reduced, interrupted};
-
-/// Address of the NumPy arrays that describe a shape. No memory lies there, and no code reads or writes it:
-/// the arrays are indexed only by operations that return views, and programs never get them.
-const NOWHERE: usize = 1 << 46;
-
-/// Pointer to the bytes of a NumPy array, for copies from or to it. The caller keeps the array alive.
-pub struct Bytes {
-    start: *const u8,
-    len: usize,
-}
-
-// SAFETY: a `Bytes` is an address of plain bytes; the caller of `get` and `get_mut` vouches for their
-// lifetime.
-unsafe impl Send for Bytes {}
-// SAFETY: as above.
-unsafe impl Sync for Bytes {}
-
-impl Bytes {
-    /// Returns the bytes of a contiguous array.
-    pub fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
-        if !array.is_c_contiguous() {
-            return Err(PyValueError::new_err("the array is not contiguous"));
-        }
-        let len = array.len() * array.dtype().itemsize();
-        // SAFETY: the array is alive.
-        let start = unsafe { (*array.as_array_ptr()).fields.data };
-        Ok(Self { start: start.cast(), len })
-    }
-
-    /// Returns the bytes as a slice.
-    ///
-    /// # Safety
-    /// The array outlives the slice, and no thread writes to the array meanwhile.
-    pub unsafe fn get<'a>(&self) -> &'a [u8] {
-        if self.len == 0 {
-            return &[];
-        }
-        // SAFETY: a NumPy array has `len` initialised bytes at its start; the caller vouches for the rest.
-        unsafe { std::slice::from_raw_parts(self.start, self.len) }
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Copies bytes to the array. The program must not use the array during the call, because the call does
-    /// not hold Python's global interpreter lock.
-    ///
-    /// # Safety
-    /// The array is alive and writable.
-    pub unsafe fn write(&self, start: usize, from: &[u8]) {
-        assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
-        // SAFETY: the array has `start + from.len()` bytes, and the caller holds the only reference to them.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.cast_mut().add(start), from.len()) }
-    }
-
-    /// Returns the bytes as a mutable slice.
-    ///
-    /// # Safety
-    /// The array outlives the slice, and no other code reads or writes the array meanwhile.
-    pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
-        if self.len == 0 {
-            return &mut [];
-        }
-        // SAFETY: as in `get`; the memory of new arrays was zeroed or filled before.
-        unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
-    }
-}
+use crate::store::{Options, Place};
 
 #[derive(Clone)]
 pub enum Body {
-    View(Arc<Handle>),
+    View(Arc<Source>),
     Lazy(Arc<Lazy>),
 }
 
@@ -110,58 +42,6 @@ pub struct Core {
     pub descr: Py<PyArrayDescr>,
 }
 
-/// Returns a NumPy array of this shape at an unused address; no code accesses its items. NumPy makes views of
-/// this array, and the package copies the shapes and strides of these views.
-pub fn grid<'py>(
-    py: Python<'py>,
-    descr: &Bound<'py, PyArrayDescr>,
-    shape: &[usize],
-) -> PyResult<Bound<'py, PyUntypedArray>> {
-    // SAFETY: no code touches the memory, because only views are made of the array.
-    unsafe { array_at(py, descr, shape, NOWHERE as *mut u8) }
-}
-
-/// Creates a NumPy array over memory that it does not own.
-///
-/// # Safety
-/// `start` has initialised items for `shape`, and they outlive every use of the array.
-pub unsafe fn array_at<'py>(
-    py: Python<'py>,
-    descr: &Bound<'py, PyArrayDescr>,
-    shape: &[usize],
-    start: *mut u8,
-) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
-    // SAFETY: the number of dimensions equals the shape's length; NumPy checks number and size, and takes
-    // over the reference to the dtype. The caller vouches for the memory.
-    unsafe {
-        let array = PY_ARRAY_API.PyArray_NewFromDescr(
-            py,
-            npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type),
-            descr.clone().into_dtype_ptr(),
-            dims.len() as i32,
-            dims.as_mut_ptr(),
-            std::ptr::null_mut(),
-            start.cast(),
-            npyffi::NPY_ARRAY_WRITEABLE,
-            std::ptr::null_mut(),
-        );
-        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
-    }
-}
-
-/// Offset of the items that a shape's array describes.
-fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
-    // SAFETY: the array is alive; its address is compared, never read.
-    let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;
-    Geometry {
-        offset: start.wrapping_sub(NOWHERE),
-        shape: grid.shape().to_vec(),
-        strides: grid.strides().to_vec(),
-        itemsize: grid.dtype().itemsize(),
-    }
-}
-
 /// Reads the options of an array from Python's keyword arguments.
 pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit: Unit) -> PyResult<Options> {
     let get = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
@@ -174,25 +54,6 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
         max_len: number("max_len")?.map(|items| items.saturating_mul(per_item)),
         checksums: get("checksums")?.map(|value| value.is_truthy()).transpose()?.unwrap_or(false),
     })
-}
-
-/// Returns a NumPy array that has a shape and a dtype, but no memory. If the dtype is itself an array, its
-/// axes follow the axes of the shape.
-pub fn described<'py>(
-    py: Python<'py>,
-    shape: &[usize],
-    dtype: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let descr = PyArrayDescr::new(py, dtype)?;
-    element::check(&descr)?;
-    let grid = grid(py, &descr, shape)?;
-    element::check(&grid.dtype())?;
-    Ok(grid)
-}
-
-/// Runs `work` without Python's global interpreter lock, so that other Python threads continue.
-pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    Ok(py.detach(work)?)
 }
 
 /// Returns an error if an item starts outside of the store of a view.
@@ -221,7 +82,7 @@ pub fn create(
     let options = options(py, given, geometry.itemsize, unit)?;
     let place = path.map_or(Place::Memory, |path| Place::Create(vec![path]));
     let len = geometry.bytes() / unit.bytes();
-    let handle = off(py, || Handle::new(unit, len, options, &place))?;
+    let handle = off(py, || Source::new(unit, len, options, &place))?;
     Ok(Core::new(Body::View(handle), grid))
 }
 
@@ -239,7 +100,7 @@ pub fn open(
     element::check(&descr)?;
     let unit = Unit::of(&descr);
     let options = options(py, given, descr.itemsize(), unit)?;
-    let handle = off(py, || Handle::new(unit, 0, options, &Place::Open(vec![path], is_read_only)))?;
+    let handle = off(py, || Source::new(unit, 0, options, &Place::Open(vec![path], is_read_only)))?;
     let bytes = handle.open()?.len() * unit.bytes();
     let items = bytes / descr.itemsize();
     let shape = shape.unwrap_or_else(|| vec![items]);
@@ -459,7 +320,7 @@ impl Core {
     /// Reads into a contiguous array of the same shape and dtype, which no other thread uses meanwhile.
     fn read_into(&self, py: Python<'_>, into: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.view(py)?, Bytes::of(into)?);
-        if bytes.len != view.geometry.bytes() {
+        if bytes.len() != view.geometry.bytes() {
             return Err(PyValueError::new_err("the target has another length than the view"));
         }
         off(py, || {
@@ -472,7 +333,7 @@ impl Core {
     /// Overwrites the items with a contiguous NumPy array of the same shape and dtype.
     fn write(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
         let (view, bytes) = (self.writable(py)?, Bytes::of(from)?);
-        if bytes.len != view.geometry.bytes() {
+        if bytes.len() != view.geometry.bytes() {
             return Err(PyValueError::new_err("the source has another length than the view"));
         }
         off(py, || {
@@ -556,7 +417,7 @@ impl Core {
         let (view, bytes, indices) = (self.writable(py)?, Bytes::of(from)?, indices.as_slice()?);
         let unit = view.handle.unit.bytes();
         let Some(rows) = view.geometry.rows(unit) else { return Ok(false) };
-        if bytes.len != indices.len() * rows.elements * unit {
+        if bytes.len() != indices.len() * rows.elements * unit {
             return Err(PyValueError::new_err(
                 "the source has another length than the rows that the indices select",
             ));
@@ -583,7 +444,7 @@ impl Core {
         from: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<()> {
         let (view, bytes, starts) = (self.writable(py)?, Bytes::of(from)?, starts.as_slice()?);
-        if bytes.len != starts.len() * view.geometry.itemsize {
+        if bytes.len() != starts.len() * view.geometry.itemsize {
             return Err(PyValueError::new_err("the source has another length than the selected items"));
         }
         off(py, || {

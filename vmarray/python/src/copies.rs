@@ -5,10 +5,10 @@ use std::ops::Range;
 use pyo3::exceptions::PyIndexError;
 use vmarray::bytemuck;
 
-use crate::fault::Result;
+use crate::elements::Elements;
+use crate::fault::{Result, interrupted};
 use crate::geometry::{Geometry, Rows};
 use crate::handle::{Handle, PIECE_BYTES};
-use crate::store::{Elements, interrupted};
 
 /// Runs of at least this many bytes are copied by themselves.
 const RUN_BYTES: usize = 4096;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use vmarray::device::AddressSpace;
 
-use crate::fault::raised;
+use crate::fault::{off, raised};
 use crate::geometry::Geometry;
 use crate::handle::{Export, Handle};
 
@@ -180,7 +180,7 @@ impl ExportedItems {
         }
         let ((first, end), unit) = (geometry.span(), handle.unit.bytes());
         let range = first / unit..end.div_ceil(unit);
-        let (loan, run) = crate::array::off(py, || handle.export(range.clone()))?;
+        let (loan, run) = off(py, || handle.export(range.clone()))?;
         if run.len < range.len() {
             let text = "the items lie on several devices, page by page, in no one piece of memory; take one with \
                         `devices=` when the array is made, or export items of one page at a time: \

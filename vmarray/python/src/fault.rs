@@ -42,6 +42,16 @@ impl From<Fault> for PyErr {
     }
 }
 
+/// Runs `work` without Python's global interpreter lock, so that other Python threads continue.
+pub fn off<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    Ok(py.detach(work)?)
+}
+
+/// Runs Python's handlers of pending signals, such as Ctrl-C.
+pub fn interrupted() -> Result<()> {
+    Ok(Python::attach(|py| py.check_signals())?)
+}
+
 /// Name of the class of exceptions for a kind of error.
 fn class(kind: &ErrorKind) -> &'static str {
     use vmarray::device::ErrorKind as Device;

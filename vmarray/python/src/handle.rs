@@ -1,17 +1,17 @@
 //! Arrays of the library that views of Python share. The program can close an array; a forked process cannot
-//! use it; an array knows the pending expressions that read it.
+//! use it.
 
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::Python;
 use vmarray::access::ExportedSlice;
 use vmarray::device::Device as _;
 
 use crate::element::Unit;
-use crate::fault::{Result, raised};
-use crate::node::Lazy;
-use crate::store::{Elements, Options, Place, build, interrupted};
+use crate::elements::Elements;
+use crate::fault::{Result, interrupted, raised};
+use crate::store::{Options, Place, build};
 
 /// Class and text of the exception for the use of an exported array.
 const EXPORTED: (&str, &str) =
@@ -31,8 +31,6 @@ pub struct Handle {
     /// True if its home is memory or functions of Python.
     is_at_home: bool,
     process: u32,
-    /// Expressions that read it and are not yet computed.
-    pending: Mutex<Vec<Weak<Lazy>>>,
 }
 
 /// State of an array.
@@ -116,15 +114,11 @@ impl Handle {
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
-        Ok(Self::made(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
+        Ok(Self::of(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
     }
 
     /// Creates a handle of existing elements.
-    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
-        Self::made(unit, elements, options, is_on_cards, false)
-    }
-
-    fn made(
+    pub fn of(
         unit: Unit,
         elements: Box<dyn Elements>,
         options: Options,
@@ -133,15 +127,7 @@ impl Handle {
     ) -> Arc<Self> {
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
-        Arc::new(Self {
-            state,
-            unit,
-            options,
-            is_on_cards,
-            is_at_home,
-            process: std::process::id(),
-            pending: Mutex::default(),
-        })
+        Arc::new(Self { state, unit, options, is_on_cards, is_at_home, process: std::process::id() })
     }
 
     /// Returns the array; an error if it is closed, exported, or of another process.
@@ -185,13 +171,9 @@ impl Handle {
         Ok((loan, run?))
     }
 
-    /// Closes the array. Before that, computes the pending expressions that read it, and writes changes to a
-    /// home in Python. The memory is freed when no thread uses the array any more.
+    /// Closes the array. Before that, writes changes to a home in Python. The memory is freed when no thread
+    /// uses the array any more.
     pub fn close(&self) -> Result<()> {
-        if self.is_closed() {
-            return Ok(());
-        }
-        self.settle(None)?;
         if self.is_at_home {
             self.open()?.sync()?;
         }
@@ -210,33 +192,6 @@ impl Handle {
 
     pub fn is_closed(&self) -> bool {
         matches!(&*lock(&self.state), State::Closed)
-    }
-
-    /// Registers an expression that reads the array.
-    pub fn is_read_by(&self, lazy: &Arc<Lazy>) {
-        let mut pending = lock(&self.pending);
-        if pending.len() == pending.capacity() {
-            pending.retain(|one| one.strong_count() > 0);
-        }
-        pending.push(Arc::downgrade(lazy));
-    }
-
-    /// Computes the pending expressions that read the array. Call it before a write to the array. Skips
-    /// `unwanted`, and expressions that the program dropped. After an error the remaining expressions stay
-    /// pending.
-    pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
-        // Fail in a forked process, because a mutex that its parent had locked stays locked there.
-        self.open()?;
-        loop {
-            let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
-            match one.upgrade() {
-                Some(lazy) if !unwanted.is_some_and(|unwanted| std::ptr::eq(unwanted, &*lazy)) => {
-                    lazy.view()?;
-                }
-                _ => {}
-            }
-            lock(&self.pending).retain(|other| !other.ptr_eq(&one));
-        }
     }
 
     /// Runs `work` on a range of elements, piece by piece, and handles signals between pieces.

@@ -1,10 +1,11 @@
 //! The Rust part of the Python package `vmarray`. `python/vmarray` has the public interface.
 //!
-//! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `store`,
-//! `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.
+//! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `elements`,
+//! `store`, `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.
 //! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `progress` handles their
 //! progress and Ctrl-C. `results` reuses memory of NumPy results; `home` has pages owned by Python: Zarr
-//! stores and memory. `export` is DLPack, `sets` index sets. `array` and `device` are the Python classes.
+//! stores and memory, of which `over` makes arrays. `export` is DLPack, `sets` index sets. `array` and
+//! `device` are the Python classes.
 //!
 //! `python/vmarray` has the array class, list keys (`_indexing`), NumPy's functions (`_functions`,
 //! `_shapes`, `_order`, `random`), kernels from syntax trees (`_kernel`), file formats (`_files`), chunks
@@ -14,6 +15,7 @@ mod array;
 mod copies;
 mod device;
 mod element;
+mod elements;
 mod export;
 mod fault;
 mod geometry;
@@ -21,8 +23,10 @@ mod handle;
 mod home;
 mod lower;
 mod node;
+mod numpy_arrays;
 mod operations;
 mod ordered;
+mod over;
 mod progress;
 mod results;
 mod sets;
@@ -41,9 +45,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::create, module)?)?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;
-    module.add_function(wrap_pyfunction!(home::create_over, module)?)?;
-    module.add_function(wrap_pyfunction!(home::over_memory, module)?)?;
-    module.add_function(wrap_pyfunction!(home::close_homes, module)?)?;
+    module.add_function(wrap_pyfunction!(over::create_over, module)?)?;
+    module.add_function(wrap_pyfunction!(over::over_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(over::close_homes, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
     module.add_class::<results::Piece>()?;
     module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;

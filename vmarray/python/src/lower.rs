@@ -9,12 +9,10 @@ use vmarray::device::expr::{Binary, Type, Value};
 
 use crate::copies;
 use crate::element::Kind;
+use crate::elements::{self, Asked, Bins, Elements, Reduced};
 use crate::fault::Result;
-use crate::handle::Handle;
-use crate::node::{Node, View, as_row, copied};
+use crate::node::{Node, Source, View, as_row, copied};
 use crate::operations::Code;
-use crate::ordered::Bins;
-use crate::store::{self, Asked, Reduced};
 
 /// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
@@ -23,7 +21,7 @@ const WORK_BYTES: usize = 4 << 30;
 /// the item.
 #[derive(Clone)]
 pub struct Root {
-    handle: Arc<Handle>,
+    handle: Arc<Source>,
     first: usize,
     count: usize,
     /// Offset of the item in its element.
@@ -145,7 +143,7 @@ impl<'s> Lowering<'s> {
         let value = self.node(node)?;
         let value = self.code.cast(value, node.kind(), root.kind);
         let value = self.code.stored(value, root.kind);
-        let code = store::Code { program: self.code.program()?, value, filter: None };
+        let code = elements::Code { program: self.code.program()?, value, filter: None };
         self.run(|handle, range, others| handle.change(range, others, &code, root.field))
     }
 
@@ -153,11 +151,7 @@ impl<'s> Lowering<'s> {
     /// same indices.
     fn run(
         &self,
-        mut work: impl for<'a> FnMut(
-            &'a dyn store::Elements,
-            Range<usize>,
-            &[AnyColumn<'a>],
-        ) -> vmarray::Result<()>,
+        mut work: impl for<'a> FnMut(&'a dyn Elements, Range<usize>, &[AnyColumn<'a>]) -> vmarray::Result<()>,
     ) -> Result<()> {
         let first = &self.columns[0];
         let open = self.columns.iter().map(|column| column.handle.open()).collect::<Result<Vec<_>>>()?;
@@ -173,7 +167,12 @@ impl<'s> Lowering<'s> {
     }
 
     /// Lowers the value to reduce, and the condition.
-    fn question(&mut self, node: &Arc<Node>, mask: Option<&Arc<Node>>, asked: Asked) -> Result<store::Code> {
+    fn question(
+        &mut self,
+        node: &Arc<Node>,
+        mask: Option<&Arc<Node>>,
+        asked: Asked,
+    ) -> Result<elements::Code> {
         let (value, kind) = (self.node(node)?, node.kind());
         let value = match asked {
             Asked::Count | Asked::First => self.code.cast(value, kind, Kind::Bool),
@@ -209,7 +208,7 @@ impl<'s> Lowering<'s> {
             *self = again;
             return Ok(code);
         }
-        Ok(store::Code { program: self.code.program()?, value, filter })
+        Ok(elements::Code { program: self.code.program()?, value, filter })
     }
 
     /// Runs the program: reduces the values of an expression. If there is a condition `filter`, reduces only

@@ -1,18 +1,20 @@
 //! Expressions that are not yet computed, and their operands.
 
-use std::sync::{Arc, Mutex};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::Python;
 use vmarray::device::expr::Type;
 
 use crate::copies;
 use crate::element::{Kind, Unit};
-use crate::fault::{Result, raised};
+use crate::elements::{Asked, Elements, Reduced};
+use crate::fault::{Result, interrupted, raised};
 use crate::geometry::Geometry;
 use crate::handle::{Handle, lock};
 use crate::lower::{Lowering, Root};
 use crate::operations::Operation;
-use crate::store::{Asked, Options, Place, Reduced, interrupted};
+use crate::store::{Options, Place};
 
 /// Bound of the approximate number of instructions of an expression; a program may have 256.
 const INSTRUCTIONS_MAX: usize = 216;
@@ -21,10 +23,17 @@ const LEAVES_MAX: usize = 7;
 /// Selected items that are copied at once.
 const SELECTED: usize = 1 << 22;
 
+/// An array, and the pending expressions that read it.
+pub struct Source {
+    handle: Arc<Handle>,
+    /// Expressions that read it and are not yet computed.
+    pending: Mutex<Vec<Weak<Lazy>>>,
+}
+
 /// Items of an array, with their offset, shape and strides.
 #[derive(Clone)]
 pub struct View {
-    pub handle: Arc<Handle>,
+    pub handle: Arc<Source>,
     pub geometry: Geometry,
     pub kind: Kind,
 }
@@ -81,6 +90,64 @@ enum State {
         of: Vec<usize>,
     },
     Done(View),
+}
+
+impl Deref for Source {
+    type Target = Arc<Handle>;
+
+    fn deref(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+}
+
+impl Source {
+    /// Creates an array as [`Handle::new`] does. Blocks.
+    pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { handle: Handle::new(unit, len, options, place)?, pending: Mutex::default() }))
+    }
+
+    /// Creates a source of existing elements.
+    pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
+        let handle = Handle::of(unit, elements, options, is_on_cards, false);
+        Arc::new(Self { handle, pending: Mutex::default() })
+    }
+
+    /// Closes the array as [`Handle::close`] does. Before that, computes the pending expressions that read
+    /// it.
+    pub fn close(&self) -> Result<()> {
+        if self.is_closed() {
+            return Ok(());
+        }
+        self.settle(None)?;
+        self.handle.close()
+    }
+
+    /// Registers an expression that reads the array.
+    pub fn is_read_by(&self, lazy: &Arc<Lazy>) {
+        let mut pending = lock(&self.pending);
+        if pending.len() == pending.capacity() {
+            pending.retain(|one| one.strong_count() > 0);
+        }
+        pending.push(Arc::downgrade(lazy));
+    }
+
+    /// Computes the pending expressions that read the array. Call it before a write to the array. Skips
+    /// `unwanted`, and expressions that the program dropped. After an error the remaining expressions stay
+    /// pending.
+    pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
+        // Fail in a forked process, because a mutex that its parent had locked stays locked there.
+        self.open()?;
+        loop {
+            let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
+            match one.upgrade() {
+                Some(lazy) if !unwanted.is_some_and(|unwanted| std::ptr::eq(unwanted, &*lazy)) => {
+                    lazy.view()?;
+                }
+                _ => {}
+            }
+            lock(&self.pending).retain(|other| !other.ptr_eq(&one));
+        }
+    }
 }
 
 impl Node {
@@ -254,7 +321,7 @@ impl Lazy {
 
     fn made(&self, shape: &[usize], options: Options) -> Result<View> {
         let len = shape.iter().product::<usize>() * (self.itemsize / self.unit.bytes());
-        let handle = Handle::new(self.unit, len, options, &Place::Memory)?;
+        let handle = Source::new(self.unit, len, options, &Place::Memory)?;
         Ok(View { handle, geometry: Geometry::contiguous(shape, self.itemsize), kind: self.kind })
     }
 
@@ -329,7 +396,7 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
     );
     let unit = if itemsize % unit.bytes() == 0 { unit } else { Unit::U8 };
     let options = view.handle.options.clone();
-    let handle = Handle::new(unit, from.bytes() / unit.bytes(), options, &Place::Memory)?;
+    let handle = Source::new(unit, from.bytes() / unit.bytes(), options, &Place::Memory)?;
     let geometry = Geometry::contiguous(shape, itemsize);
     copies::copy((&handle, &geometry), (&view.handle, &from))?;
     Ok(View { handle, geometry, kind: view.kind })

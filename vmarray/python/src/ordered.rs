@@ -6,114 +6,25 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use numpy::prelude::*;
-use numpy::{PyArrayDescr, PyUntypedArray, dtype};
+use numpy::{PyArray1, PyArrayDescr, PyUntypedArray, dtype};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vmarray::expr::Expr;
 use vmarray::kernel::PrefixSummed;
 use vmarray::nd::NdSection;
 use vmarray::order::{Groupable, Groups, Side};
 use vmarray::views::{SortKey, View as _};
 use vmarray::{AnyDevice, Field, VirtualArray, prelude::*};
 
-use crate::array::{Body, Core, grid, off, options};
+use crate::array::{Body, Core, options};
 use crate::element::{Kind, Unit};
-use crate::handle::{Handle, Owned};
+use crate::elements::{Along, Bins, Elements, Ordered};
+use crate::fault::off;
+use crate::handle::Owned;
 use crate::lower::{Lowering, Root};
-use crate::node::{Lazy, Node, View, as_row, copied};
+use crate::node::{Lazy, Node, Source, View, as_row, copied};
+use crate::numpy_arrays::grid;
 use crate::progress::run_with_progress;
-use crate::results::new_array;
-use crate::store::{Elements, MaybeOrdered, Options, Place, Typed};
-
-/// Bins of equal width from `first` to `last`, inclusive; the edges between them are `first + number * step`.
-#[derive(Clone, Copy, Debug)]
-pub struct Bins {
-    pub count: usize,
-    first: f64,
-    last: f64,
-    step: f64,
-    precision: Precision,
-}
-
-/// Precision in which edges of bins are computed.
-#[derive(Clone, Copy, Debug)]
-enum Precision {
-    Double,
-    /// The edges are computed in 64 bits, and rounded to 32.
-    Rounded,
-    Single,
-}
-
-impl Bins {
-    /// Returns the index of each value's bin, and a bool that is true if the value is in a bin. Estimates the
-    /// index, and corrects it by comparison with the adjacent edges.
-    pub fn of<R>(self, value: Expr<R, f64>) -> (Expr<R, u32>, Expr<R, bool>) {
-        let most = (self.count - 1) as f64;
-        let scale = self.count as f64 / (self.last - self.first);
-        let guess = ((value.clone() - self.first) * scale).floor().max(0.0).min(most);
-        let is_below = value.clone().lt(self.edge(guess.clone()));
-        let is_above = value.clone().ge(self.edge(guess.clone() + 1.0)) & guess.clone().lt(most);
-        let bin = is_above.select(guess.clone() + 1.0, is_below.select(guess.clone() - 1.0, guess));
-        let is_inside = value.clone().ge(self.first) & value.le(self.last);
-        (bin.max(0.0).cast(), is_inside)
-    }
-
-    fn edge<R>(self, number: Expr<R, f64>) -> Expr<R, f64> {
-        match self.precision {
-            Precision::Double => number * self.step + self.first,
-            Precision::Rounded => (number * self.step + self.first).cast::<f32>().cast(),
-            Precision::Single => (number.cast::<f32>() * self.step as f32 + self.first as f32).cast(),
-        }
-    }
-}
-
-/// Kind of a reduction of elements along an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Along {
-    Sum,
-    Least,
-    Greatest,
-}
-
-/// Operations on elements that are numbers: sorts, searches, groups. Indices count from the start of the
-/// range.
-pub trait Ordered {
-    fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;
-    /// Indices that sort the elements, as `u64`; the order is stable.
-    fn argsort(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
-    /// The distinct elements, sorted.
-    fn unique(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
-    /// Insertion indices of elements in sorted ones of the same type, as `u64`; `None` if the types differ.
-    fn search(
-        &self,
-        range: Range<usize>,
-        sorted: (&dyn Elements, Range<usize>),
-        side: Side,
-    ) -> vmarray::Result<Option<Box<dyn Elements>>>;
-    /// Bytes of the element that would be at index `nth` after a sort.
-    fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
-    /// Reduces the elements from `first` on along the middle one of three axes. Sums fill an array of `f64`
-    /// or `i64`. Extremes ignore NaNs and fill an array of the elements' type. Returns `false` if the result
-    /// has another type, or if the elements do not fill the box `shape`.
-    fn reduce_axis(
-        &self,
-        first: usize,
-        shape: [usize; 3],
-        what: Along,
-        into: &dyn Elements,
-    ) -> vmarray::Result<bool>;
-    /// Replaces each element by the sum of its row up to itself; each row has `row` elements.
-    fn prefix_sums(&self, row: usize) -> vmarray::Result<()>;
-    /// Groups of equal elements; `None` unless they are `u64`.
-    fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
-    /// Sums or extremes of the elements of each group, with the type of the result.
-    fn by_group(
-        &self,
-        range: Range<usize>,
-        groups: &Groups<u64, AnyDevice>,
-        what: &str,
-    ) -> vmarray::Result<Box<dyn Elements>>;
-}
+use crate::store::{MaybeOrdered, Options, Place, Typed};
 
 impl<T> Ordered for Typed<T>
 where
@@ -241,7 +152,7 @@ fn made(
 ) -> PyResult<Core> {
     let len = elements.len();
     let (options, is_on_cards) = (beside.handle.options.clone(), beside.handle.is_on_cards);
-    let handle = Handle::of(Unit::of(descr), elements, options, is_on_cards);
+    let handle = Source::of(Unit::of(descr), elements, options, is_on_cards);
     Ok(Core::new(Body::View(handle), grid(py, descr, &[len])?))
 }
 
@@ -310,11 +221,8 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
         places.iter().map(|place| ordered.nth(range.clone(), *place)).collect::<vmarray::Result<Vec<_>>>()
     })?;
     let Some((items, _)) = answer else { return Ok(None) };
-    let array = new_array(py, &[items.len()], of.descr.bind(py), None)?;
-    let bytes = crate::array::Bytes::of(&array)?;
-    // SAFETY: the array is new and only this function has a reference.
-    unsafe { bytes.get_mut() }.copy_from_slice(&items.concat());
-    Ok(Some(array))
+    let bytes = PyArray1::from_slice(py, &items.concat());
+    Ok(Some(bytes.call_method1("view", (of.descr.bind(py),))?.cast_into()?))
 }
 
 /// Sums along an axis, as ``float64`` or ``int64``, or extremes, which ignore NaNs. Returns `None` if devices
@@ -347,7 +255,7 @@ fn reduce_axis(
     };
     let made = off(py, || {
         let options = view.handle.options.clone();
-        let made = Handle::new(unit, three[0] * three[2], options, &Place::Memory)?;
+        let made = Source::new(unit, three[0] * three[2], options, &Place::Memory)?;
         let (open, into) = (view.handle.open()?, made.open()?);
         let Some(ordered) = open.ordered() else { return Ok(None) };
         Ok(ordered.reduce_axis(range.start, three, along, &**into)?.then_some(made))
@@ -413,12 +321,7 @@ fn histogram(
     precision: &str,
 ) -> PyResult<Vec<u64>> {
     let (node, shape) = (of.node(py)?, of.shape_of(py)?);
-    let precision = match precision {
-        "single" => Precision::Single,
-        "rounded" => Precision::Rounded,
-        _ => Precision::Double,
-    };
-    let bins = Bins { count, first: limits.0, last: limits.1, step, precision };
+    let bins = Bins::new(count, limits, step, precision);
     off(py, || Lowering::new(&shape, None).histogram(&node.settled(true)?, bins))
 }
 
@@ -450,7 +353,7 @@ impl Grouped {
     fn copied(&self, py: Python<'_>, of: &VirtualArray<u64>) -> PyResult<Core> {
         let (descr, options) = (dtype::<u64>(py), self.beside.handle.options.clone());
         let handle = off(py, || {
-            let handle = Handle::new(Unit::U64, of.len(), options, &crate::store::Place::Memory)?;
+            let handle = Source::new(Unit::U64, of.len(), options, &Place::Memory)?;
             let open = handle.open()?;
             if let Some(to) = open.as_any().downcast_ref::<Typed<u64>>() {
                 (&to.array).copy_from(0, of)?;

@@ -8,10 +8,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use vmarray::progress::{Progress, with_progress};
 
-use crate::array::off;
-use crate::fault::Result;
+use crate::fault::{Result, interrupted, off};
 use crate::handle::lock;
-use crate::store::interrupted;
 
 /// Work on fewer bytes ends before a user could cancel it.
 const BYTES_MIN: usize = 16 << 20;

@@ -23,8 +23,9 @@ use pyo3::types::PyTuple;
 use vmarray::access::Registered;
 use vmarray::support::backends::ram::SystemMemory;
 
-use crate::array::{array_at, off};
+use crate::fault::off;
 use crate::node::View;
+use crate::numpy_arrays::array_at;
 
 /// Allocators keep shorter pieces themselves.
 const BYTES_MIN: usize = 256 << 10;

@@ -10,10 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use vmarray::index_set::{Combine, Dimension};
 
-use crate::array::{Body, Core, grid, off, options};
+use crate::array::{Body, Core, options};
 use crate::element::Unit;
-use crate::fault::Result;
-use crate::handle::{Handle, lock};
+use crate::fault::{Result, off};
+use crate::handle::lock;
+use crate::node::Source;
+use crate::numpy_arrays::grid;
 use crate::store::{Place, Typed};
 
 /// An immutable set of tuples.
@@ -163,7 +165,7 @@ impl Set {
         let (dimensions, len, handle) = off(py, || -> Result<_> {
             let all = combine(&self.0, &other.0, is_product).run()?;
             let values = all.len().saturating_mul(all.dimensions().len());
-            let handle = Handle::new(Unit::U64, values, options, &Place::Memory)?;
+            let handle = Source::new(Unit::U64, values, options, &Place::Memory)?;
             if let Some(typed) = handle.open()?.as_any().downcast_ref::<Typed<u64>>() {
                 all.write_to(&typed.array, 0)?;
             }

@@ -1,118 +1,20 @@
-//! Arrays of the library as trait objects: any type of element, accessed as bytes.
+//! Arrays of each type of element, and their places and options.
 
 use std::any::Any;
 use std::ops::Range;
 
-use pyo3::prelude::*;
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
-use vmarray::device::expr::{Program, Value};
 use vmarray::device::{Device as _, DeviceKind};
 use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
 use crate::element::Unit;
+use crate::elements::{Asked, Bins, Code, Elements, Ordered, Reduced};
 use crate::fault::Result;
 use crate::home::Home;
-use crate::ordered::{Bins, Ordered};
 use crate::with_unit;
-
-/// A device program, the one of its values that an operation uses, and an optional condition that selects
-/// elements.
-pub struct Code {
-    pub program: Program,
-    pub value: Value,
-    pub filter: Option<Value>,
-}
-
-/// Result of a reduction.
-#[derive(Clone, Copy, Debug)]
-pub enum Reduced {
-    Int(i128),
-    Float(f64),
-    /// Index and value of an element; `None` without elements.
-    IntAt(Option<(usize, i64)>),
-    FloatAt(Option<(usize, f64)>),
-}
-
-/// Kind of a reduction of the values of a [`Code`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Number of true values.
-    Count,
-    /// Sum of `I64` values, modulo 2^64.
-    IntSum,
-    /// Sum of `F64` values.
-    FloatSum,
-    /// Index of the first least or greatest `I64` value.
-    IntExtreme { is_least: bool },
-    /// Index of the first least or greatest `F64` value; NaNs are ignored.
-    FloatExtreme { is_least: bool },
-    /// Index of the first true value.
-    First,
-}
-
-/// An array of the library. Indices and lengths count its elements.
-pub trait Elements: Send + Sync {
-    fn len(&self) -> usize;
-    fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()>;
-    fn write(&self, start: usize, from: &[u8]) -> vmarray::Result<()>;
-    fn gather(&self, list: &[usize], into: &mut [u8]) -> vmarray::Result<()>;
-    fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()>;
-    fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()>;
-    fn push(&self, from: &[u8]) -> vmarray::Result<()>;
-    /// Copies elements of another store; `false` if its type differs.
-    fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool>;
-    fn column(&self, range: Range<usize>) -> vmarray::Result<AnyColumn<'_>>;
-    /// Writes a value to the elements of a range, at an offset within each.
-    fn change<'a>(
-        &'a self,
-        range: Range<usize>,
-        others: &[AnyColumn<'a>],
-        code: &Code,
-        offset: usize,
-    ) -> vmarray::Result<()>;
-    fn ask<'a>(
-        &'a self,
-        range: Range<usize>,
-        others: &[AnyColumn<'a>],
-        code: &Code,
-        asked: Asked,
-    ) -> vmarray::Result<Reduced>;
-    /// Indices within a range, counted from its start, for which a condition holds.
-    fn find<'a>(
-        &'a self,
-        range: Range<usize>,
-        others: &[AnyColumn<'a>],
-        code: &Code,
-        limit: usize,
-    ) -> vmarray::Result<Vec<usize>>;
-    /// Number of values of a range in each bin.
-    fn histogram<'a>(
-        &'a self,
-        range: Range<usize>,
-        others: &[AnyColumn<'a>],
-        code: &Code,
-        bins: Bins,
-    ) -> vmarray::Result<Vec<u64>>;
-    /// Operations on ordered elements, if the elements have an order.
-    fn ordered(&self) -> Option<&dyn Ordered>;
-    /// The elements of a range at the indices in a list of `u64`s; `None` if the list has another type.
-    fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>>;
-    /// Puts a range in a random order, chosen by a seed.
-    fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
-    /// Exports elements of a range in place, until the array is used again. Returns the first contiguous run.
-    fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice>;
-    /// Registers memory that the devices of the array may write to directly.
-    fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
-    fn flush(&self) -> vmarray::Result<()>;
-    fn sync(&self) -> vmarray::Result<()>;
-    fn footprint(&self) -> Footprint;
-    fn page_len(&self) -> usize;
-    fn max_len(&self) -> usize;
-    fn as_any(&self) -> &dyn Any;
-}
 
 /// Types of elements that may have an order, which sorts and searches need.
 pub trait MaybeOrdered: Element {
@@ -389,9 +291,4 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result
         };
         Ok(Typed::boxed(array))
     })
-}
-
-/// Runs Python's handlers of pending signals, such as Ctrl-C.
-pub fn interrupted() -> Result<()> {
-    Ok(Python::attach(|py| py.check_signals())?)
 }

@@ -1,0 +1,144 @@
+//! NumPy arrays: their memory, and arrays without memory that describe shapes.
+
+use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
+use numpy::prelude::*;
+use numpy::{PyArrayDescr, PyUntypedArray};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::element;
+use crate::geometry::Geometry;
+
+/// Address of the NumPy arrays that describe a shape. No memory lies there, and no code reads or writes it:
+/// the arrays are indexed only by operations that return views, and programs never get them.
+const NOWHERE: usize = 1 << 46;
+
+/// Pointer to the bytes of a NumPy array, for copies from or to it. The caller keeps the array alive.
+pub struct Bytes {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: a `Bytes` is an address of plain bytes; the caller of `get` and `get_mut` vouches for their
+// lifetime.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    /// Returns the bytes of a contiguous array.
+    pub fn of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
+        if !array.is_c_contiguous() {
+            return Err(PyValueError::new_err("the array is not contiguous"));
+        }
+        let len = array.len() * array.dtype().itemsize();
+        // SAFETY: the array is alive.
+        let start = unsafe { (*array.as_array_ptr()).fields.data };
+        Ok(Self { start: start.cast(), len })
+    }
+
+    /// Returns the bytes as a slice.
+    ///
+    /// # Safety
+    /// The array outlives the slice, and no thread writes to the array meanwhile.
+    pub unsafe fn get<'a>(&self) -> &'a [u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: a NumPy array has `len` initialised bytes at its start; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes to the array. The program must not use the array during the call, because the call does
+    /// not hold Python's global interpreter lock.
+    ///
+    /// # Safety
+    /// The array is alive and writable.
+    pub unsafe fn write(&self, start: usize, from: &[u8]) {
+        assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: the array has `start + from.len()` bytes, and the caller holds the only reference to them.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.cast_mut().add(start), from.len()) }
+    }
+
+    /// Returns the bytes as a mutable slice.
+    ///
+    /// # Safety
+    /// The array outlives the slice, and no other code reads or writes the array meanwhile.
+    pub unsafe fn get_mut<'a>(&self) -> &'a mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `get`; the memory of new arrays was zeroed or filled before.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.len) }
+    }
+}
+
+/// Returns a NumPy array of this shape at an unused address; no code accesses its items. NumPy makes views of
+/// this array, and the package copies the shapes and strides of these views.
+pub fn grid<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    // SAFETY: no code touches the memory, because only views are made of the array.
+    unsafe { array_at(py, descr, shape, NOWHERE as *mut u8) }
+}
+
+/// Creates a NumPy array over memory that it does not own.
+///
+/// # Safety
+/// `start` has initialised items for `shape`, and they outlive every use of the array.
+pub unsafe fn array_at<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+    start: *mut u8,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
+    // SAFETY: the number of dimensions equals the shape's length; NumPy checks number and size, and takes
+    // over the reference to the dtype. The caller vouches for the memory.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type),
+            descr.clone().into_dtype_ptr(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            std::ptr::null_mut(),
+            start.cast(),
+            npyffi::NPY_ARRAY_WRITEABLE,
+            std::ptr::null_mut(),
+        );
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+/// Offset of the items that a shape's array describes.
+pub fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
+    // SAFETY: the array is alive; its address is compared, never read.
+    let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;
+    Geometry {
+        offset: start.wrapping_sub(NOWHERE),
+        shape: grid.shape().to_vec(),
+        strides: grid.strides().to_vec(),
+        itemsize: grid.dtype().itemsize(),
+    }
+}
+
+/// Returns a NumPy array that has a shape and a dtype, but no memory. If the dtype is itself an array, its
+/// axes follow the axes of the shape.
+pub fn described<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    dtype: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let descr = PyArrayDescr::new(py, dtype)?;
+    element::check(&descr)?;
+    let grid = grid(py, &descr, shape)?;
+    element::check(&grid.dtype())?;
+    Ok(grid)
+}

@@ -1,0 +1,91 @@
+//! Arrays over pages that Python stores.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use numpy::prelude::*;
+use numpy::{PyArrayDescr, PyUntypedArray};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::array::{Body, Core, options};
+use crate::element::{self, Unit};
+use crate::fault::off;
+use crate::handle::lock;
+use crate::home::{Home, PageKind};
+use crate::node::Source;
+use crate::numpy_arrays::{Bytes, described, grid};
+use crate::store::Place;
+
+/// Approximate bytes of a page over memory.
+const PAGE_BYTES: usize = 1 << 20;
+/// Fewest pages of a cache over functions with long pages.
+const FRAMES_MIN: usize = 4;
+/// Default size of the cache.
+const CACHE_BYTES: usize = 256 << 20;
+
+/// Arrays over writing functions, which must be closed before Python ends.
+static CALLED: Mutex<Vec<Weak<Source>>> = Mutex::new(Vec::new());
+
+/// Creates an array of a shape over pages of equal length, which Python functions read and write.
+/// ``read(page)`` returns a NumPy array of a page's length. ``write(page, bytes)`` receives such an array;
+/// with `None` the array is read-only.
+#[pyfunction]
+pub fn create_over(
+    shape: Vec<usize>,
+    dtype: &Bound<'_, PyAny>,
+    page_items: usize,
+    functions: (Py<PyAny>, Py<PyAny>),
+    name: String,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
+    let py = dtype.py();
+    let grid = described(py, &shape, dtype)?;
+    let (itemsize, count) = (grid.dtype().itemsize(), grid.len());
+    let (page_bytes, (read, write)) = (page_items * itemsize, functions);
+    let home = Home {
+        page_bytes,
+        count: count.div_ceil(page_items.max(1)) as u64,
+        name,
+        is_read_only: write.is_none(py),
+        kind: Arc::new(PageKind::Functions { read, write }),
+    };
+    let unit = Unit::of(&grid.dtype());
+    let mut options = options(py, given, itemsize, unit)?;
+    let least = page_bytes.saturating_mul(FRAMES_MIN);
+    options.cache_bytes = Some(options.cache_bytes.unwrap_or_else(|| CACHE_BYTES.max(least)));
+    let len = count * itemsize / unit.bytes();
+    let handle = off(py, || Source::new(unit, len, options, &Place::Home(home)))?;
+    let mut called = lock(&CALLED);
+    called.retain(|one| one.strong_count() > 0);
+    called.push(Arc::downgrade(&handle));
+    drop(called);
+    Ok(Core::new(Body::View(handle), grid))
+}
+
+/// Creates an array whose pages are stored in the memory of a contiguous NumPy array.
+#[pyfunction]
+pub fn over_memory(
+    py: Python<'_>,
+    of: &Bound<'_, PyUntypedArray>,
+    is_read_only: bool,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
+    let (bytes, descr): (Bytes, Bound<'_, PyArrayDescr>) = (Bytes::of(of)?, of.dtype());
+    element::check(&descr)?;
+    let unit = Unit::of(&descr);
+    let options = options(py, given, descr.itemsize(), unit)?;
+    let wanted = options.page_bytes.unwrap_or(PAGE_BYTES);
+    let page_bytes = (wanted / unit.bytes()).max(1) * unit.bytes();
+    let (count, len) = (bytes.len().div_ceil(page_bytes) as u64, bytes.len() / unit.bytes());
+    let kind = Arc::new(PageKind::Memory { bytes, _of: of.clone().unbind() });
+    let home = Home { page_bytes, count, name: "memory of NumPy".into(), is_read_only, kind };
+    let handle = off(py, || Source::new(unit, len, options, &Place::Home(home)))?;
+    Ok(Core::new(Body::View(handle), grid(py, &descr, of.shape())?))
+}
+
+/// Closes all arrays whose pages a Python function writes. Python calls this before it ends.
+#[pyfunction]
+pub fn close_homes(py: Python<'_>) -> PyResult<()> {
+    let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();
+    off(py, || called.into_iter().try_for_each(|handle| handle.close()))
+}
