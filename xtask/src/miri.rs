@@ -63,7 +63,7 @@ const PARTS: [Part; 7] = [
         tests: &["base::element::"],
         sample: Some(&["base::element::"]),
         has_weak_memory: true,
-        leaves_threads: false,
+        leaves_threads: true,
     },
     Part {
         package: "vmarray",
