@@ -54,8 +54,8 @@ pub fn link_untried(
     let _ = (from, to, error);
 }
 
-/// Reports a text to the operator once, even if it recurs with other details.
-#[cfg(not(feature = "tracing"))]
+/// Reports a text to the operator once, even if it recurs with other details. A crate without its own feature
+/// `tracing` calls this, whether this crate has the feature or not.
 pub fn say_once(what: &str, details: impl FnOnce() -> String) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();
