@@ -2,6 +2,7 @@
 
 mod circles;
 mod language;
+mod parsed;
 mod prose;
 mod size;
 mod structure;

@@ -4,6 +4,7 @@
 //! item do not count, and neither do tests and imports for documentation. Items that macros define are not
 //! known.
 
+use super::parsed::parsed;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
@@ -42,7 +43,7 @@ impl Modules {
     pub fn of<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let (mut modules, mut for_tests) = (Self::default(), Vec::new());
         for (name, text) in files {
-            let Ok(file) = syn::parse_file(text) else { continue };
+            let Some(file) = parsed(text) else { continue };
             let path = module_path(name);
             let declared = file.items.iter().filter(|item| is_for_tests(attributes(item)));
             for_tests.extend(declared.filter_map(|item| match item {

@@ -5,6 +5,7 @@
 //! tests does not count either.
 
 use super::circles::{attributes, is_for_tests};
+use super::parsed::parsed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use syn::spanned::Spanned;
@@ -23,7 +24,7 @@ pub fn measured<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap
             continue;
         }
         let mut tests = TestLines { folder: folder_of_children(name), ..TestLines::default() };
-        if let Ok(file) = syn::parse_file(text) {
+        if let Some(file) = parsed(text) {
             tests.visit_file(&file);
         }
         for_tests.append(&mut tests.files);

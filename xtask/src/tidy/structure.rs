@@ -8,6 +8,7 @@
 //! Each number may fall and never rise; [`Budget::tightened`] lowers them to the present numbers.
 
 use super::circles::{self, Modules, is_test};
+use super::parsed::parsed;
 use super::size;
 use crate::project;
 use anyhow::{Context, Result};
@@ -94,7 +95,7 @@ impl Budget {
     }
 
     fn measure_functions(&mut self, name: &str, text: &str) {
-        let Ok(file) = syn::parse_file(text) else { return };
+        let Some(file) = parsed(text) else { return };
         let mut functions = Functions::default();
         functions.visit_file(&file);
         for (function, lines, arguments) in functions.0 {
@@ -195,7 +196,7 @@ fn folder(of: &str, file: &str) -> String {
 /// Returns true if the code of a file outside tests has the keyword `unsafe`.
 fn has_unsafe(text: &str) -> bool {
     let mut found = UnsafeCode(false);
-    if let Ok(file) = syn::parse_file(text) {
+    if let Some(file) = parsed(text) {
         found.visit_file(&file);
     }
     found.0

@@ -6,6 +6,7 @@
 //! or in the files [`ALTERNATIVES`], count as one type. [`CONVENTIONAL`] names may occur once in each crate.
 
 use super::circles::{self, is_test};
+use super::parsed::parsed;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::{Ident, Item, ItemMod, Visibility};
 
@@ -29,7 +30,7 @@ pub fn faults<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String
     let (mut types, mut for_tests) = (Types::default(), Vec::new());
     for (name, text) in files.filter(|(name, _)| name.ends_with(".rs") && !is_test(name)) {
         let is_library = name.contains("/src/") && !EXEMPT.iter().any(|start| name.starts_with(start));
-        let Some(file) = is_library.then(|| syn::parse_file(text).ok()).flatten() else { continue };
+        let Some(file) = is_library.then(|| parsed(text)).flatten() else { continue };
         let folder = name.trim_end_matches(".rs").trim_end_matches("/lib");
         let declared = file.items.iter().filter(|item| circles::is_for_tests(circles::attributes(item)));
         for_tests.extend(declared.filter_map(|item| match item {

@@ -6,6 +6,7 @@
 //! exempt, and so are the two names of OpenCL C, the language of texts of kernels: `opencl_c` and `OpenClC`.
 
 use super::circles::{self, is_test};
+use super::parsed::parsed;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprField, Item, LitStr, Macro, Member};
@@ -24,7 +25,7 @@ pub fn faults(name: &str, text: &str) -> Vec<String> {
     if !is_bound || !name.ends_with(".rs") || is_test(name) {
         return Vec::new();
     }
-    let Ok(file) = syn::parse_file(text) else { return Vec::new() };
+    let Some(file) = parsed(text) else { return Vec::new() };
     let mut names = VendorNames::default();
     names.visit_file(&file);
     names.0
