@@ -71,7 +71,7 @@
 //!
 //! Tests run on all devices, or on the devices that `VMARRAY_OPENCL_DEVICE` selects, by index or by a part of
 //! their name, identity or platform. `VMARRAY_TEST_BYTES` sets the memory of a conformance check.
-//! `VMARRAY_TEST_KERNELS` sets the number of random kernels that are compared with the interpreter, and
+//! `VMARRAY_TEST_KERNELS` sets the number of kernels of the check `random_launches`, and
 //! `VMARRAY_TEST_SEED` the first seed. With `VMARRAY_REQUIRE_DEVICE` the tests fail on a machine without a
 //! device. If NVIDIA's driver is installed but not registered, put the path of `libnvidia-opencl.so.1` into a
 //! file `nvidia.icd` in a folder of your own. Then name the folder in `OCL_ICD_VENDORS`. The example

@@ -1,6 +1,7 @@
 //! Checks of kernels, compared with the kernel interpreter.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
@@ -20,8 +21,10 @@ use super::scene::{Scene, words};
 const MEMORY_BYTES: usize = 512 << 10;
 const HOST_BYTES: usize = 4096;
 pub(super) const REPORT: usize = 1032;
-/// Number of random kernels. It is small, because the device must translate each kernel.
+/// Default number of random kernels. It is small, because the device must translate each kernel.
 const RANDOM_CASES: u64 = 12;
+/// Largest number of kernels with wrong results after which the check ends.
+const DIFFERENCES_MOST: usize = 20;
 
 pub(super) fn scene<'a, D: Device>(cx: &'a Context<'_, D>) -> Scene<'a, D> {
     Scene::new(cx, MEMORY_BYTES, HOST_BYTES)
@@ -307,9 +310,12 @@ fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case])
     }
 }
 
+/// `VMARRAY_TEST_KERNELS` sets the number of kernels, and `VMARRAY_TEST_SEED` the first seed.
 pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
-    let first = cx.limits().seed.wrapping_mul(RANDOM_CASES);
-    launch_seeds(cx, first..first.saturating_add(RANDOM_CASES));
+    let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let count = named("VMARRAY_TEST_KERNELS").unwrap_or(RANDOM_CASES);
+    let first = named("VMARRAY_TEST_SEED").unwrap_or_else(|| cx.limits().seed.wrapping_mul(RANDOM_CASES));
+    launch_seeds(cx, first..first.saturating_add(count));
 }
 
 /// Launches the random kernels of these seeds on a device. Compares all memory and the launch reports with
@@ -322,7 +328,8 @@ pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
 /// ```
 ///
 /// # Panics
-/// Panics at the first difference. The message contains the kernel.
+/// Panics after the last kernel if at least one result differs, or after twenty of these. The message has
+/// the first line about each, and the message of each difference contains the kernel.
 pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
     launch_seeds(&Context::new(device, Limits::default()), seeds)
 }
@@ -331,14 +338,26 @@ pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
 /// of cases that the device supports.
 fn launch_seeds<D: Device>(cx: &Context<'_, D>, seeds: Range<u64>) -> u64 {
     let mut scene = scene(cx);
-    let mut carried_out = 0;
+    let (mut carried_out, mut differences) = (0, Vec::new());
     let seeds: Vec<u64> = seeds.collect();
-    for seeds in seeds.chunks(256) {
+    'all: for seeds in seeds.chunks(256) {
         // Some cases use `f64`.
         let cases: Vec<Case> = seeds.iter().map(|seed| Case::new(*seed, seed % 3 == 0)).collect();
         prepare(cx, &scene, &cases);
-        carried_out += cases.iter().filter(|case| run(cx, &mut scene, case)).count() as u64;
+        for (case, seed) in cases.iter().zip(seeds) {
+            match catch_unwind(AssertUnwindSafe(|| run(cx, &mut scene, case))) {
+                Ok(is_supported) => carried_out += u64::from(is_supported),
+                Err(panic) => {
+                    let message = panic.downcast_ref::<String>().and_then(|text| text.lines().next());
+                    differences.push(format!("seed {seed}: {}", message.unwrap_or_default()));
+                }
+            }
+            if differences.len() == DIFFERENCES_MOST {
+                break 'all;
+            }
+        }
     }
+    assert!(differences.is_empty(), "random kernels: {}", differences.join("\n"));
     carried_out
 }
 

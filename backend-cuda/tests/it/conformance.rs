@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use backend_api::{Device, Reach};
 use backend_cuda::{CudaDevice, CudaOptions, Route};
-use vmarray_conformance::{Limits, Outcome, check_drop, random, run_peers};
+use vmarray_conformance::{Limits, Outcome, check_drop, run_peers};
 
 /// Opens the first NVIDIA GPU.
 fn open(options: &CudaOptions) -> Arc<CudaDevice> {
@@ -54,37 +54,4 @@ fn devices_keep_the_contract_with_each_other() {
     if let [first, .., again] = &devices[..] {
         assert_eq!(first.reaches(again.info()), Reach::Maps, "two devices for one card");
     }
-}
-
-/// Random kernels, compared with the interpreter. `VMARRAY_TEST_KERNELS` sets their number (default 48),
-/// and `VMARRAY_TEST_SEED` the first seed.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn random_kernels_match_the_interpreter() {
-    let device = open(&CudaOptions::new());
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (count, seed) =
-        (number("VMARRAY_TEST_KERNELS").unwrap_or(48), number("VMARRAY_TEST_SEED").unwrap_or(1000));
-    // Collect all kernels that differ, so that the failure lists them.
-    let (mut next, mut failed) = (seed, Vec::new());
-    while next < seed + count && failed.len() < 20 {
-        let run = || random::launch_all(&device, next..seed + count);
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
-            Ok(run) => {
-                assert_eq!(run, seed + count - next, "not all were carried out");
-                break;
-            }
-            Err(why) => {
-                let words = why.downcast_ref::<String>().map_or("", String::as_str);
-                let case = words.strip_prefix("case ").and_then(|words| words.split_once(':'));
-                let Some(Ok(case)) = case.map(|(number, _)| number.parse::<u64>()) else {
-                    std::panic::resume_unwind(why);
-                };
-                failed.push(words.lines().next().unwrap_or("").to_owned());
-                next = case + 1;
-            }
-        }
-    }
-    println!("{} of {count} random kernels differ", failed.len());
-    assert!(failed.is_empty(), "{failed:#?}");
 }

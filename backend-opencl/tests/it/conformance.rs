@@ -89,22 +89,6 @@ fn passes_with(largest: u64, zero_copy: bool) {
     }
 }
 
-/// Random kernels, compared with the interpreter. `VMARRAY_TEST_KERNELS` sets their number (default 48),
-/// and `VMARRAY_TEST_SEED` the first seed.
-#[test]
-fn random_kernels_match_the_interpreter() {
-    let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (number, seed) =
-        (named("VMARRAY_TEST_KERNELS").unwrap_or(48), named("VMARRAY_TEST_SEED").unwrap_or(1000));
-    for found in chosen() {
-        let device = open(&found, &OpenClOptions::new());
-        let run = vmarray_conformance::random::launch_all(&device, seed..seed + number);
-        println!("{}: {run} of {number} random kernels", device.info());
-        // All other programs need `f64`, which some devices lack.
-        assert!(run >= number / 2);
-    }
-}
-
 /// Simulates devices whose own division is not rounded correctly.
 #[test]
 fn computations_pass_with_division_in_integers() {

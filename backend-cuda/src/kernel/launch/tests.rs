@@ -25,13 +25,10 @@ fn device() -> Arc<CudaDevice> {
 #[test]
 #[cfg_attr(miri, ignore = "too long for an interpreter")]
 fn random_kernels_match_the_interpreter() {
-    let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (number, seed) =
-        (named("VMARRAY_TEST_KERNELS").unwrap_or(random_cases(200).into()), named("VMARRAY_TEST_SEED"));
+    let number = random_cases(200).into();
     // Include old GPUs, which have fewer instructions.
     for (capability, first) in [(9, 5000), (5, 7000)] {
         fake::CAPABILITY.set(capability);
-        let first = seed.unwrap_or(first);
         assert_eq!(random::launch_all(&device(), first..first + number), number);
     }
 }
@@ -203,9 +200,8 @@ fn texts(seeds: std::ops::Range<u64>, each: usize, capability: (u32, u32)) -> Ve
 #[test]
 #[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
 fn the_assembler_takes_random_kernels() {
-    let number = std::env::var("VMARRAY_TEST_KERNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
     for (target, capability) in [("sm_50", (5, 0)), ("sm_70", (7, 0)), ("sm_90", (9, 0))] {
-        for text in texts(0..number, 50, capability) {
+        for text in texts(0..random_cases(200).into(), 50, capability) {
             crate::kernel::assemble(target, &text);
         }
     }
