@@ -24,7 +24,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let page_len = 64;
     let page = size(page_len * size_of::<Record>());
     let array = setup.filled::<Record>(bytes, Some(page_len), bytes / 10)?;
-    let locked = LockedCache::<Record>::new(&setup.devices, array.len(), page_len, bytes / 10)?;
+    // Filling it takes many short copies, one after the other: minutes if several processes share a GPU.
+    let locked = (!setup.is_in_turns)
+        .then(|| LockedCache::<Record>::new(&setup.devices, array.len(), page_len, bytes / 10))
+        .transpose()?;
     for threads in setup.thread_counts(false) {
         for (what, exponent) in SPREADS {
             if !bench.wants_any(&format!("mixed/{what}-")) {
@@ -53,12 +56,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                             false => array.get(i)?.check(i),
                         })
                     })?;
-                    row.other("lru", || {
-                        accesses(&|i, writes| match writes {
-                            true => locked.set(i, Record::of(i)),
-                            false => locked.get(i)?.check(i),
-                        })
-                    })?;
+                    if let Some(locked) = &locked {
+                        row.other("lru", || {
+                            accesses(&|i, writes| match writes {
+                                true => locked.set(i, Record::of(i)),
+                                false => locked.get(i)?.check(i),
+                            })
+                        })?;
+                    }
                     if writes > 0 || exponent.is_none() {
                         return Ok(());
                     }
