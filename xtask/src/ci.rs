@@ -2,9 +2,8 @@
 //!
 //! The whole forms of all checks, with sanitizers, fuzzing and mutants, are `cargo xtask nightly`.
 
-use crate::junit::Counts;
 use crate::steps::{Outcome, Steps};
-use crate::{examples, features, formats, kernels, misuse, package, project, ptx, supply, test_host, tidy};
+use crate::{examples, features, formats, kernels, misuse, package, project, ptx, test_host, tidy, tools};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
@@ -15,7 +14,8 @@ const SIDE: [(&str, &[&str]); 2] = [("python", &["python", "--sample"]), ("hits"
 type Check = fn(&Shell) -> Result<Outcome>;
 
 /// Checks that run only if the change touches one of their paths.
-const BY_PATH: [(&str, &[&str], Check); 6] = [
+const BY_PATH: [(&str, &[&str], Check); 7] = [
+    ("supply", &["Cargo.lock", "deny.toml"], supply),
     (
         "misuse",
         &["vmarray/macros", "vmarray/kernel", "vmarray/tests/misuse", "xtask/src/misuse"],
@@ -48,13 +48,10 @@ pub fn run() -> Result<()> {
         Ok(Outcome::passed())
     });
     steps.run("tidy", || tidy::check(&sh));
-    steps.run("supply", || supply::check(&sh));
-    steps.run("deny", || supply::deny(&sh));
-    let mut counts = Counts::default();
     let lints = test_host::lints(&sh);
     // If a lint fails, compile without lints, so that the tests run.
     let lints = steps.run("clippy, build of tests", || test_host::build(&sh)).then_some(lints);
-    steps.run("tests", || test_host::tests(&sh, &[], &mut counts));
+    steps.run("tests", || test_host::tests(&sh, &[]));
     steps.run("example programs", || test_host::example_programs(&sh));
     steps.beside(&SIDE, |steps| {
         steps.run("documentation examples", || test_host::doctests(&sh));
@@ -66,13 +63,18 @@ pub fn run() -> Result<()> {
         }
         // The steps below compile the crates in other forms.
         drop(lints);
-        steps.run("concurrency model", || test_host::model(&sh, &mut counts));
+        steps.run("concurrency model", || test_host::model(&sh));
         steps.run("rustdoc, examples", || examples::check(&sh));
         steps.run("features", || features::check(&sh, true));
     });
-    let finished = steps.finish();
-    eprintln!("tests: {} passed, {} failed", counts.run - counts.failed, counts.failed);
-    finished
+    steps.finish()
+}
+
+/// Checks licences, sources and bans of all dependencies by cargo-deny.
+pub fn supply(sh: &Shell) -> Result<Outcome> {
+    tools::need(sh, "deny")?;
+    cmd!(sh, "cargo deny --all-features check bans licenses sources").run()?;
+    Ok(Outcome::passed())
 }
 
 /// Returns true if the change touches one of the paths, or if git cannot answer.

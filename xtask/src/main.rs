@@ -16,7 +16,6 @@ mod formats;
 mod fuzz;
 #[cfg(feature = "array")]
 mod gate;
-mod junit;
 mod kernels;
 #[cfg(feature = "array")]
 mod kills;
@@ -33,7 +32,6 @@ mod sanitizer;
 #[cfg(feature = "array")]
 mod soak;
 mod steps;
-mod supply;
 mod test_gpu;
 mod test_host;
 mod tidy;
@@ -117,7 +115,7 @@ enum Command {
     Misuse,
     /// Checks the small rules of the repository.
     Tidy(tidy::Args),
-    /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
+    /// Checks licences, sources and bans of all dependencies by cargo-deny, which reads deny.toml.
     Supply,
     /// Packs the published crates as for a registry, builds the packages, and checks the crates with the
     /// oldest Rust that they support. Publishes nothing. A sample packs and does not build.
@@ -184,13 +182,13 @@ fn main() -> ExitCode {
         Command::Examples(args) => examples::run(&args),
         Command::Cross(args) => cross::run(args),
         Command::Fuzz(args) => fuzz::run(args),
-        Command::Mutants(args) => mutants::run(args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Python(args) => python::run(&args),
         Command::Formats(args) => formats::run(&args),
         Command::Misuse => alone(misuse::check),
         Command::Tidy(args) => tidy::run(&args),
-        Command::Supply => alone(supply::check),
+        Command::Supply => alone(ci::supply),
         Command::Package(args) => package::run(args.sample),
         Command::Bundle(args) => bundle::run(args),
     };

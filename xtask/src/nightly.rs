@@ -15,6 +15,7 @@ use std::process::Command;
 /// The checks: a name, and the arguments of the xtask command that runs it, with `{target}` for the target
 /// folder. Short ones first.
 const CHECKS: &[(&str, &[&str])] = &[
+    ("supply", &["supply"]),
     ("misuse", &["misuse"]),
     ("ptx", &["ptx", "--check"]),
     ("package", &["package"]),

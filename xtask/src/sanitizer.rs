@@ -1,6 +1,5 @@
 //! `cargo xtask sanitize`: runs the test suites under AddressSanitizer.
 
-use crate::junit::{self, Counts};
 use crate::project;
 use crate::steps::Outcome;
 use crate::test_host::merged;
@@ -47,10 +46,8 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
         let reason = "the toolchain in use has no run-time library of AddressSanitizer";
         return Ok(Outcome::Skipped(reason.into()));
     }
-    tools::need_nextest(sh)?;
+    tools::need(sh, "nextest")?;
     let folder = project::members()?.target_directory.join("asan");
-    let report = junit::report("sanitizer");
-    let _ = sh.remove_path(&report);
     let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
     let _flags =
         sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "-Zsanitizer=address --cfg portable_copy"));
@@ -76,9 +73,6 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     };
     let _cases = sample.then(|| sh.push_env("PROPTEST_CASES", SAMPLE_CASES));
     let profile = ["--profile", "sanitizer", "--target", SANITIZER_TARGET];
-    let ran = cmd!(sh, "cargo nextest run {profile...} {options...}").run();
-    let counts = Counts::read(&report).unwrap_or_default();
-    ran?;
-    let all = if sample { "; a sample; all by `cargo xtask sanitize`" } else { "" };
-    Ok(Outcome::Passed(format!("{} tests{all}", counts.run)))
+    cmd!(sh, "cargo nextest run {profile...} {options...}").run()?;
+    Ok(Outcome::Passed(if sample { "a sample; all by `cargo xtask sanitize`".into() } else { String::new() }))
 }

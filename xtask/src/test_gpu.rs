@@ -22,7 +22,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     eprintln!("{}", cards(&sh)?);
-    tools::need_nextest(&sh)?;
+    tools::need(&sh, "nextest")?;
     let has_nvidia = has_nvidia(&sh);
     let filter = &args.filter;
     let mut steps = Steps::new();

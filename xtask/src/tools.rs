@@ -16,15 +16,15 @@ fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// Ensures that cargo-nextest is installed. Builds it if necessary, which takes some minutes.
-pub fn need_nextest(sh: &Shell) -> Result<()> {
-    if has(sh, &["nextest"]) {
+/// Ensures that a command of cargo, such as `nextest`, is installed. Builds it if necessary, which takes some
+/// minutes.
+pub fn need(sh: &Shell, command: &str) -> Result<()> {
+    if has(sh, &[command]) {
         return Ok(());
     }
-    eprintln!(
-        "cargo-nextest is missing; `cargo install cargo-nextest --locked` builds it once, in some minutes"
-    );
-    cmd!(sh, "cargo install cargo-nextest --locked").run().context("cargo-nextest could not be installed")
+    let name = format!("cargo-{command}");
+    eprintln!("{name} is missing; `cargo install {name} --locked` builds it once, in some minutes");
+    cmd!(sh, "cargo install {name} --locked").run().with_context(|| format!("{name} could not be installed"))
 }
 
 /// Ensures that `cargo +nightly miri` exists, and installs it if needed. The error lists the attempts.
