@@ -1,7 +1,7 @@
 //! The cost of a miss through `AnyDevice`, which determines the kind of its device at each call, compared
 //! with an array of a static device type. The device is host RAM, which has the lowest cost of a miss.
 //!
-//! `cargo xtask bench --host` runs this and prints the ratios.
+//! `cargo bench -p vmarray --features host --bench misses` runs this.
 
 use std::hint::black_box;
 use std::sync::Arc;

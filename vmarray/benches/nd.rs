@@ -1,6 +1,4 @@
 //! The cost of windows of N-dimensional arrays, inside of the array and at its corner, compared with boxes.
-//!
-//! The workload `blur` of `cargo xtask bench` blurs an image tile by tile.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The options of the commands that run the array or read its measurements, except for `bench`.
+//! The options of the commands that run the array or read its measurements.
 //!
 //! They are part of xtask only with its feature `array`. Without it they start an optimised xtask that has
 //! it.
@@ -50,6 +50,50 @@ pub struct KillsArgs {
     /// A file that stores the progress: a later call with the same options and sources continues there.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
+}
+
+/// Runs workloads, and compares them with limits of the hardware and with peers.
+#[derive(clap::Args, Debug)]
+pub struct BenchArgs {
+    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
+    /// every GPU, else host RAM.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+    /// Uses host RAM.
+    #[arg(long, conflicts_with = "devices")]
+    pub host: bool,
+    /// Small arrays and few repetitions: within 90 seconds on two cores and host RAM, once everything is
+    /// built.
+    #[arg(long)]
+    pub quick: bool,
+    /// Stores all numbers, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Stores all numbers as a record in docs/benchmarks, of which `cargo xtask report` makes BENCHMARKS.md.
+    #[arg(long, conflicts_with = "json")]
+    pub record: bool,
+    /// Runs only workloads whose names begin with this. Can be given several times. `list` lists the
+    /// families, and the names of other contenders.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Another program to measure on the workloads of the family `peer`, as a command for the shell. It
+    /// prints lines of `name value unit`, one per repetition. `{threads}`, `{bytes}` (size of arrays) and
+    /// `{seconds}` (of a repetition) are replaced.
+    #[arg(long, value_name = "COMMAND")]
+    pub peer: Option<String>,
+    /// Threads that use the array. Default: one per core.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Measures only the array, each time that a driver asks for it: for `cargo xtask gate` and `compare`.
+    #[arg(long, conflicts_with_all = ["peer", "json", "record"])]
+    pub in_turns: bool,
+    /// Builds the arrays with checksums of pages.
+    #[arg(long)]
+    pub checksums: bool,
+    /// Compares only the defaults with other page lengths, numbers of channels and read-ahead, set by
+    /// hand, and with the advice of the devices' profiles.
+    #[arg(long, conflicts_with_all = ["only", "peer"])]
+    pub tuning: bool,
 }
 
 /// Runs the benchmarks of two builds, and prints the ratio of NEW's times to OLD's times: the median and its
@@ -111,18 +155,15 @@ pub fn demo(command: &str, args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds xtask with optimisation and the feature `feature`, and runs the same command in it, with the
-/// further arguments `more`.
+/// Builds xtask with optimisation and the array, and runs the same command in it.
 #[cfg(not(feature = "array"))]
-pub fn again(feature: &str, more: &[&str]) -> anyhow::Result<()> {
+pub fn again() -> anyhow::Result<()> {
     let sh = crate::project::shell()?;
     // The shell runs in the root, but paths among the arguments are relative to the user's current folder.
     sh.change_dir(std::env::current_dir()?);
     let manifest = crate::project::root().join("Cargo.toml");
-    // Arguments behind `--` are for other programs, and further options must come before them.
-    let own = std::env::args_os().skip(1).take_while(|argument| argument != "--");
-    let arguments: Vec<std::ffi::OsString> = own.chain(more.iter().map(Into::into)).collect();
-    let options = ["--release", "--package", "xtask", "--features", feature, "--quiet"];
+    let arguments = std::env::args_os().skip(1);
+    let options = ["--release", "--package", "xtask", "--features", "array", "--quiet"];
     eprintln!("building xtask, optimised …");
     let status =
         xshell::cmd!(sh, "cargo run --manifest-path {manifest} {options...} -- {arguments...}").quiet().run();

@@ -73,7 +73,7 @@ pub fn run() -> Result<()> {
 /// Checks licences, sources and bans of all dependencies by cargo-deny.
 pub fn supply(sh: &Shell) -> Result<Outcome> {
     tools::need(sh, "deny")?;
-    cmd!(sh, "cargo deny --all-features check bans licenses sources").run()?;
+    cmd!(sh, "cargo deny --log-level error --all-features check bans licenses sources").run()?;
     Ok(Outcome::passed())
 }
 

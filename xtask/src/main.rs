@@ -71,7 +71,7 @@ enum Command {
     /// Damages stores in memory in one to three places, and checks that no wrong value is read.
     Damage(damage::Args),
     /// Runs the benchmarks.
-    Bench(bench::Args),
+    Bench(arrays::BenchArgs),
     /// Compares two builds of the benchmarks, run in turns.
     Compare(arrays::CompareArgs),
     /// Judges whether a change made a row of a fixed list slower, by two builds run in turns.
@@ -163,15 +163,16 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         #[cfg(feature = "array")]
         Command::Gate(args) => gate::run(&args),
+        #[cfg(feature = "array")]
+        Command::Bench(args) => bench::session::run(args),
         #[cfg(not(feature = "array"))]
-        Command::Soak(_) | Command::Kills(_) | Command::Compare(_) | Command::Gate(_) => {
-            arrays::again("array", &[])
+        Command::Soak(_) | Command::Kills(_) | Command::Compare(_) | Command::Gate(_) | Command::Bench(_) => {
+            arrays::again()
         }
         Command::Damage(args) => damage::run(args),
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
-        Command::Bench(args) => bench::run(args),
         Command::Report => bench::page::write(),
         Command::Ci => ci::run(),
         Command::Nightly(args) => nightly::run(&args),

@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: mutation tests of the engine by cargo-mutants. It changes the code in small ways, and
-//! checks that a test fails. `.cargo/mutants.toml` lists the files, the tests, and the accepted survivors.
+//! `cargo xtask mutants`: mutation tests of the engine by cargo-mutants. It changes the code in small ways,
+//! and checks that a test fails. `.cargo/mutants.toml` lists the tests and the accepted survivors.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -9,6 +9,20 @@ use serde::Deserialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 use xshell::{Shell, cmd};
 
+/// The code whose mutants the tests must kill.
+const FILES: [&str; 11] = [
+    "vmarray/engine/src/evict.rs",
+    "vmarray/engine/src/evict/**",
+    "vmarray/engine/src/guards.rs",
+    "vmarray/engine/src/guards/**",
+    "vmarray/engine/src/page.rs",
+    "vmarray/engine/src/page/**",
+    "vmarray/src/engine/**",
+    "vmarray/src/ops/gather.rs",
+    "vmarray/src/ops/gather/**",
+    "vmarray/src/shapes/boundary/modes.rs",
+    "vmarray/src/shapes/nd/{geometry,region}.rs",
+];
 /// Minimum share of mutants that tests must kill.
 const KILLED_AT_LEAST: f64 = 0.9;
 /// Number of parts of the mutants, of which a run without options tests one: the next part each day.
@@ -57,6 +71,9 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         let day = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60);
         options.extend(["--sharding", "round-robin", "--shard"].map(Into::into));
         options.push(format!("{}/{PARTS}", day % PARTS));
+    }
+    if !options.iter().any(|option| ["-f", "--file"].contains(&option.as_str())) {
+        options.extend(FILES.iter().flat_map(|file| ["--file".to_string(), file.to_string()]));
     }
     let _cases = sh.push_env("PROPTEST_CASES", CASES);
     let _devices = sh.push_env("VMARRAY_TEST_DEVICES", "host");

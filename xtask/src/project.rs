@@ -1,7 +1,6 @@
 //! The workspace: its root and its members.
 
 use anyhow::Result;
-use cargo_metadata::camino::Utf8Path;
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
@@ -46,9 +45,4 @@ pub fn published(metadata: &Metadata) -> Vec<&Package> {
     let mut packages = metadata.workspace_packages();
     packages.retain(|package| package.publish.as_ref().is_none_or(|registries| !registries.is_empty()));
     packages
-}
-
-/// Returns the name of a package's folder.
-pub fn folder_name(package: &Package) -> &str {
-    package.manifest_path.parent().and_then(Utf8Path::file_name).unwrap_or_default()
 }

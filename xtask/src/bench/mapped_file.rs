@@ -6,6 +6,8 @@ use memmap2::{MmapMut, MmapOptions};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use vmarray::support::private_dir;
 
 /// Elements in a memory-mapped temporary file. Reads access the map as a slice, and writes go to the page
 /// cache.
@@ -40,11 +42,6 @@ impl<T: Payload> MappedFile<T> {
         Ok(file)
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Writes back all changes, and removes the file from the system's page cache. A system may still keep
     /// the file in RAM, for example if its temporary files are in RAM.
     pub fn forget(&mut self) -> Result<()> {
@@ -59,6 +56,23 @@ impl<T: Payload> MappedFile<T> {
     /// The elements.
     pub fn slice(&self) -> &[T] {
         self.map.as_deref().map_or(&[], |bytes| bytemuck::cast_slice(bytes))
+    }
+}
+
+/// A path in the build folder, whose disk is not in RAM; removed on drop.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new() -> Result<Self> {
+        let folder = Path::new("target/tmp");
+        std::fs::create_dir_all(folder)?;
+        Ok(Self(folder.join(private_dir::random_name())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -86,7 +100,7 @@ mod tests {
     #[test]
     fn elements_are_in_the_file() {
         let mut file = MappedFile::<Record>::new(100_000).unwrap();
-        assert_eq!(file.len(), 100_000 / 44);
+        assert_eq!(file.slice().len(), 100_000 / 44);
         file.forget().unwrap();
         assert!(file.slice().iter().enumerate().all(|(index, record)| record.belongs_to(index)));
     }

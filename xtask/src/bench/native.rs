@@ -31,9 +31,9 @@ fn compiler() -> Option<PathBuf> {
 }
 
 impl Native {
-    /// Compiles CUDA kernels from a text. The heap of `malloc` in kernels has `heap_bytes` bytes. `None` if
-    /// arrays are not on a CUDA GPU, or if there is no compiler.
-    pub fn new(setup: &Setup, text: &str, heap_bytes: usize) -> Result<Option<Self>> {
+    /// Compiles CUDA kernels from a text. `None` if arrays are not on a CUDA GPU, or if there is no
+    /// compiler.
+    pub fn new(setup: &Setup, text: &str) -> Result<Option<Self>> {
         // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
         let on_card = present && setup.devices.iter().all(|device| device.info().backend == "cuda");
@@ -59,9 +59,6 @@ impl Native {
         std::fs::remove_dir_all(&folder)?;
         let image = compiled?;
         context.bind_to_thread()?;
-        let heap = sys::CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE;
-        // SAFETY: the context is current, and no kernel of it that allocates memory has been loaded.
-        unsafe { sys::cuCtxSetLimit(heap, heap_bytes) }.result()?;
         // SAFETY: the image is the compiler's output, and is read during the call alone.
         let module = unsafe { result::module::load_data(image.as_ptr().cast())? };
         Ok(Some(Self { context, module }))

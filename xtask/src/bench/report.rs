@@ -5,10 +5,9 @@ use super::results::{Role, Row};
 use std::fmt::Write;
 
 /// The name and the description of each contender.
-pub const CONTENDERS: [(&str, &str); 34] = [
+pub const CONTENDERS: [(&str, &str); 29] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
-    ("queued", "copies of that length, one a call, many queued"),
     ("batched", "copies of that length between scattered places, 256 a call"),
     ("single", "one copy of the page or element and a wait, again and again, by as many threads"),
     ("raw", "the devices alone, without an array"),
@@ -17,19 +16,15 @@ pub const CONTENDERS: [(&str, &str); 34] = [
     ("kernel", "elements at random places collected or distributed by long kernels, without an array"),
     ("memcpy", "copies of plain memory into buffers of a few MiB, as bulk reads do"),
     ("copy", "copies of plain memory by all threads"),
-    ("scan", "sums over plain memory"),
-    ("overwrite", "plain memory filled"),
-    ("update", "plain memory changed in place"),
     ("vec", "the same loop over a `Vec`"),
     ("in-ram", "the same of what is in RAM, by all threads"),
-    ("array", "the same question to an array"),
-    ("whole", "the whole array instead of a part"),
-    ("one-array", "one array as large as all"),
     ("plain", "the same devices without mirrors"),
     ("file", "the file alone, without a tier"),
     ("pread", "the file alone, read by system calls, without a cache"),
     ("free-hits", "the file alone, had it not been read where cards had the page"),
     ("later", "later calls of the same kind"),
+    ("rayon", "`par_sort_unstable` of rayon"),
+    ("rdst", "`radix_sort_unstable` of the crate `rdst`"),
     ("lru", "the crate `lru` behind locks, one a shard"),
     ("mmap", "a mapped file of the same size"),
     ("pread", "plain reads and writes of a file of the same size, by as many threads"),

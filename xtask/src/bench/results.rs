@@ -4,6 +4,7 @@ use super::measure::{Sample, Series, Summary, repeat};
 pub use super::record::{Entry, Measurements, Role, Row};
 use crate::turns;
 use anyhow::Result;
+use vmarray::stats::ChannelStats;
 use vmarray::{Element, VirtualArray};
 
 /// A contender for alternating measurements: its name, its role, and a function that runs one repetition.
@@ -93,6 +94,16 @@ impl Row {
             ("submissions_per_unit", total.submissions as f64 / amount),
         ]);
         Ok(())
+    }
+
+    /// Adds the bytes that a source copied for each byte of the work.
+    pub fn count_source(&mut self, total: &ChannelStats, series: &Series) {
+        let amount = series.amount.max(1.0);
+        self.count([
+            ("cores", series.cores()),
+            ("to_device_bytes_per_unit", total.bytes_to_device as f64 / amount),
+            ("from_device_bytes_per_unit", total.bytes_from_device as f64 / amount),
+        ]);
     }
 
     /// Adds further named numbers to the row, if they are finite.

@@ -1,6 +1,5 @@
 //! One run: families one after the other, a line for each workload as soon as it is done, reports at the end.
 
-use super::Args;
 use super::page;
 use super::peer;
 use super::plain::Plain;
@@ -8,13 +7,15 @@ use super::raw::Raw;
 use super::report::{CONTENDERS, line};
 use super::results::Measurements;
 use super::setup::Setup;
-use super::workloads::{Bench, FAMILIES, TUNING};
+use super::suite::Bench;
+use super::workloads::{FAMILIES, TUNING};
+use crate::arrays::BenchArgs;
 use anyhow::{Context, Result, bail};
 use std::rc::Rc;
 use std::time::Instant;
 
 /// Runs the selected workloads.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: BenchArgs) -> Result<()> {
     if args.only.iter().any(|only| only == "list") {
         for family in FAMILIES {
             println!("{:10} {}", family.name, family.about);

@@ -1,7 +1,6 @@
 //! The workloads, by family. A further family is a file here and a line in [`FAMILIES`].
 
 mod asynchronous;
-mod blur;
 mod bulk;
 mod cached;
 mod copies;
@@ -13,17 +12,13 @@ mod gather;
 mod in_place;
 mod joins;
 mod kernels;
-mod limits;
-mod many;
 mod mixed;
-mod nbody;
 mod peer;
 mod ragged;
 mod random;
 mod rig;
 mod rows;
 mod section;
-mod serial;
 #[cfg(unix)]
 mod snapshots;
 mod sort;
@@ -33,14 +28,8 @@ mod stored;
 mod tier;
 mod tuning;
 
-use super::measure::Unit;
-use super::plain::Plain;
-use super::raw::Raw;
-use super::report::line;
-use super::results::{Measurements, Row};
-use super::setup::Setup;
+use super::suite::Bench;
 use anyhow::Result;
-use std::rc::Rc;
 
 /// A group of workloads about one subject.
 pub struct Family {
@@ -54,11 +43,9 @@ pub struct Family {
 
 /// All families, in the order in which they run.
 pub const FAMILIES: &[Family] = &[
-    Family { name: "limits", about: "What the hardware allows, without an array", run: limits::run },
     Family { name: "in-place", about: "Page slices in place: no copy in RAM", run: in_place::run },
     Family { name: "bulk", about: "Ranges into and out of the caller's buffers", run: bulk::run },
     Family { name: "random", about: "Random elements of arrays far larger than the cache", run: random::run },
-    Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
     Family { name: "copies", about: "From array to array", run: copies::run },
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
     Family { name: "rig", about: "Several devices as one memory", run: rig::run },
@@ -93,10 +80,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "peer", about: "Workloads that another program of its kind runs too", run: peer::run },
     Family { name: "cached", about: "Elements whose pages are in the cache", run: cached::run },
     Family { name: "mixed", about: "Reads and writes, even and skewed by Zipf's law", run: mixed::run },
-    Family { name: "many", about: "Many arrays at once", run: many::run },
-    Family { name: "nbody", about: "Gravity between all pairs of bodies, tile by tile", run: nbody::run },
     Family { name: "kernels", about: "Kernels in Rust, compared with the same in CUDA C", run: kernels::run },
-    Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
 ];
 
 /// Families that compare settings of the array with each other. They take long, so they run only on request.
@@ -105,65 +89,3 @@ pub const TUNING: &[Family] = &[Family {
     about: "Defaults (ours), compared with the advice of profiles and the best settings by hand",
     run: tuning::run,
 }];
-
-/// The inputs and the results of all workloads of a run.
-pub struct Bench {
-    /// Devices, threads and sizes of the run.
-    pub setup: Rc<Setup>,
-    /// Measured limits of the devices.
-    pub raw: Raw,
-    /// Measurements of the same work on plain RAM.
-    pub plain: Plain,
-    /// Prefixes of the workloads to run; all if empty.
-    pub only: Vec<String>,
-    /// The rows that were measured so far.
-    pub measured: Measurements,
-}
-
-impl Bench {
-    /// Returns true if a workload is selected.
-    pub fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
-    }
-
-    /// Returns true if any workload with this prefix may be selected.
-    pub fn wants_any(&self, beginning: &str) -> bool {
-        self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
-    }
-
-    /// Returns true if any workload `family/way/size…` of some ways may be selected.
-    pub fn wants_ways(&self, family: &str, ways: &[&str], size: &str) -> bool {
-        ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
-    }
-
-    /// Measures a workload, if it is selected. `fill` measures the contenders, and adds their results to the
-    /// row.
-    pub fn row(
-        &mut self,
-        name: impl Into<String>,
-        unit: Unit,
-        fill: impl FnOnce(&mut Self, &mut Row) -> Result<()>,
-    ) -> Result<()> {
-        let name = name.into();
-        if !self.wants(&name) {
-            return Ok(());
-        }
-        let mut row = Row::new(name, unit, self.setup.effort);
-        row.is_in_turns = self.setup.is_in_turns;
-        fill(self, &mut row)?;
-        if !row.entries.is_empty() {
-            println!("{}", line(&row));
-            self.measured.rows.push(row);
-        }
-        Ok(())
-    }
-}
-
-/// Formats a number of bytes for names of workloads.
-pub fn size(bytes: usize) -> String {
-    match bytes {
-        0..1024 => format!("{bytes}B"),
-        1024..1_048_576 => format!("{}KiB", bytes >> 10),
-        _ => format!("{}MiB", bytes >> 20),
-    }
-}

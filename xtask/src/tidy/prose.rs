@@ -7,12 +7,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 
 /// Code within a line of prose.
-static CODE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new("`[^`]*`").expect(
-        "the pattern is a valid \
-            regular expression",
-    )
-});
+static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").expect("the pattern is valid"));
 
 /// Returns the lines of prose of a file with their line numbers, counted from 1. Returns an empty list for
 /// languages other than Rust, Python and Markdown.

@@ -1,10 +1,10 @@
 //! Workloads with thousands of tasks on one or several threads. Each task accesses one random element after
 //! another.
 
-use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Sample, Unit, on_threads, timed};
 use crate::bench::raw::{Limit, Way};
+use crate::bench::suite::{Bench, size};
 use anyhow::Result;
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, TryStreamExt};
@@ -75,7 +75,7 @@ async fn dependent(array: &VirtualArray<u32>, count: usize, seed: u64) -> Result
 }
 
 fn one<T: Payload>(bench: &mut Bench, page_len: usize) -> Result<()> {
-    if !bench.wants_ways("async", &["get", "hit"], T::SIZE) {
+    if !bench.wants_ways("async", &["get"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -93,11 +93,6 @@ fn one<T: Payload>(bench: &mut Bench, page_len: usize) -> Result<()> {
     bench.row(name("get"), Unit::KiloPerSecond, |bench, row| {
         row.ours(&array, || gets(array.len()))?;
         row.limit("single", bench.raw.get(Limit::Single(page_bytes, 1)))
-    })?;
-    bench.row(name("hit"), Unit::Nanoseconds, |_, row| {
-        let few = (cache / 4 / size_of::<T>()).max(1);
-        (0..few).try_for_each(|index| array.get(index).map(drop))?;
-        row.ours(&array, || gets(few))
     })
 }
 

@@ -1,17 +1,15 @@
 //! Workloads on ranges: copies from and to the caller's buffers, by one thread and by all threads, and a long
 //! range in a single call.
 
-use super::{Bench, size};
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Sample, Unit, calls, on_threads};
 use crate::bench::raw::Way;
 use crate::bench::setup::{CHUNK_BYTES, part, pieces};
+use crate::bench::suite::{Bench, size};
 use anyhow::{Result, anyhow};
 use std::sync::Mutex;
 use vmarray::VirtualArray;
 use vmarray::prelude::*;
-
-const LONG_BYTES: usize = 256 << 20;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     one::<u32>(bench, None)?;
@@ -22,7 +20,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
-    if !bench.wants_ways("bulk", &["read", "read-long", "read-at-once", "write"], T::SIZE) {
+    if !bench.wants_ways("bulk", &["read", "read-at-once", "write"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -41,11 +39,6 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
             row.limit("memcpy", bench.plain.memcpy(threads))
         })?;
     }
-    // Read long ranges, as a thread does that scans an array larger than RAM.
-    bench.row(name("read-long", 1), Unit::GigabytesPerSecond, |bench, row| {
-        row.ours(&array, || read(&array, 1, LONG_BYTES / size_of::<T>()))?;
-        row.limit("bus", bench.raw.bus(Way::Down))
-    })?;
     bench.row(name("read-at-once", 1), Unit::GigabytesPerSecond, |bench, row| {
         let mut buffer: Vec<T> = (0..array.len().min((1 << 30) / size_of::<T>())).map(T::of).collect();
         let bytes = size_of_val(buffer.as_slice()) as f64;

@@ -1,15 +1,15 @@
 //! Elements whose pages are in the cache: the cost of a hit, compared with a `Vec` and a cache behind a
 //! lock.
 
-use super::Bench;
-use crate::bench::elements::{Block, Payload, Record};
+use crate::bench::elements::{Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
+use crate::bench::suite::Bench;
 use anyhow::{Result, ensure};
 use std::cell::UnsafeCell;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use vmarray::VirtualArray;
 use vmarray::device::racy;
 use vmarray::device::wrap::SplitMix64;
@@ -21,16 +21,10 @@ const BYTES: usize = 8 << 20;
 const STEPS: usize = 1 << 16;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    elements::<u8>(bench)?;
     elements::<u32>(bench)?;
-    elements::<u64>(bench)?;
     elements::<Record>(bench)?;
-    elements::<Block>(bench)?;
-    scan::<u8>(bench)?;
     scan::<u32>(bench)?;
-    scan::<u64>(bench)?;
-    scan::<Record>(bench)?;
-    scan::<Block>(bench)
+    scan::<u64>(bench)
 }
 
 /// A `Vec` whose elements any thread writes to.
@@ -49,23 +43,18 @@ impl<T: Payload> Shared<T> {
         // of these ways.
         unsafe {
             match size_of::<T>() {
-                1 => (*to.cast::<AtomicU8>()).store(bytes[0], Ordering::Relaxed),
                 4 => (*to.cast::<AtomicU32>()).store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed),
-                8 => (*to.cast::<AtomicU64>()).store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed),
                 _ => racy::write(to.cast(), bytes),
             }
         }
     }
 }
 
-/// Returns the indices that each thread uses repeatedly: random ones, or consecutive ones in a part of its
-/// own.
-fn lists(threads: usize, len: usize, in_order: bool) -> Vec<Vec<u32>> {
+/// Returns the random indices that each thread uses repeatedly.
+fn lists(threads: usize, len: usize) -> Vec<Vec<u32>> {
     let list = |thread: usize| {
         let mut random = SplitMix64::new(thread as u64 + 1);
-        let first = thread * (len / threads);
-        let index = |step| if in_order { (first + step) % len } else { random.index(len) };
-        (0..STEPS).map(index).map(|index| index as u32).collect()
+        (0..STEPS).map(|_| random.index(len) as u32).collect()
     };
     (0..threads).map(list).collect()
 }
@@ -84,7 +73,7 @@ fn lookups(lists: &[Vec<u32>], seconds: f64, access: impl Fn(usize) -> Result<u6
 }
 
 fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
-    if !bench.wants_ways("cached", &["get", "set", "get-in-order", "set-in-order"], T::SIZE) {
+    if !bench.wants_ways("cached", &["get", "set"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -98,9 +87,9 @@ fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
         array.get(index)?.check(index)?;
         locked.get(index)?;
     }
-    for (threads, order) in setup.thread_counts(true).into_iter().flat_map(|n| [(n, ""), (n, "-in-order")]) {
-        let lists = &lists(threads, len, !order.is_empty());
-        let name = |what: &str| format!("cached/{what}{order}/{}/t{threads}", T::SIZE);
+    for threads in setup.thread_counts(true) {
+        let lists = &lists(threads, len);
+        let name = |what: &str| format!("cached/{what}/{}/t{threads}", T::SIZE);
         bench.row(name("get"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
             row.ours(&array, || lookups(lists, seconds, |i| Ok(array.get(i)?.digest())))?;
@@ -128,7 +117,7 @@ fn sum<T: Payload>(values: &[T]) -> u64 {
 
 /// All elements in order, by each method that exists.
 fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
-    let ways = ["scan-by-get", "scan-by-cursor", "scan-by-iter", "scan-by-fold", "scan-by-pages"];
+    let ways = ["scan-by-cursor", "scan-by-iter", "scan-by-fold", "scan-by-pages"];
     if !bench.wants_ways("cached", &ways, T::SIZE) {
         return Ok(());
     }
@@ -143,13 +132,6 @@ fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
         #[expect(clippy::needless_range_loop, reason = "the same loop as that of the array")]
         for index in 0..values.len() {
             sum = sum.wrapping_add(values[index].digest());
-        }
-        Ok(sum)
-    };
-    let get = || {
-        let (array, mut sum) = (black_box(&array), 0_u64);
-        for index in 0..array.len() {
-            sum = sum.wrapping_add(array.get(index)?.digest());
         }
         Ok(sum)
     };
@@ -181,8 +163,8 @@ fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
     let pages =
         || black_box(&array).pages().try_fold(0, |all: u64, page| Ok(all.wrapping_add(sum::<T>(&page?))));
     type Way<'a> = &'a (dyn Fn() -> Result<u64> + Sync);
-    let runs: [(Way<'_>, Way<'_>); 5] =
-        [(&get, &vec_by_index), (&cursor, &vec_by_index), (&iter, &vec), (&fold, &vec), (&pages, &vec)];
+    let runs: [(Way<'_>, Way<'_>); 4] =
+        [(&cursor, &vec_by_index), (&iter, &vec), (&fold, &vec), (&pages, &vec)];
     for threads in setup.thread_counts(false) {
         let all = |run: Way<'_>| {
             on_threads(threads, |_| {

@@ -1,9 +1,9 @@
 //! Copies of whole arrays to other arrays; devices with links to each other copy directly.
 
-use super::Bench;
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};
 use crate::bench::raw::{Limit, Link, Way};
+use crate::bench::suite::Bench;
 use anyhow::Result;
 use vmarray::VirtualArray;
 use vmarray::prelude::*;

@@ -1,11 +1,10 @@
 //! Arrays whose devices are files, compared with plain reads and writes and with a mapping of a file of
 //! the same length. Each runs with the file in the system's page cache (warm), and without it (cold).
 
-use super::stored::Scratch;
-use super::{Bench, size};
-use crate::bench::mapped_file::forget;
+use crate::bench::mapped_file::{Scratch, forget};
 use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::{Role, Row};
+use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
 use memmap2::MmapMut;
 use std::fs::File;

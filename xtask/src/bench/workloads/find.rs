@@ -1,11 +1,11 @@
 //! Searches on the devices: whole words, a field of records; all of an array, or up to the first match.
 
-use super::Bench;
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};
 use crate::bench::plain::search;
 use crate::bench::raw::Limit;
 use crate::bench::setup::Setup;
+use crate::bench::suite::Bench;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use vmarray::prelude::*;

@@ -1,14 +1,14 @@
 //! Workloads on lists of random indices: the devices gather and scatter elements.
 
-use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Unit, calls};
 use crate::bench::raw::{Limit, Way};
+use crate::bench::suite::Bench;
 use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-const WAYS: [&str; 5] = ["gather", "scatter", "gather-registered", "scatter-registered", "cached"];
+const WAYS: [&str; 4] = ["gather", "scatter", "gather-registered", "scatter-registered"];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     one::<u32>(bench)?;
@@ -54,18 +54,5 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
             row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
         })?;
     }
-    bench.row(name("cached"), Unit::MegaPerSecond, |_, row| {
-        // Use as many different elements as the cache holds.
-        let few = array.len() / 200;
-        let indices: Vec<usize> = (0..count).map(|_| random.index(few)).collect();
-        (0..few).try_for_each(|index| array.get(index).map(drop))?;
-        row.ours(&array, || calls(turns, amount, || Ok(array.gather_into(&indices, &mut values)?)))?;
-        let plain: Vec<T> = (0..few).map(T::of).collect();
-        row.other("vec", || {
-            calls(turns, amount, || {
-                indices.iter().zip(&mut values).for_each(|(&index, value)| *value = plain[index]);
-                Ok(())
-            })
-        })
-    })
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! Page slices in place: scan, overwrite and update of a large array, in order, by one thread and by all.
 
-use super::{Bench, size};
 use crate::bench::managed::ManagedMemory;
 use crate::bench::measure::{Unit, timed};
 use crate::bench::plain::{number, sum};
 use crate::bench::raw::Way;
+use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::hint::black_box;
@@ -89,7 +89,7 @@ fn scan(array: &Words) -> Result<()> {
 }
 
 /// Reads all elements page by page, with the threads of the current rayon pool.
-pub fn par_scan(array: &Words) -> Result<()> {
+fn par_scan(array: &Words) -> Result<()> {
     black_box(array.par_fold_slices(.., || 0, |all, _, slice| all + sum(slice), |a, b| a + b)?);
     Ok(())
 }
@@ -102,7 +102,7 @@ fn update(array: &Words) -> Result<()> {
 }
 
 /// Changes all elements page by page, with the threads of the current rayon pool.
-pub fn par_update(array: &Words) -> Result<()> {
+fn par_update(array: &Words) -> Result<()> {
     Ok(array.par_for_each_slice_mut(.., |_, slice| {
         slice.iter_mut().for_each(|word| *word = word.wrapping_add(1));
     })?)
@@ -120,7 +120,7 @@ fn overwrite(array: &Words) -> Result<()> {
 }
 
 /// Overwrites all elements with numbers, without reading them.
-pub fn par_overwrite(array: &Words) -> Result<()> {
+fn par_overwrite(array: &Words) -> Result<()> {
     array.discard(..)?;
     Ok(array.par_for_each_slice_mut(.., |first, slice| number(slice, first as u32))?)
 }

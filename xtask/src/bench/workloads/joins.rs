@@ -1,10 +1,10 @@
 //! Workloads on index sets: joins of two sets on their devices, compared with joins in RAM, and groups of one
 //! set by two columns. Tuples have four columns, of which the two sets share two.
 
-use super::Bench;
 use crate::bench::measure::{Unit, timed};
 use crate::bench::results::Role;
 use crate::bench::setup::Setup;
+use crate::bench::suite::Bench;
 use anyhow::{Result, ensure};
 use vmarray::IndexSet;
 use vmarray::device::wrap::SplitMix64;
@@ -84,30 +84,6 @@ fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {
                 })
             }),
         ])?;
-        #[cfg(feature = "trace")]
-        traced(&on_devices, &of_b)?;
         Ok(())
     })
-}
-
-/// Prints the timeline of a join's work on the devices.
-#[cfg(feature = "trace")]
-fn traced(a: &PagedIndexSet, b: &PagedIndexSet) -> Result<()> {
-    use anyhow::Context;
-    let recording = vmarray::trace::Recording::begin().context("another recording is active")?;
-    let merged = a.combine(b)?;
-    let mut json = Vec::new();
-    recording.write(&mut json)?;
-    drop(merged);
-    let trace: serde_json::Value = serde_json::from_slice(&json)?;
-    let events = trace["traceEvents"].as_array().context("the trace has no list of events")?;
-    let number = |event: &serde_json::Value, name: &str| event[name].as_f64().unwrap_or(0.0);
-    let mut work: Vec<_> = events.iter().filter(|event| event["dur"].is_number()).collect();
-    work.sort_by(|a, b| number(a, "ts").total_cmp(&number(b, "ts")));
-    let begin = work.first().map_or(0.0, |event| number(event, "ts"));
-    for event in work {
-        let (at, long) = (number(event, "ts") - begin, number(event, "dur"));
-        println!("    traced: at {at:8.0} us {long:7.0} us {} {}", event["name"], event["args"]);
-    }
-    Ok(())
 }

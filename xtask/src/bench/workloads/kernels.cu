@@ -17,43 +17,6 @@ extern "C" __global__ void axpy_f32(float a, const float *__restrict__ x, float 
     }
 }
 
-extern "C" __global__ void axpy_f32_singly(float a, const float *__restrict__ x, float *__restrict__ y, u64 n) {
-    u64 i = ITEM;
-    if (i < n) y[i] = a * x[i] + y[i];
-}
-
-extern "C" __global__ void axpy_f64(double a, const double *__restrict__ x, double *__restrict__ y, u64 n) {
-    u64 i = ITEM;
-    if (i < n) y[i] = a * x[i] + y[i];
-}
-
-extern "C" __global__ void add_u8(const uint8_t *__restrict__ x, uint8_t *__restrict__ y, u64 n) {
-    u64 i = ITEM * 16;
-    if (i + 16 <= n) {
-        uint4 p = *(const uint4 *)(x + i), q = *(uint4 *)(y + i);
-        q.x = __vadd4(p.x, q.x), q.y = __vadd4(p.y, q.y), q.z = __vadd4(p.z, q.z), q.w = __vadd4(p.w, q.w);
-        *(uint4 *)(y + i) = q;
-    } else {
-        for (; i < n; i++) y[i] += x[i];
-    }
-}
-
-extern "C" __global__ void add_u8_singly(const uint8_t *__restrict__ x, uint8_t *__restrict__ y, u64 n) {
-    u64 i = ITEM;
-    if (i < n) y[i] += x[i];
-}
-
-extern "C" __global__ void add_u16(const uint16_t *__restrict__ x, uint16_t *__restrict__ y, u64 n) {
-    u64 i = ITEM * 8;
-    if (i + 8 <= n) {
-        uint4 p = *(const uint4 *)(x + i), q = *(uint4 *)(y + i);
-        q.x = __vadd2(p.x, q.x), q.y = __vadd2(p.y, q.y), q.z = __vadd2(p.z, q.z), q.w = __vadd2(p.w, q.w);
-        *(uint4 *)(y + i) = q;
-    } else {
-        for (; i < n; i++) y[i] += x[i];
-    }
-}
-
 struct Record {
     float values[11];
 };
@@ -61,14 +24,6 @@ struct Record {
 extern "C" __global__ void field(float a, Record *x, u64 n) {
     u64 i = ITEM;
     if (i < n) x[i].values[2] *= a;
-}
-
-extern "C" __global__ void sums(const float *__restrict__ x, float *__restrict__ out, u64 n, u64 items) {
-    u64 i = ITEM;
-    if (i >= items) return;
-    float sum = 0.0f;
-    for (u64 at = i; at < n; at += items) sum += x[at];
-    out[i] = sum;
 }
 
 extern "C" __global__ void five(const float *__restrict__ x, float *__restrict__ out, u64 width, u64 height) {
@@ -149,58 +104,4 @@ extern "C" __global__ void histogram(const uint8_t *__restrict__ x, unsigned *bi
     seen[ITEM] = count;
     __syncthreads();
     atomicAdd(&bins[threadIdx.x], own[threadIdx.x]);
-}
-
-// `malloc` of CUDA: what a kernel has there without more ado.
-extern "C" __global__ void taken(unsigned *out, u64 n) {
-    u64 i = ITEM;
-    if (i >= n) return;
-    unsigned *words = (unsigned *)malloc(64 * 4);
-    if (!words) return;
-    words[i % 64] = (unsigned)i + 1;
-    out[i] = words[i % 64];
-    free(words);
-}
-
-__device__ float selected(float *w, int n, int k) {
-    int low = 0, high = n - 1;
-    while (low < high) {
-        float pivot = w[k];
-        int i = low, j = high;
-        while (i <= j) {
-            while (w[i] < pivot) i++;
-            while (pivot < w[j]) j--;
-            if (i <= j) {
-                float swapped = w[i];
-                w[i] = w[j], w[j] = swapped;
-                i++, j--;
-            }
-        }
-        if (j < k) low = i;
-        if (k < i) high = j;
-    }
-    return w[k];
-}
-
-extern "C" __global__ void median(const float *__restrict__ x, float *__restrict__ out, u64 width, u64 height) {
-    u64 i = ITEM;
-    if (i >= width * height) return;
-    long long row = i / width, column = i % width;
-    float window[169];
-    int count = 0;
-    for (int dy = -6; dy <= 6; dy++) {
-        long long y = row + dy < 0 ? 0 : row + dy;
-        y = y >= (long long)height ? height - 1 : y;
-        for (int dx = -6; dx <= 6; dx++) {
-            long long x_at = column + dx < 0 ? 0 : column + dx;
-            x_at = x_at >= (long long)width ? width - 1 : x_at;
-            window[count++] = x[y * width + x_at];
-        }
-    }
-    out[i] = selected(window, 169, 84);
-}
-
-extern "C" __global__ void append(const unsigned *__restrict__ x, unsigned limit, u64 *count, unsigned *out, u64 n) {
-    u64 i = ITEM;
-    if (i < n && x[i] < limit) out[atomicAdd(count, 1)] = x[i];
 }

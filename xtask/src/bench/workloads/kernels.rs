@@ -1,23 +1,21 @@
 //! Kernels in Rust, run over arrays, compared with hand-written ones in CUDA C if `nvcc` exists. Both are
 //! measured in turn, including their start and the wait.
 
-use super::{Bench, size};
 use crate::bench::measure::{Sample, Unit, calls};
 use crate::bench::native::{Native, NativeMemory};
 use crate::bench::raw::Limit;
 use crate::bench::results::{Contender, Role, Row};
+use crate::bench::suite::{Bench, size};
 use anyhow::{Result, bail, ensure};
 use std::sync::Arc;
 use vmarray::bytemuck::{Pod, Zeroable};
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, DeviceKind};
 use vmarray::host::HostDevice;
-use vmarray::kernel::{Anywhere, Append, Appended, At, Group, KernelType, Own, PrefixSummed, Shared, Window};
+use vmarray::kernel::{Anywhere, At, Group, KernelType, Own, PrefixSummed, Shared, Window};
 use vmarray::nd::NdSection;
 use vmarray::{AnyDevice, NdArray, VirtualArray, boundary::Mirror, prelude::*};
 
-/// The heap of CUDA C's `malloc`.
-const HEAP_BYTES: usize = 1 << 30;
 /// Items of a kernel in which each processes a part of many elements.
 const ITEMS: usize = 1 << 18;
 
@@ -34,35 +32,10 @@ fn axpy_f32(a: f32, x: &Own<f32>, y: &mut Own<f32>) {
 }
 
 #[vmarray::kernel]
-fn axpy_f64(a: f64, x: &Own<f64>, y: &mut Own<f64>) {
-    y.set(a * x.get() + y.get());
-}
-
-#[vmarray::kernel]
-fn add_u8(x: &Own<u8>, y: &mut Own<u8>) {
-    y.set(x.get() + y.get());
-}
-
-#[vmarray::kernel]
-fn add_u16(x: &Own<u16>, y: &mut Own<u16>) {
-    y.set(x.get() + y.get());
-}
-
-#[vmarray::kernel]
 fn field(a: f32, record: &mut Own<Record>) {
     let mut new = record.get();
     new.values[2] = new.values[2] * a;
     record.set(new);
-}
-
-#[vmarray::kernel]
-fn sums(at: At<1>, items: usize, x: &Anywhere<f32>, out: &mut Own<f32>) {
-    let (mut i, mut sum) = (at.index(), 0.0);
-    while i < x.len() {
-        sum += x[i];
-        i += items;
-    }
-    out.set(sum);
 }
 
 #[vmarray::kernel]
@@ -158,61 +131,6 @@ fn histogram(
     bins.add(at.in_group(), own[at.in_group()]);
 }
 
-#[vmarray::kernel]
-fn taken(at: At<1>, out: &mut Own<u32>) {
-    let words = alloc::<u32>(64);
-    words.set(at.index() % 64, at.index() as u32 + 1);
-    out.set(words[at.index() % 64]);
-}
-
-/// The median of a window of 13 by 13 elements, by quickselect, in the item's private memory.
-#[vmarray::kernel]
-fn median<const WIDTH: usize>(at: At<1>, height: usize, x: &Anywhere<f32>, out: &mut Own<f32>) {
-    let window = alloc::<f32>(169);
-    let (row, column) = (at.index() / WIDTH, at.index() % WIDTH);
-    for dy in 0..13 {
-        let y = (row + dy).saturating_sub(6).min(height - 1);
-        for dx in 0..13 {
-            let there = (column + dx).saturating_sub(6).min(WIDTH - 1);
-            window.set(dy * 13 + dx, x[y * WIDTH + there]);
-        }
-    }
-    let (mut low, mut high) = (0, 168);
-    while low < high {
-        let pivot = window[84];
-        let (mut i, mut j) = (low, high);
-        while i <= j {
-            while window[i as usize] < pivot {
-                i += 1;
-            }
-            while pivot < window[j as usize] {
-                j -= 1;
-            }
-            if i <= j {
-                let swapped = window[i as usize];
-                window.set(i as usize, window[j as usize]);
-                window.set(j as usize, swapped);
-                i += 1;
-                j -= 1;
-            }
-        }
-        if j < 84 {
-            low = i;
-        }
-        if 84 < i {
-            high = j;
-        }
-    }
-    out.set(window[84]);
-}
-
-#[vmarray::kernel]
-fn append(x: &Own<u32>, limit: u32, found: &Append<u32>) {
-    if x.get() < limit {
-        found.push(x.get());
-    }
-}
-
 /// The state that all rows share.
 struct Stage {
     device: Arc<AnyDevice>,
@@ -225,19 +143,14 @@ struct Stage {
 impl Stage {
     /// Creates an array on the device that repeats these values, with an empty cache.
     fn array<T: Element>(&self, len: usize, values: &[T]) -> Result<VirtualArray<T>> {
-        self.array_on(std::slice::from_ref(&self.device), len, values)
+        self.array_on(&self.device, len, values)
     }
 
-    /// Creates the same on any devices.
-    fn array_on<T: Element>(
-        &self,
-        devices: &[Arc<AnyDevice>],
-        len: usize,
-        values: &[T],
-    ) -> Result<VirtualArray<T>> {
+    /// Creates the same on any device.
+    fn array_on<T: Element>(&self, on: &Arc<AnyDevice>, len: usize, values: &[T]) -> Result<VirtualArray<T>> {
         // Each page has whole groups, and the cache has a sixteenth of the pages.
         let page_len = ((1 << 20) / size_of::<T>()).next_power_of_two();
-        let builder = VirtualArray::<T>::builder(len).devices(devices.iter().cloned()).page_len(page_len);
+        let builder = VirtualArray::<T>::builder(len).devices([on.clone()]).page_len(page_len);
         let array = builder.cache_bytes((len * size_of::<T>() / 16).max(8 << 20)).build()?;
         if let [value] = values {
             array.fill(.., *value)?;
@@ -316,7 +229,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let Some(device) = setup.devices.first().cloned().filter(|_| bench.wants_any("kernels/")) else {
         return Ok(());
     };
-    let native = Native::new(&setup, include_str!("kernels.cu"), HEAP_BYTES)?;
+    let native = Native::new(&setup, include_str!("kernels.cu"))?;
     if native.is_none() {
         println!("no nvcc, or no card of CUDA: ours alone");
     }
@@ -324,60 +237,29 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = if on_card { setup.plain_bytes } else { 32 << 20 };
     let stage = Stage { device, native, bytes, calls: setup.calls() };
     element_wise(bench, &stage)?;
-    let one = std::slice::from_ref(&stage.device);
-    prefix_sum(bench, &stage, one, ("u32", 0), |bits| bits as u32)?;
-    prefix_sum(bench, &stage, one, ("f32", 0), |bits| bits as u32 as f32)?;
-    prefix_sum(bench, &stage, one, ("f64", 0), |bits| bits as u32 as f64)?;
-    prefix_sum(bench, &stage, one, ("rows-of-u32", 4096), |bits| bits as u32)?;
-    prefix_sum(bench, &stage, one, ("rows-of-f32", 4096), |bits| bits as u32 as f32)?;
-    if setup.devices.len() > 1 {
-        prefix_sum(bench, &stage, &setup.devices, ("f32-on-all", 0), |bits| bits as u32 as f32)?;
-    }
-    gathering(bench, &stage, on_card)?;
+    prefix_sum(bench, &stage, ("u32", 0), |bits| bits as u32)?;
+    prefix_sum(bench, &stage, ("rows-of-f32", 4096), |bits| bits as u32 as f32)?;
+    gathering(bench, &stage)?;
     grouped(bench, &stage, on_card)?;
-    taking(bench, &stage, on_card)?;
     small(bench, &stage)
 }
 
-/// A row of `y += a * x` or `y += x`.
-macro_rules! pairwise {
-    ($bench:expr, $stage:expr, $name:expr, $of:ty, $skip:expr, $lanes:expr,
-     $kernel:ident($($given:expr),*), $by_hand:expr, [$($word:expr),*]) => {{
-        let (stage, skip, bytes) = ($stage, $skip, size_of::<$of>());
-        let len = stage.bytes / bytes - skip;
-        let what = format!("{}/{}", $name, size(stage.bytes));
-        if $bench.wants(&format!("kernels/{what}")) {
-            let x = stage.array::<$of>(len + skip, &[1 as $of])?;
-            let y = stage.array::<$of>(len + skip, &[1 as $of])?;
-            let memory = [stage.memory((len + skip) * bytes)?, stage.memory((len + skip) * bytes)?];
-            let [far_x, far_y] = memory.each_ref().map(|memory| address(memory) + (skip * bytes) as u64);
-            let amount = (3 * len * bytes) as f64;
-            let by_hand = stage.by_hand(
-                $by_hand,
-                (len.div_ceil(256 * $lanes), 256),
-                amount,
-                vec![$($word,)* far_x, far_y, len as u64],
-                &[],
-            );
-            let ours = || {
-                calls(stage.calls, amount, || {
-                    Ok($kernel::run(($($given,)* x.section(skip..)?, y.section_mut(skip..)?))?)
-                })
-            };
-            compare($bench, &what, Unit::GigabytesPerSecond, stage.native.is_some(), ours, by_hand)?;
-            ensure!(y.get(len / 2)? != 1 as $of, "{what}: nothing was computed");
-        }
-    }};
-}
-
 fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
-    let [a32, a64] = [u64::from(1e-3_f32.to_bits()), 1e-3_f64.to_bits()];
-    pairwise!(bench, stage, "axpy-f32", f32, 0, 4, axpy_f32(1e-3), "axpy_f32", [a32]);
-    pairwise!(bench, stage, "axpy-f32-unaligned", f32, 3, 1, axpy_f32(1e-3), "axpy_f32_singly", [a32]);
-    pairwise!(bench, stage, "axpy-f64", f64, 0, 1, axpy_f64(1e-3), "axpy_f64", [a64]);
-    pairwise!(bench, stage, "add-u8", u8, 0, 16, add_u8(), "add_u8", []);
-    pairwise!(bench, stage, "add-u8-unaligned", u8, 3, 1, add_u8(), "add_u8_singly", []);
-    pairwise!(bench, stage, "add-u16", u16, 0, 8, add_u16(), "add_u16", []);
+    let what = format!("axpy-f32/{}", size(stage.bytes));
+    if bench.wants(&format!("kernels/{what}")) {
+        let len = stage.bytes / 4;
+        let (x, y) = (stage.array(len, &[1.0_f32])?, stage.array(len, &[1.0_f32])?);
+        let memory = [stage.memory(stage.bytes)?, stage.memory(stage.bytes)?];
+        let [far_x, far_y] = memory.each_ref().map(address);
+        let amount = (3 * stage.bytes) as f64;
+        let words = vec![1e-3_f32.to_bits().into(), far_x, far_y, len as u64];
+        let by_hand = stage.by_hand("axpy_f32", (len.div_ceil(1024), 256), amount, words, &[]);
+        let ours = || {
+            calls(stage.calls, amount, || Ok(axpy_f32::run((1e-3, x.section(0..)?, y.section_mut(0..)?))?))
+        };
+        compare(bench, &what, Unit::GigabytesPerSecond, stage.native.is_some(), ours, by_hand)?;
+        ensure!(y.get(len / 2)? != 1.0, "{what}: nothing was computed");
+    }
     let what = format!("field-of-44B/{}", size(stage.bytes));
     if bench.wants(&format!("kernels/{what}")) {
         let len = stage.bytes / size_of::<Record>();
@@ -397,7 +279,6 @@ fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
 fn prefix_sum<T: PrefixSummed + PartialEq>(
     bench: &mut Bench,
     stage: &Stage,
-    devices: &[Arc<AnyDevice>],
     (of, row): (&str, usize),
     value: impl Fn(u64) -> T,
 ) -> Result<()> {
@@ -411,15 +292,15 @@ fn prefix_sum<T: PrefixSummed + PartialEq>(
     };
     let mut random = SplitMix64::new(1);
     let values: Vec<T> = (0..3 << 20).map(|_| value(random.next())).collect();
-    let host = [Arc::new(AnyDevice::from(HostDevice::new(64 << 20)?))];
-    let sums = [devices, &host[..]].map(|devices| -> Result<Vec<T>> {
-        let x = stage.array_on(devices, values.len(), &values)?;
+    let host = Arc::new(AnyDevice::from(HostDevice::new(64 << 20)?));
+    let sums = [&stage.device, &host].map(|device| -> Result<Vec<T>> {
+        let x = stage.array_on(device, values.len(), &values)?;
         sum_up(&x)?;
         Ok(x.to_vec(..)?)
     });
     let [ours, of_host] = sums;
     ensure!(ours? == of_host?, "{what}: the results differ from the host's");
-    let x = stage.array_on(devices, stage.bytes / size_of::<T>(), &[value(1)])?;
+    let x = stage.array(stage.bytes / size_of::<T>(), &[value(1)])?;
     // Count one read and one write of each element.
     let amount = (2 * stage.bytes) as f64;
     let ours = || calls(stage.calls, amount, || Ok(sum_up(&x)?));
@@ -428,12 +309,12 @@ fn prefix_sum<T: PrefixSummed + PartialEq>(
 }
 
 /// Kernels that read elements of other items.
-fn gathering(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
+fn gathering(bench: &mut Bench, stage: &Stage) -> Result<()> {
     const WIDTH: usize = 8192;
     let len = stage.bytes / 4 / WIDTH * WIDTH;
-    let what = [("sum-f32", 4), ("five-points", 8), ("taps-17", 8)];
-    let what = what.map(|(name, bytes)| (format!("{name}/{}", size(stage.bytes)), (bytes * len) as f64));
-    if !what.iter().any(|(what, _)| bench.wants(&format!("kernels/{what}"))) {
+    let amount = (8 * len) as f64;
+    let what = ["five-points", "taps-17"].map(|name| format!("{name}/{}", size(stage.bytes)));
+    if !what.iter().any(|what| bench.wants(&format!("kernels/{what}"))) {
         return Ok(());
     }
     let values: Vec<f32> = (0..1021).map(|i| (i * 7 % 64) as f32 / 64.0).collect();
@@ -442,36 +323,23 @@ fn gathering(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     let far = address(&memory);
     let blocks = (len.div_ceil(256), 256);
     let unit = Unit::GigabytesPerSecond;
-    {
-        let items = if on_card { ITEMS } else { 1 << 12 };
-        let mut out = stage.array(items, &[0.0_f32])?;
-        let results = stage.memory(items * 4)?;
-        let near = address(&results);
-        let words = vec![far, near, len as u64, items as u64];
-        let by_hand = stage.by_hand("sums", (items / 256, 256), what[0].1, words, &[]);
-        let ours = || calls(stage.calls, what[0].1, || Ok(sums::run((items, &x, &mut out))?));
-        compare(bench, &what[0].0, unit, stage.native.is_some(), ours, by_hand)?;
-        check(&results, &out, items)?;
-    }
     let shape = [len / WIDTH, WIDTH];
     let rows = NdArray::from_elements(stage.array(len, &values)?, shape)?;
     let mut smooth = NdArray::from_elements(stage.array(len, &[0.0_f32])?, shape)?;
     let results = stage.memory(len * 4)?;
     let near = address(&results);
     let by_hand =
-        stage.by_hand("five", blocks, what[1].1, vec![far, near, WIDTH as u64, (len / WIDTH) as u64], &[]);
-    let ours = || {
-        calls(stage.calls, what[1].1, || Ok(five::run((rows.bounded(Mirror).window([1, 1]), &mut smooth))?))
-    };
-    compare(bench, &what[1].0, unit, stage.native.is_some(), ours, by_hand)?;
+        stage.by_hand("five", blocks, amount, vec![far, near, WIDTH as u64, (len / WIDTH) as u64], &[]);
+    let ours =
+        || calls(stage.calls, amount, || Ok(five::run((rows.bounded(Mirror).window([1, 1]), &mut smooth))?));
+    compare(bench, &what[0], unit, stage.native.is_some(), ours, by_hand)?;
     drop((rows, smooth));
     let mut out = stage.array(len, &[0.0_f32])?;
     let weights: [f32; 17] = std::array::from_fn(|k| 1.0 / (k + 3) as f32);
-    let by_hand = stage.by_hand("taps", blocks, what[2].1, vec![far, near, len as u64], &weights);
-    let ours = || {
-        calls(stage.calls, what[2].1, || Ok(taps::run((x.bounded(Mirror).window(8), &weights, &mut out))?))
-    };
-    compare(bench, &what[2].0, unit, stage.native.is_some(), ours, by_hand)?;
+    let by_hand = stage.by_hand("taps", blocks, amount, vec![far, near, len as u64], &weights);
+    let ours =
+        || calls(stage.calls, amount, || Ok(taps::run((x.bounded(Mirror).window(8), &weights, &mut out))?));
+    compare(bench, &what[1], unit, stage.native.is_some(), ours, by_hand)?;
     check(&results, &out, len)
 }
 
@@ -533,68 +401,6 @@ fn matrices<const N: usize>(bench: &mut Bench, stage: &Stage) -> Result<()> {
     let ours = || calls(1, amount, || Ok(product::<N>::run((&a, &b, &mut c))?));
     compare(bench, &what, Unit::GigaPerSecond, stage.native.is_some(), ours, by_hand)?;
     check(&results, &c, N * N)
-}
-
-/// Kernels that allocate memory, or append elements.
-fn taking(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
-    const WIDTH: usize = 2048;
-    let unit = Unit::MegaPerSecond;
-    let items = if on_card { 1 << 26 } else { 1 << 16 };
-    // Use fewer items, because the copy by CUDA takes some hundred times as long.
-    let few = if on_card { 1 << 17 } else { items };
-    let what = format!("alloc-256B/{items}");
-    if bench.wants(&format!("kernels/{what}")) {
-        let mut out = stage.array(items, &[0_u32])?;
-        let results = stage.memory(few * 4)?;
-        let near = address(&results);
-        let by_hand = stage.by_hand("taken", (few / 256, 256), few as f64, vec![near, few as u64], &[]);
-        let ours = || calls(stage.calls, items as f64, || Ok(taken::run((&mut out,))?));
-        compare(bench, &what, unit, stage.native.is_some(), ours, by_hand)?;
-        ensure!(out.get(items - 1)? == items as u32, "{what}: an item read the memory of another item");
-    }
-    let height = if on_card { 2048 } else { 16 };
-    let what = format!("median-13x13/{WIDTH}x{height}");
-    if bench.wants(&format!("kernels/{what}")) {
-        let len = WIDTH * height;
-        let values: Vec<f32> =
-            (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32).collect();
-        let x = stage.array(len, &values[..len.min(1 << 20)])?;
-        let mut out = stage.array(len, &[0.0_f32])?;
-        let (memory, results) = (stage.memory_of(len, &values[..len.min(1 << 20)])?, stage.memory(len * 4)?);
-        let [far, near] = [&memory, &results].map(address);
-        let words = vec![far, near, WIDTH as u64, height as u64];
-        let by_hand = stage.by_hand("median", (len / 256, 256), len as f64, words, &[]);
-        let ours = || calls(1, len as f64, || Ok(median::<WIDTH>::run((height, &x, &mut out))?));
-        compare(bench, &what, unit, stage.native.is_some(), ours, by_hand)?;
-        check(&results, &out, len)?;
-    }
-    let len = stage.bytes / 16;
-    let what = format!("append-an-eighth/{len}");
-    if bench.wants(&format!("kernels/{what}")) {
-        let values: Vec<u32> = (0..65_521_u32).map(|i| i.wrapping_mul(2_654_435_761) % 1000).collect();
-        let x = stage.array(len, &values)?;
-        let memory = stage.memory_of(len, &values)?;
-        let results = [stage.memory(8)?, stage.memory(len * 4)?];
-        let words = vec![address(&memory), 125, address(&results[0]), address(&results[1]), len as u64];
-        let mut by_hand = stage.by_hand("append", (len.div_ceil(256), 256), len as f64, words, &[]);
-        let mut found = Vec::new();
-        // Both contenders store the result in memory of the program.
-        let by_hand = || {
-            let sample = by_hand()?;
-            results[0].as_ref().map_or(Ok(()), |counter| counter.write(&[0_u64]))?;
-            Ok(sample)
-        };
-        let ours = || {
-            calls(1, len as f64, || {
-                found.clear();
-                Ok(append::run((&x, 125, Appended::to(&mut found, len)))?)
-            })
-        };
-        compare(bench, &what, unit, stage.native.is_some(), ours, by_hand)?;
-        let truth = values.iter().cycle().take(len).filter(|value| **value < 125).count();
-        ensure!(found.len() == truth, "{what}: {} elements instead of {truth}", found.len());
-    }
-    Ok(())
 }
 
 /// Measures the start of a kernel with next to no work, and the wait for it.

@@ -1,10 +1,9 @@
 //! Reads and writes of random elements, distributed evenly, or skewed by Zipf's law as real accesses are.
 
-use super::{Bench, size};
 use crate::bench::elements::{Payload, Record, zipf};
 use crate::bench::lru::LockedCache;
-use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
+use crate::bench::suite::{Bench, size};
 use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 
@@ -56,23 +55,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                             false => array.get(i)?.check(i),
                         })
                     })?;
-                    if let Some(locked) = &locked {
-                        row.other("lru", || {
-                            accesses(&|i, writes| match writes {
-                                true => locked.set(i, Record::of(i)),
-                                false => locked.get(i)?.check(i),
-                            })
-                        })?;
-                    }
-                    if writes > 0 || exponent.is_none() {
-                        return Ok(());
-                    }
-                    let mut file = MappedFile::<Record>::new(setup.file_bytes)?;
-                    let len = file.len();
-                    row.other("mmap", || {
-                        file.forget()?;
-                        let slice = file.slice();
-                        accesses(&|i, _| slice[i % len].check(i % len))
+                    let Some(locked) = &locked else { return Ok(()) };
+                    row.other("lru", || {
+                        accesses(&|i, writes| match writes {
+                            true => locked.set(i, Record::of(i)),
+                            false => locked.get(i)?.check(i),
+                        })
                     })
                 })?;
             }

@@ -2,10 +2,11 @@
 //! sizes of array and cache. A command template starts the program, which prints lines of `name value
 //! unit` with the names used here.
 
-use super::{Bench, bulk, random, serial};
+use super::{bulk, random};
 use crate::bench::elements::{Block, Payload, Record};
-use crate::bench::measure::{Sample, Unit, calls};
-use crate::bench::setup::Setup;
+use crate::bench::measure::{Sample, Unit, calls, on_threads};
+use crate::bench::setup::{Setup, part};
+use crate::bench::suite::Bench;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use vmarray::prelude::*;
@@ -32,13 +33,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         random_get(array, threads, seconds, turn)
     })?;
     one::<Block>(bench, "serial-get-4KiB-p32", 32, GigabytesPerSecond, |array, _| {
-        serial::per_thread(array, threads)
+        per_thread(array, threads)
     })?;
     one::<Record>(bench, "serial-get-44B-p10000", 10_000, GigabytesPerSecond, |array, _| {
-        serial::per_thread(array, threads)
+        per_thread(array, threads)
     })?;
     one::<Record>(bench, "interleaved-get-44B-p1000", 1000, GigabytesPerSecond, |array, _| {
-        serial::interleaved(array, threads)
+        interleaved(array, threads)
     })?;
     one::<Record>(bench, "bulk-read-44B-p10000", 10_000, GigabytesPerSecond, |array, _| {
         bulk::read(array, threads, 100_000)
@@ -135,4 +136,35 @@ fn find<T: Payload>(
         };
         row.ours(&array, || calls(1, (array.len() * size_of::<T>()) as f64, find))
     })
+}
+
+/// Measures reads of single elements by several threads. Each thread reads its share in order.
+fn per_thread<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
+    on_threads(threads, |thread| {
+        let part = part(array.len(), threads, thread, array.page_len());
+        sum_of(array, part.clone())?;
+        Ok((part.len() * size_of::<T>()) as f64)
+    })
+}
+
+/// Measures reads of single elements by several threads. Thread `t` of `n` reads the elements `t`, `t + n`,
+/// `t + 2 n`, …
+fn interleaved<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
+    on_threads(threads, |thread| {
+        let indices = (thread..array.len()).step_by(threads);
+        let count = indices.len();
+        sum_of(array, indices)?;
+        Ok((count * size_of::<T>()) as f64)
+    })
+}
+
+/// Gets elements, and checks them by the sum of their keys.
+fn sum_of<T: Payload>(array: &VirtualArray<T>, indices: impl Iterator<Item = usize>) -> Result<()> {
+    let (mut sum, mut expected) = (0_u64, 0_u64);
+    for index in indices {
+        sum += u64::from(array.get(index)?.key());
+        expected += u64::from(index as u32);
+    }
+    ensure!(black_box(sum) == expected, "the sum of the elements is {sum} instead of {expected}");
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! Rows of different lengths, compared with two `Vec`s.
 
-use super::Bench;
 use crate::bench::measure::{Sample, Unit, timed};
 use crate::bench::results::Role;
+use crate::bench::suite::Bench;
 use anyhow::Result;
 use vmarray::RaggedArray;
 use vmarray::device::wrap::SplitMix64;
@@ -14,8 +14,6 @@ const ROWS: usize = 1 << 20;
 const ROW_LEN_MAX: usize = 32;
 /// The number of rows that one repetition reads.
 const READS: usize = 1 << 18;
-/// The bytes of a cache that does not hold all elements.
-const SMALL_CACHE_BYTES: usize = 8 << 20;
 
 /// Offsets and values.
 struct Plain {
@@ -54,14 +52,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             .elements(|elements| elements.cache_bytes(8 * total))
             .offsets(|offsets| offsets.cache_bytes(16 * ROWS))
     };
-    bench.row("ragged/build", Unit::MegaPerSecond, |_, row| {
-        row.measure_in_turn(&mut [
-            ("ours", Role::Ours, &mut || {
-                timed(1, || builder().from_rows(&rows).map(|_| ROWS as f64).map_err(Into::into))
-            }),
-            ("vec", Role::Alternative, &mut || timed(1, || Ok(built(&rows)))),
-        ])
-    })?;
     bench.row("ragged/push", Unit::MegaPerSecond, |_, row| {
         row.measure_in_turn(&mut [
             ("ours", Role::Ours, &mut || {
@@ -74,35 +64,32 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             ("vec", Role::Alternative, &mut || timed(1, || Ok(built(&rows)))),
         ])
     })?;
-    for (way, bytes) in [("cached", 8 * total), ("cache-8MiB", SMALL_CACHE_BYTES)] {
-        let ragged = builder().elements(|elements| elements.cache_bytes(bytes)).from_rows(&rows)?;
-        bench.row(format!("ragged/read/{way}"), Unit::MegaPerSecond, |_, row| {
-            let seed = std::cell::Cell::new(0);
-            let next = || {
-                seed.set(seed.get() + 1);
-                SplitMix64::new(seed.get())
-            };
-            row.measure_in_turn(&mut [
-                ("ours", Role::Ours, &mut || {
-                    reads(&mut next(), |row, buffer| {
-                        let row = ragged.row(row)?;
-                        let buffer = &mut buffer[..row.len()];
-                        row.read(0, buffer)?;
-                        Ok(buffer.iter().copied().fold(0, u32::wrapping_add))
-                    })
-                }),
-                ("vec", Role::Alternative, &mut || {
-                    reads(&mut next(), |row, buffer| {
-                        let row = plain.row(row);
-                        let buffer = &mut buffer[..row.len()];
-                        buffer.copy_from_slice(row);
-                        Ok(buffer.iter().copied().fold(0, u32::wrapping_add))
-                    })
-                }),
-            ])
-        })?;
-    }
-    Ok(())
+    let ragged = builder().from_rows(&rows)?;
+    bench.row("ragged/read/cached", Unit::MegaPerSecond, |_, row| {
+        let seed = std::cell::Cell::new(0);
+        let next = || {
+            seed.set(seed.get() + 1);
+            SplitMix64::new(seed.get())
+        };
+        row.measure_in_turn(&mut [
+            ("ours", Role::Ours, &mut || {
+                reads(&mut next(), |row, buffer| {
+                    let row = ragged.row(row)?;
+                    let buffer = &mut buffer[..row.len()];
+                    row.read(0, buffer)?;
+                    Ok(buffer.iter().copied().fold(0, u32::wrapping_add))
+                })
+            }),
+            ("vec", Role::Alternative, &mut || {
+                reads(&mut next(), |row, buffer| {
+                    let row = plain.row(row);
+                    let buffer = &mut buffer[..row.len()];
+                    buffer.copy_from_slice(row);
+                    Ok(buffer.iter().copied().fold(0, u32::wrapping_add))
+                })
+            }),
+        ])
+    })
 }
 
 fn built(rows: &[Vec<u32>]) -> f64 {

@@ -1,12 +1,12 @@
 //! Random elements of arrays far larger than the cache: nearly every access is a miss.
 
-use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::managed::ManagedMemory;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::raw::Limit;
+use crate::bench::suite::{Bench, size};
 use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;

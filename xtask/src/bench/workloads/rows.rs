@@ -1,11 +1,11 @@
 //! Workloads on rows of a table: gathers by lists of 65 536 indices, as in an embedding layer, and the cost
 //! of the first call of each kind.
 
-use super::Bench;
 use crate::bench::elements::Payload;
 use crate::bench::measure::{Unit, calls};
 use crate::bench::raw::{Limit, Way};
 use crate::bench::results::Role;
+use crate::bench::suite::Bench;
 use anyhow::Result;
 use bytemuck::{Pod, Zeroable};
 use vmarray::VirtualArray;

@@ -1,12 +1,11 @@
 //! Snapshots, saved and loaded, compared with system calls that write and read the same bytes with as many
 //! threads, including the sync.
 
-use super::stored::Scratch;
-use super::{Bench, size};
-use crate::bench::mapped_file::forget;
+use crate::bench::mapped_file::{Scratch, forget};
 use crate::bench::measure::{Sample, Unit, timed};
 use crate::bench::results::{Role, Row};
 use crate::bench::setup::{CHUNK_BYTES, Setup};
+use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -15,10 +14,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
+use vmarray::VirtualArray;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::file::SaveOptions;
-use vmarray::prelude::*;
-use vmarray::{NdArray, RaggedArray, VirtualArray};
 
 /// The number of threads that copy, as in the library.
 const THREADS: usize = 4;
@@ -26,10 +24,6 @@ const THREADS: usize = 4;
 const WRITERS: usize = 4;
 /// The lengths of pages.
 const PAGE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-/// The number of elements of a row.
-const ROW_LEN: usize = 100;
-/// The length of a row of two axes.
-const COLUMNS: usize = 4096;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("snapshots/") {
@@ -41,11 +35,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     for page_bytes in PAGE_BYTES {
         lists(bench, &setup, &words, page_bytes)?;
     }
-    nd(bench, &setup, &words)?;
-    ragged(bench, &setup, &words)
+    Ok(())
 }
 
-/// Arrays of one dimension, without and with threads that write.
+/// Measures arrays without and with threads that write.
 fn lists(bench: &mut Bench, setup: &Setup, words: &[AtomicU32], page_bytes: usize) -> Result<()> {
     let bytes = size_of_val(words);
     let array = setup.filled::<u32>(bytes, Some(page_bytes / 4), bytes / 4)?;
@@ -71,68 +64,11 @@ fn lists(bench: &mut Bench, setup: &Setup, words: &[AtomicU32], page_bytes: usiz
             beside_reads(row, words, &saved.0, is_cold, &|path| {
                 let builder = VirtualArray::<u32>::builder(0).devices(setup.devices.iter().cloned());
                 let builder = builder.page_len(page_bytes / 4).cache_bytes(bytes / 4);
-                Ok(Box::new(builder.load(path)?))
+                Ok(builder.load(path)?)
             })
         })?;
     }
     Ok(())
-}
-
-/// A tiled array of two axes.
-fn nd(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
-    if !bench.wants_any("snapshots/save-nd") && !bench.wants_any("snapshots/load-nd") {
-        return Ok(());
-    }
-    let bytes = size_of_val(words);
-    let shape = [words.len() / COLUMNS, COLUMNS];
-    let builder = |shape| {
-        NdArray::<u32, 2>::builder(shape)
-            .tiled()
-            .devices(setup.devices.iter().cloned())
-            .elements(|elements| elements.cache_bytes(bytes / 4))
-    };
-    let array = builder(shape).build()?;
-    setup.fill(array.elements())?;
-    let save = move |path: &Path| Ok(array.save(path)?);
-    there_and_back(bench, "nd", words, save, &|path| Ok(Box::new(builder([0, 0]).load(path)?)))
-}
-
-/// Rows of one length, whose offsets are saved as well.
-fn ragged(bench: &mut Bench, setup: &Setup, words: &[AtomicU32]) -> Result<()> {
-    if !bench.wants_any("snapshots/save-ragged") && !bench.wants_any("snapshots/load-ragged") {
-        return Ok(());
-    }
-    let bytes = size_of_val(words);
-    let builder = || {
-        RaggedArray::<u32>::builder()
-            .devices(setup.devices.iter().cloned())
-            .elements(|elements| elements.cache_bytes(bytes / 4))
-    };
-    // The number of rows that have `bytes` bytes together with their offsets.
-    let rows = bytes / (ROW_LEN * size_of::<u32>() + size_of::<u64>());
-    let array = builder().with_lengths(std::iter::repeat_n(ROW_LEN, rows))?;
-    array.items().transform(..rows * ROW_LEN, Field::whole().set(vmarray::expr::index().cast::<u32>()))?;
-    let save = move |path: &Path| Ok(array.save(path)?);
-    there_and_back(bench, "ragged", words, save, &|path| Ok(Box::new(builder().load(path)?)))
-}
-
-/// Measures saving without writers, and loading after the original was dropped, which happens with `save`.
-fn there_and_back(
-    bench: &mut Bench,
-    what: &str,
-    words: &[AtomicU32],
-    save: impl Fn(&Path) -> Result<()>,
-    load: &dyn Fn(&Path) -> Result<Box<dyn std::any::Any>>,
-) -> Result<()> {
-    bench.row(format!("snapshots/save-{what}"), Unit::GigabytesPerSecond, |_, row| {
-        beside_writes(row, words, 0, &|_| Ok(()), &save)
-    })?;
-    let saved = Scratch::new()?;
-    save(&saved.0)?;
-    drop(save);
-    bench.row(format!("snapshots/load-{what}/cold"), Unit::GigabytesPerSecond, |_, row| {
-        beside_reads(row, words, &saved.0, true, load)
-    })
 }
 
 /// Compares writing all elements to files, of an array and of plain memory, while threads write to either.
@@ -177,7 +113,7 @@ fn beside_reads(
     words: &[AtomicU32],
     saved: &Path,
     is_cold: bool,
-    load: &dyn Fn(&Path) -> Result<Box<dyn std::any::Any>>,
+    load: &dyn Fn(&Path) -> Result<VirtualArray<u32>>,
 ) -> Result<()> {
     let plain = Scratch::new()?;
     write(words, &plain.0, false)?;

@@ -1,12 +1,12 @@
-//! Sorting: whole arrays of random keys, of equal keys, and of keys of few values; random keys with
-//! values; and memory of the program that is longer than its device memory.
+//! Sorting: whole arrays of random keys, random keys with values, operations based on sorts, and memory of
+//! the program that is longer than its device memory.
 //!
 //! `sort.cu`, in the same folder, is the same by CUB, to be compiled and run by hand.
 
-use super::{Bench, size};
 use crate::bench::measure::{Unit, timed};
 use crate::bench::raw::Way;
 use crate::bench::results::Role;
+use crate::bench::suite::{Bench, size};
 use anyhow::{Result, ensure};
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -15,7 +15,6 @@ use std::hint::black_box;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, DeviceInfo, DeviceKind, HostMemory};
 use vmarray::expr::{Expr, FieldType, index};
-use vmarray::order::MatchKind;
 use vmarray::prelude::*;
 use vmarray::views::SortKey;
 use vmarray::{Element, Source};
@@ -43,13 +42,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     for bytes in if has_card && !setup.quick { vec![short, 8 << 30, 32 << 30] } else { vec![short] } {
         source(bench, bytes)?;
     }
-    if has_card && !setup.quick {
-        // The size leaves no room for a copy, but enough for sorting in place.
-        let devices = setup.devices.len() as u64;
-        let most = room.saturating_sub(devices * (14 << 30)) >> 30 << 30;
-        let most = if devices > 1 { most.min(devices * (90 << 30)) } else { most };
-        one::<u64>(bench, most as usize, "in-place", u64::MAX, |bits| bits)?;
-    }
     for bytes in sizes {
         // Sorting needs the same amount of memory again.
         if 21 * (bytes as u64 / 10) > room {
@@ -59,12 +51,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             with_values::<u32>(bench, bytes, |bits| (bits >> 32).cast())?;
             with_values::<u64>(bench, bytes, |bits| bits)?;
         }
-        for (kind, mask) in [("random", u64::MAX), ("equal", 0), ("two-values", 1 << 63)] {
-            if kind == "random" || bytes == short {
-                one::<u32>(bench, bytes, kind, mask, |bits| (bits >> 32).cast())?;
-                one::<u64>(bench, bytes, kind, mask, |bits| bits)?;
-            }
-        }
+        one::<u32>(bench, bytes, |bits| (bits >> 32).cast())?;
+        one::<u64>(bench, bytes, |bits| bits)?;
     }
     Ok(())
 }
@@ -79,27 +67,20 @@ fn mixed<T: Element>() -> Expr<T, u64> {
 }
 
 /// Operations based on sorts, of random keys of 32 bits: their order, their distinct values, groups of
-/// about 64 and their sums, and joins. In a join most keys have one partner.
+/// about 64 and their sums.
 fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     let (setup, len) = (bench.setup.clone(), bytes / 4);
     let own = Field::<u32, u32>::whole;
-    let made = |most: u64| -> Result<VirtualArray<u32>> {
-        let array = setup.array::<u32>(len, None, 64 << 20)?;
-        array.transform(.., own().set(((mixed() >> 32) % most).cast()))?;
-        Ok(array)
-    };
-    let kinds = ["argsort", "sort_by_key", "unique", "group_by", "matches"];
-    for kind in kinds {
+    for kind in ["argsort", "unique", "group_by"] {
         bench.row(format!("sort/{kind}/u32/{}", size(bytes)), Unit::MegaPerSecond, |_, row| {
-            let array = made(if kind == "group_by" { len as u64 / 64 } else { len as u64 })?;
-            let other = if kind == "matches" { Some(made(len as u64)?) } else { None };
+            let most = if kind == "group_by" { len as u64 / 64 } else { len as u64 };
+            let array = setup.array::<u32>(len, None, 64 << 20)?;
+            array.transform(.., own().set(((mixed() >> 32) % most).cast()))?;
             row.ours(&array, || {
                 timed(setup.threads, || {
-                    let found = match (kind, &other) {
-                        ("argsort", _) => array.argsort(.., own())?.len(),
-                        ("sort_by_key", _) => array.sort_by_key(.., own() & 0xFFFF_u32).map(|()| len)?,
-                        ("unique", _) => array.unique(..)?.len(),
-                        (_, Some(other)) => array.matches(other, own(), own(), MatchKind::Inner)?.left.len(),
+                    let found = match kind {
+                        "argsort" => array.argsort(.., own())?.len(),
+                        "unique" => array.unique(..)?.len(),
                         _ => array.group_by(.., own())?.sum(&array)?.len(),
                     };
                     black_box(found);
@@ -142,12 +123,7 @@ fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
             ensure!(sum == expected, "keys are lost");
             Ok(sample)
         })?;
-        let (total, amount) = (source.stats().total(), series.amount.max(1.0));
-        row.count([
-            ("cores", series.cores()),
-            ("to_device_bytes_per_unit", total.bytes_to_device as f64 / amount),
-            ("from_device_bytes_per_unit", total.bytes_from_device as f64 / amount),
-        ]);
+        row.count_source(&source.stats().total(), &series);
         row.limit("bus", bench.raw.bus(Way::Both))
     })
 }
@@ -184,15 +160,13 @@ fn with_values<T: SortKey + FieldType<Value = T>>(
 fn one<T: SortKey + FieldType<Value = T> + Ord + RadixKey>(
     bench: &mut Bench,
     bytes: usize,
-    kind: &str,
-    mask: u64,
     of: impl Fn(Expr<T, u64>) -> Expr<T, T>,
 ) -> Result<()> {
     let setup = bench.setup.clone();
-    let name = format!("sort/u{}/{}/{kind}", 8 * size_of::<T>(), size(bytes));
+    let name = format!("sort/u{}/{}/random", 8 * size_of::<T>(), size(bytes));
     bench.row(name, Unit::MegaPerSecond, |_, row| {
         let array = setup.array::<T>(bytes / size_of::<T>(), None, 64 << 20)?;
-        let fill = || array.transform(.., Field::whole().set(of(mixed() & mask)));
+        let fill = || array.transform(.., Field::whole().set(of(mixed())));
         fill()?;
         let unsorted = if bytes <= VEC_BYTES_MAX { array.to_vec(..)? } else { Vec::new() };
         let ours = &mut || {

@@ -1,38 +1,20 @@
 //! Arrays in files: the cost of making changes durable, compared with plain writes to a file.
 
-use super::{Bench, size};
+use crate::bench::mapped_file::Scratch;
 use crate::bench::measure::{Unit, calls};
 use crate::bench::results::Role;
 use crate::bench::setup::{CHUNK_BYTES, pieces};
+use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use vmarray::VirtualArray;
 use vmarray::prelude::*;
-use vmarray::support::private_dir;
 
 /// The length of the files in bytes.
 const FILE_BYTES: usize = 256 << 20;
 /// The bytes written before each sync.
 const WRITTEN_BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, FILE_BYTES];
-
-/// A path in the build folder, whose disk is not in RAM; removed on drop.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new() -> Result<Self> {
-        let folder = Path::new("target/tmp");
-        std::fs::create_dir_all(folder)?;
-        Ok(Self(folder.join(private_dir::random_name())))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("stored/") {

@@ -1,13 +1,12 @@
 //! Random elements of a file that is far larger than RAM, with and without GPUs as a tier between the two.
 
-use super::stored::Scratch;
-use super::{Bench, size};
 use crate::bench::elements::{Payload, zipf};
-use crate::bench::mapped_file::forget;
-use crate::bench::measure::{Sample, Unit, calls, on_threads, until};
+use crate::bench::mapped_file::{Scratch, forget};
+use crate::bench::measure::{Unit, on_threads, until};
 use crate::bench::record::digits;
 use crate::bench::results::{Role, Row};
 use crate::bench::setup::{CHUNK_BYTES, pieces};
+use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,8 +27,6 @@ const THREADS: [usize; 2] = [1, 16];
 /// The number of indices that a thread draws before the measurement. It uses them repeatedly, without an
 /// effect on the cache in RAM: they touch many times more pages than it holds.
 const DRAWN: usize = 1 << 18;
-/// The number of indices of a list.
-const LISTED: usize = 4096;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("tier/") {
@@ -126,22 +123,7 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
             hits.report(row)
         })?;
     }
-    let mut values = vec![0; LISTED];
-    let mut next = 0;
-    let mut gather = |array: &VirtualArray<u64>| -> Result<Sample> {
-        next = (next + LISTED) % DRAWN;
-        let list = &lists[0][next..next + LISTED];
-        let sample = calls(1, LISTED as f64, || Ok(array.gather_into(list, &mut values)?))?;
-        list.iter().zip(&values).try_for_each(|(&index, value)| value.check(index))?;
-        Ok(sample)
-    };
-    bench.row(name("list"), Unit::KiloPerSecond, |_, row| {
-        let before = tier.status();
-        row.ours(&tiered, || gather(&tiered))?;
-        let hits = Hits::of(&before, &tier.status());
-        row.other("file", || gather(&alone))?;
-        hits.report(row)
-    })
+    Ok(())
 }
 
 /// Random elements of random pages.
