@@ -1,12 +1,12 @@
 //! Checks of batches: calls that submit many copies.
 
 use backend_api::wrap::SplitMix64;
-use backend_api::{Device, Route, Routing};
+use backend_api::{Route, Routing};
 
 use super::Context;
 use super::scene::Scene;
 
-pub(super) fn an_empty_batch_gives_a_ticket<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn an_empty_batch_gives_a_ticket(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 4096, 4096);
     let first = scene.submit(&[scene.upload(0, 0, 4096)]);
     let empty = scene.submit(&[]);
@@ -19,7 +19,7 @@ pub(super) fn an_empty_batch_gives_a_ticket<D: Device>(cx: &Context<'_, D>) {
     cx.wait(ticket);
 }
 
-pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn batches_of_mixed_directions(cx: &Context<'_>) {
     const PART: usize = 8192;
     let mut scene = Scene::new(cx, 4 * PART, 2 * PART);
     let mut random = SplitMix64::new(7);
@@ -50,7 +50,7 @@ pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn batches_of_thousands_of_pieces<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn batches_of_thousands_of_pieces(cx: &Context<'_>) {
     const PIECES: usize = 3000;
     let mut scene = Scene::new(cx, PIECES * 100, PIECES * 100);
     for bytes in [1, 8, 50] {
@@ -71,7 +71,7 @@ pub(super) fn batches_of_thousands_of_pieces<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn batches_that_read_one_place_many_times<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn batches_that_read_one_place_many_times(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 20_000, 20_000);
     let mut batch = Vec::new();
     for k in 0..40 {
@@ -83,7 +83,7 @@ pub(super) fn batches_that_read_one_place_many_times<D: Device>(cx: &Context<'_,
     scene.assert_as_expected("a batch that reads the same bytes again and again");
 }
 
-pub(super) fn batches_of_unequal_pieces<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn batches_of_unequal_pieces(cx: &Context<'_>) {
     let large = 1 << 20;
     let mut scene = Scene::new(cx, large + 70_000, large + 70_000);
     for order in 0..2 {
@@ -102,7 +102,7 @@ pub(super) fn batches_of_unequal_pieces<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_by_every_route(cx: &Context<'_>) {
     const PIECES: usize = 300;
     const ROOM: usize = 200;
     let mut scene = Scene::new(cx, PIECES * ROOM, PIECES * ROOM);

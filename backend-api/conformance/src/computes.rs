@@ -7,7 +7,7 @@ use backend_api::expr::{
 };
 use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Reg, ScalarFunction, Space, TableDecl};
 use backend_api::wrap::SplitMix64;
-use backend_api::{Compute, Device, Elements, ErrorKind, HostSpan, Request};
+use backend_api::{Compute, Elements, ErrorKind, HostSpan, Request};
 
 use super::Context;
 use super::context::assert_refused;
@@ -201,7 +201,7 @@ fn operations(of: Type) -> Vec<Instruction> {
     all
 }
 
-pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn computations_with_every_operation(cx: &Context<'_>) {
     const COUNT: usize = 600;
     const RESULT: usize = 8 * Compute::STORES_MAX;
     let mut random = SplitMix64::new(5);
@@ -326,7 +326,7 @@ fn casted(sketch: &Sketch, value: Value, types: &[Type]) -> (Program, Value) {
     (sketch.program(), value)
 }
 
-pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn random_computations(cx: &Context<'_>) {
     const COUNT: usize = 1500;
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
     let answer_bytes = Compute::partials_bytes() as usize;
@@ -413,7 +413,7 @@ fn every_action<'a>(
     ]
 }
 
-pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn computations_of_nothing(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 100, Compute::partials_bytes() as usize);
     let mut sketch = Sketch(Vec::new());
     let value = sketch.field(0, 0, Type::U32);
@@ -437,7 +437,7 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("computations of nothing");
 }
 
-pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn computations_of_many_elements(cx: &Context<'_>) {
     const COUNT: usize = 140_001;
     let answer_bytes = Compute::partials_bytes() as usize + 8 * COUNT;
     let mut scene = Scene::new(cx, COUNT * 8 + 64, answer_bytes);
@@ -483,7 +483,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
 
 /// Checks kernels in which one thread processes several adjacent short elements. The element counts also
 /// leave a rest that fills no whole thread.
-pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn computations_of_short_elements(cx: &Context<'_>) {
     const MOST: usize = 70_001;
     // The second source and the target with wider elements begin at these byte offsets, multiples of 16.
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
@@ -543,7 +543,7 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
 }
 
 /// Searches in elements that start at any address, with up to 15 elements before a multiple of 16.
-fn searches_from_any_address<D: Device>(scene: &mut Scene<'_, D>, of: Type, answer: HostSpan<'static>) {
+fn searches_from_any_address(scene: &mut Scene<'_>, of: Type, answer: HostSpan<'static>) {
     const COUNT: usize = 300;
     let mut sketch = Sketch(Vec::new());
     let value = sketch.field(0, 0, of);
@@ -562,7 +562,7 @@ fn searches_from_any_address<D: Device>(scene: &mut Scene<'_, D>, of: Type, answ
     }
 }
 
-pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn computations_that_store_in_several_fields(cx: &Context<'_>) {
     const COUNT: usize = 5000;
     let mut scene = Scene::new(cx, COUNT * 30, 64);
     for filtered in [false, true] {
@@ -591,7 +591,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
 }
 
 /// Checks that computations in flight at the same time do not overwrite each other's intermediate results.
-pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn computations_in_flight_at_once_do_not_mix(cx: &Context<'_>) {
     const COUNT: usize = 20_000;
     let room = Compute::partials_bytes() as usize;
     let mut scene = Scene::new(cx, COUNT * 4, 12 * room);
@@ -623,7 +623,7 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
     }
 }
 
-pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn preparing_changes_nothing(cx: &Context<'_>) {
     const COUNT: usize = 3000;
     let mut scene = Scene::new(cx, COUNT * 8, Compute::partials_bytes() as usize);
     let mut sketch = Sketch(Vec::new());
@@ -659,7 +659,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("prepared computations");
 }
 
-pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn malformed_computations_are_refused(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1024, Compute::partials_bytes() as usize + 8);
     let mut sketch = Sketch(Vec::new());
     let value = sketch.field(0, 4, Type::U32);

@@ -20,32 +20,32 @@ use super::limits::Limits;
 /// use backend_api::Device;
 /// use vmarray_conformance::{Context, Limits, reference::ReferenceDevice};
 /// // A check is a function of a context.
-/// fn a_queue_can_be_had<D: Device>(context: &Context<'_, D>) {
+/// fn a_queue_can_be_had(context: &Context<'_>) {
 ///     assert!(context.device().create_queue().is_ok());
 ///     context.skip("there is nothing else to check");
 /// }
-/// let device = Arc::new(ReferenceDevice::new(20 << 20));
+/// let device: Arc<dyn Device> = Arc::new(ReferenceDevice::new(20 << 20));
 /// let context = Context::new(&device, Limits::default());
 /// a_queue_can_be_had(&context);
 /// assert_eq!((context.limits().bytes, &*context.skipped().unwrap()), (20 << 20, "there is nothing else to check"));
 /// ```
 #[derive(Debug)]
-pub struct Context<'a, D: Device> {
-    device: &'a Arc<D>,
+pub struct Context<'a> {
+    device: &'a Arc<dyn Device>,
     limits: Limits,
     skipped: RefCell<Option<String>>,
 }
 
-impl<'a, D: Device> Context<'a, D> {
+impl<'a> Context<'a> {
     /// Creates the context of one run of one check.
     #[must_use]
-    pub fn new(device: &'a Arc<D>, limits: Limits) -> Self {
+    pub fn new(device: &'a Arc<dyn Device>, limits: Limits) -> Self {
         Self { device, limits, skipped: RefCell::new(None) }
     }
 
     /// Returns the device that the check tests.
     #[must_use]
-    pub fn device(&self) -> &'a Arc<D> {
+    pub fn device(&self) -> &'a Arc<dyn Device> {
         self.device
     }
 
@@ -99,23 +99,23 @@ impl<'a, D: Device> Context<'a, D> {
         })
     }
 
-    pub(super) fn queue(&self) -> Queue<D> {
+    pub(super) fn queue(&self) -> Queue<dyn Device> {
         Queue::new(self.device).expect("a queue")
     }
 
-    pub(super) fn memory(&self, bytes: u64) -> DeviceBuffer<D> {
+    pub(super) fn memory(&self, bytes: u64) -> DeviceBuffer<dyn Device> {
         DeviceBuffer::new(self.device, bytes, Commit::Lazy).expect("device memory")
     }
 
     /// Allocates pinned memory if the system allows it, else pageable memory.
-    pub(super) fn host(&self, bytes: usize) -> HostBuffer<D> {
+    pub(super) fn host(&self, bytes: usize) -> HostBuffer<dyn Device> {
         self.host_of(HostMemory::Pinned, bytes).unwrap_or_else(|| {
             HostBuffer::new(self.device, bytes, HostMemory::Pageable).expect("host memory")
         })
     }
 
     /// Allocates host memory of a kind; returns `None` if the system refuses pinned memory.
-    pub(super) fn host_of(&self, kind: HostMemory, bytes: usize) -> Option<HostBuffer<D>> {
+    pub(super) fn host_of(&self, kind: HostMemory, bytes: usize) -> Option<HostBuffer<dyn Device>> {
         match HostBuffer::new(self.device, bytes, kind) {
             Err(error) if (error.kind(), kind) == (ErrorKind::PinRefused, HostMemory::Pinned) => None,
             other => Some(other.expect("the allocation of host memory must succeed or return `PinRefused`")),
@@ -130,8 +130,8 @@ impl<'a, D: Device> Context<'a, D> {
     #[track_caller]
     pub(super) fn fill(
         &self,
-        queue: &Queue<D>,
-        memory: &DeviceBuffer<D>,
+        queue: &Queue<dyn Device>,
+        memory: &DeviceBuffer<dyn Device>,
         bytes: u64,
         pattern: &[u8],
     ) -> Ticket {
@@ -143,9 +143,9 @@ impl<'a, D: Device> Context<'a, D> {
     #[track_caller]
     pub(super) fn upload(
         &self,
-        queue: &Queue<D>,
-        from: &HostBuffer<D>,
-        to: &DeviceBuffer<D>,
+        queue: &Queue<dyn Device>,
+        from: &HostBuffer<dyn Device>,
+        to: &DeviceBuffer<dyn Device>,
         bytes: u64,
     ) -> Ticket {
         queue.submit(&[Transfer::Upload { from: from.at(0), to: to.at(0), bytes }]).expect("an upload")
@@ -156,9 +156,9 @@ impl<'a, D: Device> Context<'a, D> {
     #[track_caller]
     pub(super) fn download(
         &self,
-        queue: &Queue<D>,
-        from: &DeviceBuffer<D>,
-        to: &HostBuffer<D>,
+        queue: &Queue<dyn Device>,
+        from: &DeviceBuffer<dyn Device>,
+        to: &HostBuffer<dyn Device>,
         bytes: u64,
     ) -> Ticket {
         queue.submit(&[Transfer::Download { from: from.at(0), to: to.at(0), bytes }]).expect("a download")
@@ -183,7 +183,7 @@ pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, 
 
 /// Asserts that host memory holds the bytes `expected` from the offset `at` on.
 #[track_caller]
-pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usize, expected: &[u8]) {
+pub(super) fn assert_holds(what: &str, host: &HostBuffer<dyn Device>, at: usize, expected: &[u8]) {
     let mut found = vec![0; expected.len()];
     host.read(at, &mut found);
     assert_bytes(what, &found, expected);

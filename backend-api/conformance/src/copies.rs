@@ -1,6 +1,6 @@
 //! Checks of copies of every small size, every alignment and every direction.
 
-use backend_api::{Device, HostMemory, Transfer};
+use backend_api::{HostMemory, Transfer};
 
 use super::Context;
 use super::scene::Scene;
@@ -11,7 +11,7 @@ pub(super) const SMALL: [usize; 30] = [
     128, 129,
 ];
 
-pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_of_nothing(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 100, 200);
     for (at, host) in [(0, 0), (1, 7), (100, 200), (50, 200), (100, 3)] {
         let copies =
@@ -38,7 +38,7 @@ pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
 /// `places`. Submits three batches. For a pair `(one, other)`, the upload copies from `other` in host memory
 /// to `one` in device memory. The internal copy goes from `one` to `far + other`. The download goes from
 /// there to `far + one` in host memory.
-fn there_and_back<D: Device>(scene: &mut Scene<'_, D>, places: &[(usize, usize)], far: usize, bytes: usize) {
+fn there_and_back(scene: &mut Scene<'_>, places: &[(usize, usize)], far: usize, bytes: usize) {
     let copies: [Vec<_>; 3] = [
         places.iter().map(|&(one, other)| scene.upload(other, one, bytes)).collect(),
         places.iter().map(|&(one, other)| scene.internal(one, far + other, bytes)).collect(),
@@ -47,7 +47,7 @@ fn there_and_back<D: Device>(scene: &mut Scene<'_, D>, places: &[(usize, usize)]
     copies.iter().for_each(|copies| _ = scene.submit(copies));
 }
 
-pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_of_every_small_size_and_alignment(cx: &Context<'_>) {
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
     for bytes in SMALL {
@@ -70,7 +70,7 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
     }
 }
 
-pub(super) fn copies_between_every_pair_of_alignments<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_between_every_pair_of_alignments(cx: &Context<'_>) {
     const STEP: usize = 128;
     const ROOM: usize = 17 * 17 * STEP;
     let mut scene = Scene::new(cx, 2 * ROOM, 2 * ROOM);
@@ -81,7 +81,7 @@ pub(super) fn copies_between_every_pair_of_alignments<D: Device>(cx: &Context<'_
     }
 }
 
-pub(super) fn copies_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_of_large_and_odd_sizes(cx: &Context<'_>) {
     let room = (cx.limits().bytes / 8) as usize;
     let mut scene = Scene::new(cx, 2 * room, 2 * room);
     let sizes =
@@ -104,7 +104,7 @@ pub(super) fn copies_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("a download of everything");
 }
 
-pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_within_and_between_buffers(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 10_000, 10_000);
     // Copy between neighbouring ranges that touch but do not overlap, in both directions.
     for bytes in [1, 2, 7, 8, 31, 64, 100, 2048] {
@@ -123,7 +123,7 @@ pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) 
     scene.assert_as_expected("copies by way of other buffers");
 }
 
-pub(super) fn copies_with_every_kind_of_host_memory<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn copies_with_every_kind_of_host_memory(cx: &Context<'_>) {
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         let Some(host) = cx.host_of(kind, 20_000) else {
             cx.skip("the system refuses pinned memory; pageable memory was checked");

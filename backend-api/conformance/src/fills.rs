@@ -1,11 +1,11 @@
 //! Checks of fills, which write a repeated pattern to device memory.
 
-use backend_api::{Device, Fill};
+use backend_api::Fill;
 
 use super::Context;
 use super::scene::Scene;
 
-pub(super) fn fills_of_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn fills_of_nothing(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 100, 0);
     for at in [0, 1, 100] {
         scene.fill(at, 0, &[1, 2, 3]);
@@ -15,7 +15,7 @@ pub(super) fn fills_of_nothing<D: Device>(cx: &Context<'_, D>) {
     cx.wait(cx.fill(&scene.queue, &none, 0, &[1]));
 }
 
-pub(super) fn fills_with_patterns_of_every_length<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn fills_with_patterns_of_every_length(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 40_000, 0);
     let lengths = (1..=70).chain([100, 127, 128, 255, 256, 257, 1000, 1024, 4095, 4096]);
     for length in lengths {
@@ -29,7 +29,7 @@ pub(super) fn fills_with_patterns_of_every_length<D: Device>(cx: &Context<'_, D>
     }
 }
 
-pub(super) fn fills_of_every_small_size_and_alignment<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn fills_of_every_small_size_and_alignment(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 70 * 128, 0);
     for (round, length) in [1, 2, 3, 4, 8, 16].into_iter().enumerate() {
         let pattern = cx.noise(round as u64 + 40, length);
@@ -40,7 +40,7 @@ pub(super) fn fills_of_every_small_size_and_alignment<D: Device>(cx: &Context<'_
     }
 }
 
-pub(super) fn fills_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn fills_of_large_and_odd_sizes(cx: &Context<'_>) {
     let room = (cx.limits().bytes / 8) as usize;
     let mut scene = Scene::new(cx, room, 0);
     for (length, at, bytes) in
@@ -51,7 +51,7 @@ pub(super) fn fills_of_large_and_odd_sizes<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn fill_patterns_are_copied_before_the_call_returns<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn fill_patterns_are_copied_before_the_call_returns(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 0);
     for length in [1, 5, 8, 4096] {
         let mut pattern = vec![0xA1; length];

@@ -8,7 +8,7 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{
     Access, Binary, Body, Code, Launch, LaunchView, Memory, Op, Reg, Report, Type, VerifiedKernel, ViewDecl,
 };
-use backend_api::{Device, Error, ErrorKind};
+use backend_api::{Error, ErrorKind};
 
 use super::Context;
 use super::launches::{REPORT, accepted, report, scene};
@@ -75,7 +75,7 @@ fn kernel() -> VerifiedKernel {
     VerifiedKernel::new(body).expect("a kernel")
 }
 
-pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn code_from_elsewhere_is_run(cx: &Context<'_>) {
     let mut scene = scene(cx);
     // SAFETY: both texts do the same as the kernel's body.
     let code = unsafe { Code::new("scale") }.ptx(PTX).opencl_c(OPENCL_C);
@@ -103,7 +103,7 @@ pub(super) fn code_from_elsewhere_is_run<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("memory after foreign code between fills");
 }
 
-pub(super) fn a_foreign_submission_may_refuse_a_launch<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn a_foreign_submission_may_refuse_a_launch(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let asked = Arc::new(AtomicBool::new(false));
     let (noted, refusal) = (Arc::clone(&asked), Error::new(ErrorKind::InvalidArgument, "a library"));

@@ -1,10 +1,10 @@
 //! Checks of barriers, operations across lanes, and atomics, compared with the kernel interpreter.
 
+use backend_api::Elements;
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp,
     TableDecl, Type, ViewDecl,
 };
-use backend_api::{Device, Elements};
 
 use super::Context;
 use super::launches::{accepted, case, launch_of, own, report, run, scene, views_of};
@@ -14,7 +14,7 @@ use super::scene::words;
 const OF: Memory = Memory::Value(Type::U64);
 
 /// Creates a view of `count` random numbers of 64 bits.
-fn numbers<D: Device>(cx: &Context<'_, D>, count: u64) -> CaseView {
+fn numbers(cx: &Context<'_>, count: u64) -> CaseView {
     CaseView { stride: 8, count, bytes: cx.noise(count, count as usize * 8), shift: 0 }
 }
 
@@ -64,7 +64,7 @@ fn turning(group_len: u32) -> Body {
     }
 }
 
-pub(super) fn groups_share_memory_and_meet<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn groups_share_memory_and_meet(cx: &Context<'_>) {
     let mut scene = scene(cx);
     // The item counts result in whole groups, a partial last group, a single partial group, and many groups.
     for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
@@ -146,7 +146,7 @@ fn halving(group_len: u32) -> Body {
     }
 }
 
-pub(super) fn items_of_a_group_take_different_ways<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn items_of_a_group_take_different_ways(cx: &Context<'_>) {
     let mut scene = scene(cx);
     for (group_len, items) in [(2, 5), (4, 103), (64, 1000), (256, 700)] {
         for budget in [None, Some(5), Some(1000)] {
@@ -223,7 +223,7 @@ fn every_operation(of: Type) -> Body {
     Body { registers, views, group_len: Some(64), code, ..Body::default() }
 }
 
-pub(super) fn operations_across_lanes<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn operations_across_lanes(cx: &Context<'_>) {
     let mut scene = scene(cx);
     for of in [Type::I16, Type::U64, Type::F32, Type::F64] {
         let (body, items) = (every_operation(of), 150);
@@ -294,7 +294,7 @@ fn changing(op: Rmw, of: Type) -> Body {
     }
 }
 
-pub(super) fn atomics_of_every_kind<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn atomics_of_every_kind(cx: &Context<'_>) {
     let mut scene = scene(cx);
     for of in [Type::U32, Type::I32, Type::U64, Type::I64, Type::F32, Type::F64] {
         for op in [Rmw::Add, Rmw::Min, Rmw::Max, Rmw::And, Rmw::Or, Rmw::Xor] {
@@ -364,7 +364,7 @@ fn taking(by_exchange: bool) -> Body {
     Body { registers, views, code: code.concat(), ..Body::default() }
 }
 
-pub(super) fn items_append_their_values<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn items_append_their_values(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let (items, room) = (5000_usize, 4096_usize);
     for by_exchange in [false, true] {
@@ -402,7 +402,7 @@ pub(super) fn items_append_their_values<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn items_that_meet_leave_loops_by_their_budget<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn items_that_meet_leave_loops_by_their_budget(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let [item, one, odd, sum, place] = [0, 1, 2, 3, 5].map(Reg);
     let more = Op::Binary { op: Binary::Add, to: sum, left: sum, right: one };
@@ -487,7 +487,7 @@ fn taking_memory(group_len: Option<u32>) -> Body {
     Body { registers, views: vec![own()], group_len, code: code.concat(), ..Body::default() }
 }
 
-pub(super) fn items_have_memory_of_their_own<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn items_have_memory_of_their_own(cx: &Context<'_>) {
     let mut scene = scene(cx);
     for group_len in [None, Some(64)] {
         for (items, private_heap_bytes) in [(3000_u64, 256), (500, 8192), (10, 0)] {

@@ -12,14 +12,14 @@ use super::scene::{Gathered, IndexedKind, Scattered, Scene};
 use super::searches::strides;
 
 /// Work that fails, with the memory that it accesses.
-pub(super) struct Failing<D: Device> {
+pub(super) struct Failing {
     pub ticket: Ticket,
-    _memory: DeviceBuffer<D>,
-    _host: HostBuffer<D>,
+    _memory: DeviceBuffer<dyn Device>,
+    _host: HostBuffer<dyn Device>,
 }
 
 /// Submits a gather whose only index is out of bounds, so that the work fails when it runs.
-pub(super) fn failing_gather<D: Device>(cx: &Context<'_, D>, queue: &Queue<D>) -> Failing<D> {
+pub(super) fn failing_gather(cx: &Context<'_>, queue: &Queue<dyn Device>) -> Failing {
     let (memory, host) = (cx.memory(64), cx.host(64));
     host.write(0, &8_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
@@ -45,7 +45,7 @@ fn different_indices(seed: u64, count: usize, below: usize) -> Vec<u64> {
     all
 }
 
-pub(super) fn gathers_and_scatters_of_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn gathers_and_scatters_of_nothing(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 100, 200);
     for (start, count, stride) in [(0, 0, 1), (100, 0, 8), (0, 12, 8), (50, 0, 4096)] {
         for (indices, values) in [(0, 0), (200, 200), (16, 3)] {
@@ -65,15 +65,15 @@ fn indices_for(by: IndexedKind, seed: u64, count: usize, below: usize) -> Vec<u6
     }
 }
 
-pub(super) fn gathers_of_every_stride<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn gathers_of_every_stride(cx: &Context<'_>) {
     of_every_stride(cx, Gathered);
 }
 
-pub(super) fn scatters_of_every_stride<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn scatters_of_every_stride(cx: &Context<'_>) {
     of_every_stride(cx, Scattered);
 }
 
-fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: IndexedKind) {
+fn of_every_stride(cx: &Context<'_>, by: IndexedKind) {
     const COUNT: usize = 61;
     const WANTED: usize = 50;
     let mut scene = Scene::new(cx, (COUNT + 1) * 4096, WANTED * 8 + WANTED * 4096 + 128);
@@ -87,7 +87,7 @@ fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: IndexedKind) {
     }
 }
 
-pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn entries_left_out_move_nothing(cx: &Context<'_>) {
     const COUNT: usize = 90;
     let mut scene = Scene::new(cx, (COUNT + 1) * 512, COUNT * (8 + 512) + 64);
     for (round, stride) in [1, 2, 3, 4, 7, 8, 12, 16, 44, 96, 512].into_iter().enumerate() {
@@ -121,7 +121,7 @@ pub(super) fn entries_left_out_move_nothing<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn gathers_and_scatters_of_elements_in_pages(cx: &Context<'_>) {
     const BYTES: usize = 100_000;
     let noise = [1, 2, 3].map(|seed| cx.noise(seed, BYTES));
     let (queue, memory, host) = (cx.queue(), [(); 3].map(|()| cx.memory(BYTES as u64)), cx.host(BYTES));
@@ -146,8 +146,8 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages<D: Device>(cx: &Context<
 /// Checks gathers and scatters of elements of several lengths. The pages of the elements are striped over the
 /// places `bases`, each of 90 000 bytes. `read` returns all bytes of the memory of a place. Returns false if
 /// the device does not support striped elements.
-pub(super) fn elements_in_pages<D: Device>(
-    cx: &Context<'_, D>,
+pub(super) fn elements_in_pages(
+    cx: &Context<'_>,
     bases: &[DeviceSpan<'_>],
     read: &dyn Fn(usize) -> Vec<u8>,
 ) -> bool {
@@ -211,7 +211,7 @@ pub(super) fn elements_in_pages<D: Device>(
     true
 }
 
-pub(super) fn gathers_and_scatters_of_many_elements<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn gathers_and_scatters_of_many_elements(cx: &Context<'_>) {
     const COUNT: usize = 100_003;
     for stride in [1, 4, 8, 12] {
         let mut scene = Scene::new(cx, COUNT * stride + 16, COUNT * (8 + stride) + 16);
@@ -226,7 +226,7 @@ pub(super) fn gathers_and_scatters_of_many_elements<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn gathers_and_scatters_of_large_elements<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn gathers_and_scatters_of_large_elements(cx: &Context<'_>) {
     const STRIDE: usize = 70_001;
     let mut scene = Scene::new(cx, 9 * STRIDE, 5 * STRIDE);
     let elements = scene.elements(3, 8, STRIDE);
@@ -244,22 +244,22 @@ fn outside(count: u64) -> [u64; 9] {
     [count, count + 1, u64::MAX - 1, u64::MAX - 2, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
 }
 
-pub(super) fn a_gather_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn a_gather_with_an_index_outside_fails(cx: &Context<'_>) {
     an_index_outside_fails(cx, Gathered);
 }
 
-pub(super) fn a_scatter_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn a_scatter_with_an_index_outside_fails(cx: &Context<'_>) {
     an_index_outside_fails(cx, Scattered);
 }
 
-fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: IndexedKind) {
+fn an_index_outside_fails(cx: &Context<'_>, by: IndexedKind) {
     const COUNT: usize = 50;
     const WANTED: usize = 40;
     const START: usize = 64;
     const VALUES: usize = WANTED * 8;
     let name = if by == Gathered { "gather" } else { "scatter" };
     let mut scene = Scene::new(cx, 2 * COUNT * 8, VALUES + WANTED * 8 + 100);
-    let fails = |scene: &mut Scene<'_, D>, elements, count, what: &str| {
+    let fails = |scene: &mut Scene<'_>, elements, count, what: &str| {
         let submitted = scene.submit_indexed(by, elements, count, [0, VALUES]);
         let failed = submitted.expect("work that fails later must get a ticket");
         let good = scene.submit(&[scene.upload(0, 0, 8)]);
@@ -301,7 +301,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: IndexedKind) {
 }
 
 /// Checks that gathers in flight at the same time do not overwrite each other's failure flag or indices.
-pub(super) fn gathers_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn gathers_in_flight_at_once_do_not_mix(cx: &Context<'_>) {
     const COUNT: usize = 1000;
     let others = [cx.queue(), cx.queue()];
     let mut scene = Scene::new(cx, COUNT * 4, 60 * 4096);

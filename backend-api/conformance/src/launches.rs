@@ -13,6 +13,7 @@ use backend_api::wrap::SplitMix64;
 use backend_api::{BufferHandle, Device, DeviceSpan, Elements, ErrorKind, Request, Result, Ticket};
 
 use super::context::{Context, assert_refused};
+use super::erased;
 use super::limits::Limits;
 use super::random::{Case, CaseView};
 use super::scene::{Scene, words};
@@ -26,17 +27,13 @@ const RANDOM_CASES: u64 = 12;
 /// Largest number of kernels with wrong results after which the check ends.
 const DIFFERENCES_MOST: usize = 20;
 
-pub(super) fn scene<'a, D: Device>(cx: &'a Context<'_, D>) -> Scene<'a, D> {
+pub(super) fn scene<'a>(cx: &'a Context<'_>) -> Scene<'a> {
     Scene::new(cx, MEMORY_BYTES, HOST_BYTES)
 }
 
 /// Returns the ticket of a launch. If the device does not support the launch, returns `None` and skips the
 /// check.
-pub(super) fn accepted<D: Device>(
-    cx: &Context<'_, D>,
-    what: &str,
-    launched: Result<Ticket>,
-) -> Option<Ticket> {
+pub(super) fn accepted(cx: &Context<'_>, what: &str, launched: Result<Ticket>) -> Option<Ticket> {
     match launched {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             cx.skip(format!("{what}: {}", error.detail()));
@@ -46,11 +43,7 @@ pub(super) fn accepted<D: Device>(
     }
 }
 
-pub(super) fn launch_of<'a, D: Device>(
-    case: &'a Case,
-    views: &'a [LaunchView<'a>],
-    scene: &Scene<'_, D>,
-) -> Launch<'a> {
+pub(super) fn launch_of<'a>(case: &'a Case, views: &'a [LaunchView<'a>], scene: &Scene<'_>) -> Launch<'a> {
     Launch {
         views,
         params: &case.params,
@@ -78,7 +71,7 @@ fn places(case: &Case) -> Vec<usize> {
     places
 }
 
-pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<LaunchView<'static>> {
+pub(super) fn views_of(case: &Case, scene: &Scene<'_>) -> Vec<LaunchView<'static>> {
     let view = |(at, view): (usize, &CaseView)| {
         let (start, count, stride) = (scene.at(at as u64), view.count, view.stride);
         LaunchView::Run(Elements { start, count, stride })
@@ -87,7 +80,7 @@ pub(super) fn views_of<D: Device>(case: &Case, scene: &Scene<'_, D>) -> Vec<Laun
 }
 
 /// Reads the launch report from the scene's host memory, and copies it to the model.
-pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
+pub(super) fn report(scene: &mut Scene<'_>) -> Report {
     let mut bytes = [0; Report::BYTES as usize];
     scene.host.read(REPORT, &mut bytes);
     scene.write_host_expected(REPORT, &bytes);
@@ -95,7 +88,7 @@ pub(super) fn report<D: Device>(scene: &mut Scene<'_, D>) -> Report {
 }
 
 /// Launches a case, waits, and compares all memory. Returns false if the device does not support the case.
-pub(super) fn run<D: Device>(cx: &Context<'_, D>, scene: &mut Scene<'_, D>, case: &Case) -> bool {
+pub(super) fn run(cx: &Context<'_>, scene: &mut Scene<'_>, case: &Case) -> bool {
     let what = case.kernel.name().to_owned();
     let places = places(case);
     for (at, view) in places.iter().zip(&case.views) {
@@ -159,7 +152,7 @@ fn recurrence() -> VerifiedKernel {
     VerifiedKernel::new(body).expect("a kernel")
 }
 
-pub(super) fn launches_of_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn launches_of_nothing(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let nothing = VerifiedKernel::new(Body::default()).expect("a kernel");
     let recurrence = recurrence();
@@ -283,7 +276,7 @@ fn every_operation(of: Type) -> Case {
     case(&format!("operations on {of}"), body, items, views_of_case)
 }
 
-pub(super) fn launches_with_every_operation<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn launches_with_every_operation(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let cases: Vec<Case> = Type::NUMBERS.into_iter().map(every_operation).collect();
     prepare(cx, &scene, &cases);
@@ -294,7 +287,7 @@ pub(super) fn launches_with_every_operation<D: Device>(cx: &Context<'_, D>) {
 
 /// Prepares the launches of all cases in two calls. Ignores unsupported cases: the device reports them again
 /// at the launch.
-fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case]) {
+fn prepare(cx: &Context<'_>, scene: &Scene<'_>, cases: &[Case]) {
     let views: Vec<Vec<LaunchView<'_>>> = cases.iter().map(|case| views_of(case, scene)).collect();
     let launches: Vec<Launch<'_>> =
         cases.iter().zip(&views).map(|(case, views)| launch_of(case, views, scene)).collect();
@@ -311,7 +304,7 @@ fn prepare<D: Device>(cx: &Context<'_, D>, scene: &Scene<'_, D>, cases: &[Case])
 }
 
 /// `VMARRAY_TEST_KERNELS` sets the number of kernels, and `VMARRAY_TEST_SEED` the first seed.
-pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn random_launches(cx: &Context<'_>) {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = named("VMARRAY_TEST_KERNELS").unwrap_or(RANDOM_CASES);
     let first = named("VMARRAY_TEST_SEED").unwrap_or_else(|| cx.limits().seed.wrapping_mul(RANDOM_CASES));
@@ -331,12 +324,12 @@ pub(super) fn random_launches<D: Device>(cx: &Context<'_, D>) {
 /// Panics after the last kernel if at least one result differs, or after twenty of these. The message has
 /// the first line about each, and the message of each difference contains the kernel.
 pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
-    launch_seeds(&Context::new(device, Limits::default()), seeds)
+    launch_seeds(&Context::new(&erased(device), Limits::default()), seeds)
 }
 
 /// Launches the random cases of the seeds, several at a time, and compares their results. Returns the number
 /// of cases that the device supports.
-fn launch_seeds<D: Device>(cx: &Context<'_, D>, seeds: Range<u64>) -> u64 {
+fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
     let mut scene = scene(cx);
     let (mut carried_out, mut differences) = (0, Vec::new());
     let seeds: Vec<u64> = seeds.collect();
@@ -361,7 +354,7 @@ fn launch_seeds<D: Device>(cx: &Context<'_, D>, seeds: Range<u64>) -> u64 {
     carried_out
 }
 
-pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn launches_with_half_precision(cx: &Context<'_>) {
     let mut scene = scene(cx);
     // The kernel converts every half-precision number to a float and back, and rounds floats between adjacent
     // half-precision numbers. It converts by loads and stores, and by operations; and the same for
@@ -428,7 +421,7 @@ pub(super) fn launches_with_half_precision<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn launches_on_striped_pages<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn launches_on_striped_pages(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
     let (count, page_len) = (101_u64, 8_u64);
@@ -455,7 +448,7 @@ pub(super) fn launches_on_striped_pages<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn launches_keep_their_order(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
     let elements = scene.elements(16, 1000, 8);
@@ -487,7 +480,7 @@ pub(super) fn launches_keep_their_order<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("memory after launches, fills and copies in turn");
 }
 
-pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn items_that_fail_go_on(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let (of, [at, value, item, one]) = (Memory::Value(Type::U64), [0, 1, 2, 3].map(Reg));
     let table = TableDecl { of: Memory::Value(Type::U16), len: 3 };
@@ -521,7 +514,7 @@ pub(super) fn items_that_fail_go_on<D: Device>(cx: &Context<'_, D>) {
     run(cx, &mut scene, &failing);
 }
 
-pub(super) fn malformed_launches_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn malformed_launches_are_refused(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
     let copying = copying_kernel();
@@ -601,7 +594,7 @@ fn copying_kernel() -> VerifiedKernel {
 
 /// Waits for all submitted work, so that an effect of a refused launch becomes visible, and checks that only
 /// the accepted launch had an effect.
-fn expect_first_launch<D: Device>(scene: &mut Scene<'_, D>) {
+fn expect_first_launch(scene: &mut Scene<'_>) {
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
     assert_eq!(report(scene), Report::default());
@@ -611,7 +604,7 @@ fn expect_first_launch<D: Device>(scene: &mut Scene<'_, D>) {
     scene.assert_as_expected("refused launches");
 }
 
-pub(super) fn preparing_launches_changes_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn preparing_launches_changes_nothing(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let cases = [Case::new(3, false), Case::new(4, false), Case::new(3, false)];
     prepare(cx, &scene, &cases);

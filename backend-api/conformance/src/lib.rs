@@ -29,7 +29,7 @@
 //! // Or call a closure before each check.
 //! let mut names = Vec::new();
 //! let report = run_each(&device, &limits, |name| names.push(name));
-//! assert_eq!((names.len(), report.passed()), (checks::<ReferenceDevice>().len(), true));
+//! assert_eq!((names.len(), report.passed()), (checks().len(), true));
 //! ```
 //!
 //! A device needs at least [`Limits::LEAST_BYTES`] bytes of memory. If it has at most [`Limits::bytes`], one
@@ -92,7 +92,7 @@ pub use peers::run_peers;
 /// assert!(matches!(check.run(&device, &Limits::default()), Outcome::Failed(_)));
 /// ```
 #[derive(Debug)]
-pub struct Check<D: Device> {
+pub struct Check {
     /// Unique name. It states how a correct device behaves.
     pub name: &'static str,
     /// Names of the [kinds of request](backend_api::Request::operation) that the check uses. The check is
@@ -100,16 +100,20 @@ pub struct Check<D: Device> {
     pub needs: &'static [&'static str],
     /// The check itself. It panics if the device behaves incorrectly; the message states the expected
     /// behaviour.
-    pub run: fn(&Context<'_, D>),
+    pub run: fn(&Context<'_>),
 }
 
-impl<D: Device> Check<D> {
+impl Check {
     /// Runs the check.
     ///
     /// The check releases all of its queues and memory before the call returns, also after a failure. The
     /// call catches panics of the check, so the program must be compiled with `panic = "unwind"`.
     #[must_use]
-    pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
+    pub fn run<D: Device>(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
+        self.outcome(&erased(device), limits)
+    }
+
+    fn outcome(&self, device: &Arc<dyn Device>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
         let check = || {
             if context.knows(self.needs) {
@@ -120,7 +124,12 @@ impl<D: Device> Check<D> {
     }
 }
 
-fn outcome<D: Device>(check: impl FnOnce(), context: &Context<'_, D>) -> Outcome {
+/// Returns the device without its type, so that the checks are compiled once for all types.
+fn erased<D: Device>(device: &Arc<D>) -> Arc<dyn Device> {
+    Arc::<D>::clone(device)
+}
+
+fn outcome(check: impl FnOnce(), context: &Context<'_>) -> Outcome {
     match catch_unwind(AssertUnwindSafe(check)) {
         Ok(()) => context.skipped().map_or(Outcome::Passed, Outcome::Skipped),
         Err(panic) => Outcome::Failed(message(&*panic)),
@@ -230,11 +239,12 @@ pub fn run_each<D: Device>(
     limits: &Limits,
     mut before: impl FnMut(&'static str),
 ) -> SuiteReport {
+    let device = erased(device);
     let mut report = SuiteReport::default();
-    for check in checks::<D>() {
+    for check in checks() {
         println!("{}: {}", device.info(), check.name);
         before(check.name);
-        let outcome = check.run(device, limits);
+        let outcome = check.outcome(&device, limits);
         report.outcomes.push((check.name, outcome));
     }
     report
@@ -249,15 +259,18 @@ pub fn run_each<D: Device>(
 #[doc(hidden)]
 #[track_caller]
 pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, limits: &Limits) {
-    let check = checks::<D>()
-        .iter()
-        .find(|check| check.name == name)
-        .expect("the list must contain a check of this name");
-    let Some(device) = device.into() else {
+    run_check(name, device.into().map(|device| device as Arc<dyn Device>), limits);
+}
+
+#[track_caller]
+fn run_check(name: &str, device: Option<Arc<dyn Device>>, limits: &Limits) {
+    let check =
+        checks().iter().find(|check| check.name == name).expect("the list must contain a check of this name");
+    let Some(device) = device else {
         println!("skipped {name}: this machine has no device of the backend");
         return;
     };
-    match check.run(&device, limits) {
+    match check.outcome(&device, limits) {
         Outcome::Passed => {}
         Outcome::Skipped(why) => println!("skipped {name}: {why}"),
         Outcome::Failed(why) => panic!("{}: {why}", device.info()),
@@ -266,7 +279,7 @@ pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, lim
 
 /// Defines one `#[test]` for each check of the [suite](crate), with the check's name.
 ///
-/// The first argument is the device: an expression of type `Arc<D>` or `Option<Arc<D>>`. `None` skips the
+/// The first argument is the device: an expression of type `Arc<dyn Device>` or `Option<Arc<dyn Device>>`. `None` skips the
 /// test with a line on standard output. The optional second argument is the
 /// [`Limits`](crate::Limits). Each test evaluates both expressions once. If a device is slow to
 /// create, store it in a `static OnceLock`, so that all tests use the same device.
@@ -340,11 +353,11 @@ macro_rules! define_checks {
         /// Returns all checks of the suite. Fix the first failure first: the same defect may also cause the
         /// later failures.
         #[must_use]
-        pub fn checks<D: Device>() -> &'static [Check<D>] {
+        pub fn checks() -> &'static [Check] {
             const { &[$($(Check {
                 name: stringify!($name),
                 needs: needs(stringify!($module)),
-                run: $module::$name::<D>,
+                run: $module::$name,
             },)*)*] }
         }
     };

@@ -16,7 +16,7 @@ use super::{Context, Outcome};
 const BYTES: u64 = 300_000;
 
 /// Returns a queue with many fills in flight, so that the next submission starts late.
-fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue<D> {
+fn busy_queue(cx: &Context<'_>, memory: &DeviceBuffer<dyn Device>) -> Queue<dyn Device> {
     let queue = cx.queue();
     for round in 0..24 {
         cx.fill(&queue, memory, memory.bytes(), &[round; 60]);
@@ -88,7 +88,7 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     Outcome::Passed
 }
 
-pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn giving_device_memory_back_waits_for_work(cx: &Context<'_>) {
     let other = cx.memory(1 << 20);
     for round in 0..6 {
         let (queue, host) = (busy_queue(cx, &other), cx.host(BYTES as usize));
@@ -106,7 +106,7 @@ pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'
     }
 }
 
-pub(super) fn giving_host_memory_back_waits_for_work<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn giving_host_memory_back_waits_for_work(cx: &Context<'_>) {
     let other = cx.memory(1 << 20);
     for round in 0..6 {
         let mut scene = Scene::new(cx, BYTES as usize, 0);
@@ -124,7 +124,7 @@ pub(super) fn giving_host_memory_back_waits_for_work<D: Device>(cx: &Context<'_,
     }
 }
 
-pub(super) fn ending_a_queue_waits_for_its_work<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn ending_a_queue_waits_for_its_work(cx: &Context<'_>) {
     let other = cx.memory(1 << 20);
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
     for round in 0..6 {
@@ -145,7 +145,7 @@ pub(super) fn ending_a_queue_waits_for_its_work<D: Device>(cx: &Context<'_, D>) 
 trait Held {}
 impl<T> Held for T {}
 
-pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn things_can_be_given_back_in_any_order(cx: &Context<'_>) {
     let orders =
         [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1], [1, 2, 0, 3], [2, 0, 3, 1], [3, 0, 1, 2]];
     let watched = cx.host(BYTES as usize);
@@ -172,7 +172,7 @@ pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn queues_do_not_block_each_others_memory(cx: &Context<'_>) {
     // Two queues use one buffer. The release of one queue must not affect the work of the other queue or the
     // buffer.
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
@@ -188,7 +188,7 @@ pub(super) fn queues_do_not_block_each_others_memory<D: Device>(cx: &Context<'_,
     }
 }
 
-pub(super) fn memory_in_use_by_others_can_be_given_back_meanwhile<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn memory_in_use_by_others_can_be_given_back_meanwhile(cx: &Context<'_>) {
     let (device, limits) = (cx.device(), cx.limits());
     thread::scope(|scope| {
         for thread in 0..3_u8 {

@@ -11,7 +11,7 @@ use super::Context;
 use super::context::{assert_bytes, assert_holds, assert_refused};
 use super::scene::{Gathered, Scattered, Scene};
 
-pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn the_information_is_plausible(cx: &Context<'_>) {
     let info = cx.device().info();
     assert!(
         !info.backend.is_empty() && !info.name.is_empty(),
@@ -35,7 +35,7 @@ pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
     assert_eq!(*info, *cx.device().info(), "the information about a device must not change");
 }
 
-pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn the_memory_status_is_plausible(cx: &Context<'_>) {
     let bytes = cx.limits().bytes / 4;
     let held = cx.memory(bytes);
     let status = cx.device().memory().expect("a memory status");
@@ -51,7 +51,7 @@ pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
     drop(held);
 }
 
-pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn allocations_of_nothing_are_valid(cx: &Context<'_>) {
     let _memory = [Commit::Lazy, Commit::Proven].map(|commit| {
         DeviceBuffer::new(cx.device(), 0, commit)
             .expect("an allocation of 0 bytes of device memory must succeed")
@@ -62,7 +62,7 @@ pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
     host.write(0, &[]);
 }
 
-pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn new_host_memory_is_zeroed_and_aligned(cx: &Context<'_>) {
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for bytes in [1, 100, 4096, 4097, 100_000, 1 << 20] {
             // Allocate several times, so that the check includes reused memory.
@@ -85,7 +85,7 @@ pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn pieces_of_host_memory_do_not_overlap<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn pieces_of_host_memory_do_not_overlap(cx: &Context<'_>) {
     let pieces: Vec<_> = [1, 4095, 4096, 4097, 0, 10_000, 64, 64].map(|bytes| cx.host(bytes)).into();
     for (i, piece) in pieces.iter().enumerate() {
         piece.write(0, &vec![i as u8 + 1; piece.bytes()]);
@@ -95,7 +95,7 @@ pub(super) fn pieces_of_host_memory_do_not_overlap<D: Device>(cx: &Context<'_, D
     }
 }
 
-pub(super) fn pieces_of_device_memory_do_not_overlap<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn pieces_of_device_memory_do_not_overlap(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 60_000, 60_000);
     let pieces = [1, 4095, 4096, 4097, 0, 10_000, 64, 64].map(|bytes| cx.memory(bytes));
     for (piece, pattern) in pieces.iter().zip(1..) {
@@ -112,7 +112,7 @@ pub(super) fn pieces_of_device_memory_do_not_overlap<D: Device>(cx: &Context<'_,
     scene.assert_as_expected("several pieces of device memory");
 }
 
-pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn more_memory_than_there_is_is_refused(cx: &Context<'_>) {
     let total = cx.device().info().total_bytes;
     for bytes in [u64::MAX, u64::MAX - 4095, 1 << 63, 1 << 50, total.saturating_mul(4)] {
         if bytes <= total {
@@ -153,7 +153,7 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
 }
 
 /// Allocates extensible memory. Returns `None` and skips the check if the device has no extensible memory.
-fn extensible<D: Device>(cx: &Context<'_, D>, bytes: u64, most: u64) -> Option<DeviceBuffer<D>> {
+fn extensible(cx: &Context<'_>, bytes: u64, most: u64) -> Option<DeviceBuffer<dyn Device>> {
     match DeviceBuffer::extensible(cx.device(), bytes, most, Commit::Lazy) {
         Ok(memory) => Some(memory),
         Err(error) => {
@@ -168,7 +168,7 @@ fn extensible<D: Device>(cx: &Context<'_, D>, bytes: u64, most: u64) -> Option<D
     }
 }
 
-pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn memory_grows_in_its_place(cx: &Context<'_>) {
     let most = cx.limits().bytes / 4;
     for first in [0, 1, 4096, 100_000] {
         let Some(memory) = extensible(cx, first, most) else { return };
@@ -208,12 +208,13 @@ pub(super) fn memory_grows_in_its_place<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn memory_that_cannot_grow_stays_as_it_is(cx: &Context<'_>) {
     let total = cx.device().info().total_bytes;
     let Some(memory) = extensible(cx, 1000, 100_000) else { return };
     let (queue, host) = (cx.queue(), cx.host(1000));
     cx.fill(&queue, &memory, 1000, b"abc");
-    let kind = |memory: &DeviceBuffer<D>, bytes| memory.extend(bytes, Commit::Lazy).map_err(|e| e.kind());
+    let kind =
+        |memory: &DeviceBuffer<dyn Device>, bytes| memory.extend(bytes, Commit::Lazy).map_err(|e| e.kind());
     for bytes in [100_001, total.saturating_mul(2), u64::MAX] {
         assert_eq!(
             kind(&memory, bytes),
@@ -247,7 +248,7 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is<D: Device>(cx: &Context<'_,
     assert_holds("the contents of memory after a failed extension", &host, 0, &expected);
 }
 
-pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn memory_that_was_given_back_can_be_had_again(cx: &Context<'_>) {
     let bytes = cx.limits().bytes / 2;
     let total = cx.device().info().total_bytes;
     let queue = cx.queue();
@@ -265,7 +266,7 @@ pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Contex
     }
 }
 
-pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn a_full_device_says_so_and_goes_on(cx: &Context<'_>) {
     let total = cx.device().info().total_bytes;
     if total > cx.limits().bytes {
         return cx.skip(format!("filling {total} bytes is beyond the limit of {} bytes", cx.limits().bytes));
@@ -318,7 +319,7 @@ fn likely_seams(largest: usize, bytes: usize) -> Vec<usize> {
     seams
 }
 
-pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
     const HOST_BYTES: usize = 20_000;
     let piece = cx.device().info().largest_allocation_bytes;
     let wanted = piece.saturating_mul(2).saturating_add(5000);
@@ -385,7 +386,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn proven_memory_is_memory<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn proven_memory_is_memory(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     for bytes in [1, 4096, 100_001, 1 << 20] {
         let proven = DeviceBuffer::new(cx.device(), bytes, Commit::Proven).expect("proven memory");
@@ -401,7 +402,7 @@ pub(super) fn proven_memory_is_memory<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn imported_memory_is_copied_from_and_to(cx: &Context<'_>) {
     const BYTES: usize = 50_000;
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for skew in [0, 1, 13, 4096] {
@@ -448,7 +449,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
     }
 }
 
-pub(super) fn wiping_spares_used_and_imported_memory<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wiping_spares_used_and_imported_memory(cx: &Context<'_>) {
     const BYTES: usize = 50_000;
     let mut scene = Scene::new(cx, BYTES, BYTES);
     scene.fill(0, BYTES, &[7, 8, 9]);
@@ -482,13 +483,13 @@ pub(super) fn wiping_spares_used_and_imported_memory<D: Device>(cx: &Context<'_,
 
 /// Releases imported memory on drop, also in a panic. Otherwise the device would keep the address of a freed
 /// vector.
-struct Imported<'a, D: Device> {
-    device: &'a D,
+struct Imported<'a> {
+    device: &'a dyn Device,
     /// The allocation, which the drop takes.
     host: ManuallyDrop<HostAllocation>,
 }
 
-impl<D: Device> Drop for Imported<'_, D> {
+impl Drop for Imported<'_> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });

@@ -1,12 +1,12 @@
 //! Checks of the order of work in one queue and between queues.
 
-use backend_api::{Device, ErrorKind, QueueHandle, Ticket, Transfer};
+use backend_api::{ErrorKind, QueueHandle, Ticket, Transfer};
 
 use super::context::{assert_holds, assert_refused};
 use super::scene::{Gathered, Scattered, Scene};
 use super::{Context, indexed};
 
-pub(super) fn work_in_a_queue_sees_earlier_work<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn work_in_a_queue_sees_earlier_work(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 70_000, 70_000);
     // Each step reads the bytes that the previous step wrote, without a wait between the two.
     for step in 0..60 {
@@ -19,7 +19,7 @@ pub(super) fn work_in_a_queue_sees_earlier_work<D: Device>(cx: &Context<'_, D>) 
     scene.assert_as_expected("a chain of copies and fills");
 }
 
-pub(super) fn the_last_of_many_writes_stays<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn the_last_of_many_writes_stays(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 10_000, 100_000);
     for round in 0..300_usize {
         match round % 3 {
@@ -31,7 +31,7 @@ pub(super) fn the_last_of_many_writes_stays<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("writes to one place");
 }
 
-pub(super) fn kernels_and_copies_keep_their_order<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn kernels_and_copies_keep_their_order(cx: &Context<'_>) {
     if !cx.knows(&["gather", "scatter"]) {
         return;
     }
@@ -52,7 +52,7 @@ pub(super) fn kernels_and_copies_keep_their_order<D: Device>(cx: &Context<'_, D>
     scene.assert_as_expected("scatter, fill, gather, download, thirty times");
 }
 
-pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn done_means_all_work_before_is_done(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let mut tickets = Vec::new();
     for i in 0..8 {
@@ -75,7 +75,7 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
 }
 
 /// Checks `order_after` with data that passes through three queues in a circle.
-pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn order_after_carries_effects_between_queues(cx: &Context<'_>) {
     const BYTES: u64 = 100_000;
     const ROUNDS: u64 = 30;
     let queues = [cx.queue(), cx.queue(), cx.queue()];
@@ -106,7 +106,7 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
     assert_holds("data that passed through three queues", &evidence, 0, &expected);
 }
 
-pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn order_after_several_tickets_waits_for_all(cx: &Context<'_>) {
     const PART: u64 = 200_000;
     let sources: Vec<_> = (0..3).map(|_| (cx.queue(), cx.memory(PART))).collect();
     let (sink, host) = (cx.queue(), cx.host(3 * PART as usize));
@@ -131,7 +131,7 @@ pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<
     }
 }
 
-pub(super) fn order_after_in_both_directions_does_not_block<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn order_after_in_both_directions_does_not_block(cx: &Context<'_>) {
     let (a, b, memory) = (cx.queue(), cx.queue(), cx.memory(4096));
     let mut last = None;
     for round in 0..200_u32 {
@@ -151,7 +151,7 @@ pub(super) fn order_after_in_both_directions_does_not_block<D: Device>(cx: &Cont
     scene.assert_as_expected("memory after two hundred rounds");
 }
 
-pub(super) fn order_after_takes_any_ticket_of_the_device<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn order_after_takes_any_ticket_of_the_device(cx: &Context<'_>) {
     if !cx.knows(&["gather"]) {
         return;
     }
@@ -175,7 +175,7 @@ pub(super) fn order_after_takes_any_ticket_of_the_device<D: Device>(cx: &Context
     scene.assert_as_expected("work ordered after failed work");
 }
 
-pub(super) fn order_after_refuses_unknown_tickets<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn order_after_refuses_unknown_tickets(cx: &Context<'_>) {
     let queue = cx.queue();
     let ticket = queue.submit(&[]).expect("an empty batch");
     let (device, unknown) = (cx.device(), ErrorKind::UnknownHandle);
@@ -191,7 +191,7 @@ pub(super) fn order_after_refuses_unknown_tickets<D: Device>(cx: &Context<'_, D>
     cx.wait(queue.submit(&[]).expect("an empty batch"));
 }
 
-pub(super) fn work_goes_on_after_a_failure<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn work_goes_on_after_a_failure(cx: &Context<'_>) {
     if !cx.knows(&["gather"]) {
         return;
     }

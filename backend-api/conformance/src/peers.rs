@@ -13,7 +13,7 @@ use backend_api::{
 
 use super::context::{assert_holds, assert_refused};
 use super::indexed::elements_in_pages;
-use super::{Context, Limits, SuiteReport as Outcomes, outcome};
+use super::{Context, Limits, SuiteReport as Outcomes, erased, outcome};
 
 /// Checks the access of `device` to the memory of `peer`. The value of [`Device::reaches`] determines the
 /// checks: no access, copies, or copies and kernels. Call the function twice to check both directions.
@@ -30,9 +30,13 @@ use super::{Context, Limits, SuiteReport as Outcomes, outcome};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &Limits) -> Outcomes {
+    run(&erased(device), &erased(peer), limits)
+}
+
+fn run(device: &Arc<dyn Device>, peer: &Arc<dyn Device>, limits: &Limits) -> Outcomes {
     macro_rules! checks {
         ($($name:ident)*) => {
-            [$((stringify!($name), $name::<D, E> as fn(&Pair<'_, D, E>))),*]
+            [$((stringify!($name), $name as fn(&Pair<'_>))),*]
         };
     }
     let mut report = Outcomes::default();
@@ -54,12 +58,12 @@ pub fn run_peers<D: Device, E: Device>(device: &Arc<D>, peer: &Arc<E>, limits: &
 }
 
 /// A device, and a peer whose memory it may be able to access.
-struct Pair<'a, D: Device, E: Device> {
-    own: Context<'a, D>,
-    peer: Context<'a, E>,
+struct Pair<'a> {
+    own: Context<'a>,
+    peer: Context<'a>,
 }
 
-impl<D: Device, E: Device> Pair<'_, D, E> {
+impl Pair<'_> {
     /// Returns true if the device reports at least the access `least` to the peer. Otherwise skips the check.
     fn reaches(&self, least: Reach) -> bool {
         let reach = self.own.device().reaches(self.peer.device().info());
@@ -70,7 +74,7 @@ impl<D: Device, E: Device> Pair<'_, D, E> {
     }
 
     /// Allocates device memory of the peer, and writes `bytes` to it.
-    fn written(&self, bytes: &[u8]) -> DeviceBuffer<E> {
+    fn written(&self, bytes: &[u8]) -> DeviceBuffer<dyn Device> {
         let (queue, host) = (self.peer.queue(), self.peer.host(bytes.len()));
         let memory = self.peer.memory(bytes.len() as u64);
         host.write(0, bytes);
@@ -81,17 +85,17 @@ impl<D: Device, E: Device> Pair<'_, D, E> {
 
 /// Asserts the contents of device memory.
 #[track_caller]
-fn assert_memory<D: Device>(cx: &Context<'_, D>, what: &str, memory: &DeviceBuffer<D>, expected: &[u8]) {
+fn assert_memory(cx: &Context<'_>, what: &str, memory: &DeviceBuffer<dyn Device>, expected: &[u8]) {
     let (queue, host) = (cx.queue(), cx.host(expected.len()));
     cx.wait(cx.download(&queue, memory, &host, expected.len() as u64));
     assert_holds(what, &host, 0, expected);
 }
 
-fn copy<D: Device>(queue: &Queue<D>, from: DeviceSpan<'_>, to: DeviceSpan<'_>, bytes: u64) -> Result<Ticket> {
+fn copy(queue: &Queue<dyn Device>, from: DeviceSpan<'_>, to: DeviceSpan<'_>, bytes: u64) -> Result<Ticket> {
     queue.submit(&[Transfer::Internal { from, to, bytes }])
 }
 
-fn copies_between_devices_move_every_byte<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn copies_between_devices_move_every_byte(cx: &Pair<'_>) {
     if !cx.reaches(Reach::Copies) {
         return;
     }
@@ -118,7 +122,7 @@ fn copies_between_devices_move_every_byte<D: Device, E: Device>(cx: &Pair<'_, D,
     assert_memory(&cx.peer, "the peer's memory after a copy from the device", &peer, &back);
 }
 
-fn work_is_ordered_after_tickets_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn work_is_ordered_after_tickets_of_a_peer(cx: &Pair<'_>) {
     if !cx.reaches(Reach::Copies) {
         return;
     }
@@ -144,7 +148,7 @@ fn work_is_ordered_after_tickets_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D
     );
 }
 
-fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn memory_waits_for_the_work_of_peers(cx: &Pair<'_>) {
     if !cx.reaches(Reach::Copies) {
         return;
     }
@@ -166,7 +170,7 @@ fn memory_waits_for_the_work_of_peers<D: Device, E: Device>(cx: &Pair<'_, D, E>)
     }
 }
 
-fn ranges_outside_of_a_peers_memory_are_refused<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn ranges_outside_of_a_peers_memory_are_refused(cx: &Pair<'_>) {
     if !cx.reaches(Reach::Copies) {
         return;
     }
@@ -184,7 +188,7 @@ fn ranges_outside_of_a_peers_memory_are_refused<D: Device, E: Device>(cx: &Pair<
     );
 }
 
-fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn nothing_else_takes_places_of_a_peer(cx: &Pair<'_>) {
     let (queue, host, peer) = (cx.own.queue(), cx.own.host(100), cx.written(&[1; 100]));
     let upload = Transfer::Upload { from: host.at(0), to: peer.at(0), bytes: 100 };
     let download = Transfer::Download { from: peer.at(0), to: host.at(0), bytes: 100 };
@@ -198,7 +202,7 @@ fn nothing_else_takes_places_of_a_peer<D: Device, E: Device>(cx: &Pair<'_, D, E>
     assert_memory(&cx.peer, "the peer's memory after refused requests", &peer, &[1; 100]);
 }
 
-fn memory_without_a_link_is_unknown<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn memory_without_a_link_is_unknown(cx: &Pair<'_>) {
     if cx.own.device().reaches(cx.peer.device().info()) > Reach::No {
         return cx.own.skip("the device can access the peer's memory");
     }
@@ -230,7 +234,7 @@ fn kernel() -> VerifiedKernel {
     VerifiedKernel::new(body).expect("a kernel")
 }
 
-fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn kernels_reach_memory_that_is_mapped(cx: &Pair<'_>) {
     const COUNT: u64 = 10_000;
     let bytes =
         |value: &dyn Fn(u64) -> u64| -> Vec<u8> { (0..COUNT).flat_map(|i| value(i).to_ne_bytes()).collect() };
@@ -279,7 +283,7 @@ fn kernels_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>
     );
 }
 
-fn gathers_and_scatters_reach_memory_that_is_mapped<D: Device, E: Device>(cx: &Pair<'_, D, E>) {
+fn gathers_and_scatters_reach_memory_that_is_mapped(cx: &Pair<'_>) {
     const BYTES: usize = 100_000;
     let (here, there) = (cx.own.noise(1, BYTES), cx.own.noise(2, BYTES));
     let (own, peer) = (cx.own.memory(BYTES as u64), cx.written(&there));

@@ -14,8 +14,8 @@ use super::scene::Scene;
 
 /// Submits every kind of request that the device knows to a queue, on the given memory. The requests are
 /// valid for memory of 1024 bytes.
-fn ask_for_everything<D: Device>(
-    cx: &Context<'_, D>,
+fn ask_for_everything(
+    cx: &Context<'_>,
     queue: &QueueHandle,
     device_at: DeviceSpan<'_>,
     host_at: HostSpan<'_>,
@@ -47,7 +47,7 @@ fn ask_for_everything<D: Device>(
     known.map(|(name, request)| (name, cx.device().submit(queue, &request))).collect()
 }
 
-pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn unknown_names_are_refused(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1024, 1024);
     let (memory, host) = (scene.at(0), scene.host_at(0));
     let device = &**cx.device();
@@ -113,8 +113,8 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
 }
 
 /// The release of an unknown handle must have no effect on either device.
-fn release_unknown<D: Device>(
-    device: &D,
+fn release_unknown(
+    device: &dyn Device,
     other: &ReferenceDevice,
     (fresh, other_queue, other_memory, other_host): (BufferHandle, QueueHandle, BufferHandle, HostAllocation),
 ) {
@@ -151,7 +151,7 @@ fn outside(length: u64) -> [(u64, u64); 11] {
     ]
 }
 
-pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn ranges_outside_are_refused(cx: &Context<'_>) {
     const LENGTH: u64 = 1000;
     let mut scene = Scene::new(cx, LENGTH as usize, LENGTH as usize);
     for (offset, bytes) in outside(LENGTH) {
@@ -184,7 +184,7 @@ pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
 /// Asserts that the device returns `InvalidArgument` for this gather and for the scatter with the same
 /// arguments.
 #[track_caller]
-fn assert_refuses<D: Device>(what: &str, queue: &Queue<D>, request: Gather<'_>) {
+fn assert_refuses(what: &str, queue: &Queue<dyn Device>, request: Gather<'_>) {
     let Gather { elements, indices, count, values } = request;
     assert_refused(&format!("a gather: {what}"), queue.submit(&request), ErrorKind::InvalidArgument);
     let scatter = queue.submit(&Scatter { elements, indices, count, values });
@@ -205,7 +205,7 @@ const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
     (0, u64::MAX, u64::MAX),
 ];
 
-pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn kernels_on_ranges_outside_are_refused(cx: &Context<'_>) {
     if !cx.knows(&["search", "gather", "scatter"]) {
         return;
     }
@@ -252,7 +252,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, 
     scene.assert_as_expected("memory after invalid kernels");
 }
 
-pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn malformed_requests_are_refused(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 10_000, 10_000);
     let invalid = ErrorKind::InvalidArgument;
     let (queue, at, host) = (&scene.queue, scene.memory.at(0), scene.host.at(0));
@@ -297,7 +297,7 @@ pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("after malformed requests");
 }
 
-pub(super) fn internal_copies_that_overlap_are_refused<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn internal_copies_that_overlap_are_refused(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1000, 0);
     for (from, to, bytes) in [(0, 0, 1), (0, 1, 2), (1, 0, 2), (0, 99, 100), (99, 0, 100), (500, 501, 499)] {
         let copy = scene.internal(from, to, bytes);
@@ -307,7 +307,7 @@ pub(super) fn internal_copies_that_overlap_are_refused<D: Device>(cx: &Context<'
     scene.assert_as_expected("copies that touch but do not overlap");
 }
 
-pub(super) fn a_refused_batch_changes_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn a_refused_batch_changes_nothing(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 10_000, 10_000);
     let good = [scene.upload(0, 5000, 1000), scene.download(0, 5000, 1000), scene.internal(0, 7000, 1000)];
     let never_given = BufferHandle::unique();

@@ -22,14 +22,14 @@ pub(super) enum IndexedKind {
 ///
 /// Both memories begin with different random bytes, so that the comparison detects a copy to or from a wrong
 /// place.
-pub(super) struct Scene<'a, D: Device> {
-    pub cx: &'a Context<'a, D>,
+pub(super) struct Scene<'a> {
+    pub cx: &'a Context<'a>,
     // Rust drops fields in this order. The drop of the queue comes first, so that its work is over before the
     // memory is released.
-    pub queue: Queue<D>,
-    pub memory: DeviceBuffer<D>,
-    pub host: HostBuffer<D>,
-    mirror: HostBuffer<D>,
+    pub queue: Queue<dyn Device>,
+    pub memory: DeviceBuffer<dyn Device>,
+    pub host: HostBuffer<dyn Device>,
+    mirror: HostBuffer<dyn Device>,
     /// The expected contents of the device memory.
     pub expected: Vec<u8>,
     /// The expected contents of the host memory.
@@ -37,13 +37,13 @@ pub(super) struct Scene<'a, D: Device> {
     last: Option<Ticket>,
 }
 
-impl<'a, D: Device> Scene<'a, D> {
-    pub fn new(cx: &'a Context<'a, D>, memory_bytes: usize, host_bytes: usize) -> Self {
+impl<'a> Scene<'a> {
+    pub fn new(cx: &'a Context<'a>, memory_bytes: usize, host_bytes: usize) -> Self {
         let host = cx.host(host_bytes);
         Self::with_host(cx, memory_bytes, host)
     }
 
-    pub fn with_host(cx: &'a Context<'a, D>, memory_bytes: usize, host: HostBuffer<D>) -> Self {
+    pub fn with_host(cx: &'a Context<'a>, memory_bytes: usize, host: HostBuffer<dyn Device>) -> Self {
         let mut scene = Self {
             cx,
             queue: cx.queue(),
@@ -244,7 +244,7 @@ impl<'a, D: Device> Scene<'a, D> {
     /// Makes `queue` the scene's queue, and orders its work after all work of the previous queue. Returns the
     /// previous queue.
     #[track_caller]
-    pub fn go_on_in(&mut self, queue: Queue<D>) -> Queue<D> {
+    pub fn go_on_in(&mut self, queue: Queue<dyn Device>) -> Queue<dyn Device> {
         if let Some(last) = self.last {
             queue.order_after(last).expect("an order between queues of one device must succeed");
         }

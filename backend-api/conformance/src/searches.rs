@@ -1,7 +1,7 @@
 //! Checks of searches, compared with a naive search.
 
 use backend_api::wrap::SplitMix64;
-use backend_api::{Device, Elements, Search};
+use backend_api::{Elements, Search};
 
 use super::context::assert_holds;
 use super::scene::Scene;
@@ -40,7 +40,7 @@ fn haystack(
     bytes
 }
 
-pub(super) fn searches_of_nothing<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_of_nothing(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 100, 200);
     for (start, stride, limit) in [(0, 1, 0), (100, 8, 5), (50, 4096, u64::MAX)] {
         for count_all in [false, true] {
@@ -59,7 +59,7 @@ pub(super) fn searches_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("a search of a buffer of 0 bytes");
 }
 
-pub(super) fn searches_of_every_stride<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_of_every_stride(cx: &Context<'_>) {
     const COUNT: usize = 83;
     let mut scene = Scene::new(cx, (COUNT + 4) * 4096 + 20_000, 16 + 8 * COUNT + 64);
     for stride in strides() {
@@ -81,7 +81,7 @@ pub(super) fn searches_of_every_stride<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn searches_for_values_of_every_size<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_for_values_of_every_size(cx: &Context<'_>) {
     const COUNT: usize = 40;
     let mut scene = Scene::new(cx, (COUNT + 4) * 4200 + 20_000, 16 + 8 * COUNT + 64);
     for size in (1..=33).chain([47, 63, 64, 65, 100, 255, 256, 257, 1000, 4095, 4096]) {
@@ -95,7 +95,7 @@ pub(super) fn searches_for_values_of_every_size<D: Device>(cx: &Context<'_, D>) 
     scene.assert_as_expected("searches for values of every size");
 }
 
-pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_list_no_more_than_the_limit(cx: &Context<'_>) {
     const COUNT: usize = 1000;
     let mut scene = Scene::new(cx, COUNT * 12 + 100, 32 + 8 * COUNT);
     let value = cx.noise(9, 8);
@@ -111,7 +111,7 @@ pub(super) fn searches_list_no_more_than_the_limit<D: Device>(cx: &Context<'_, D
     }
 }
 
-pub(super) fn searches_that_match_all_or_none_or_the_ends<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_that_match_all_or_none_or_the_ends(cx: &Context<'_>) {
     const COUNT: usize = 777;
     let mut scene = Scene::new(cx, COUNT * 8 + 100, 32 + 8 * COUNT);
     type Matches = fn(usize) -> bool;
@@ -136,7 +136,7 @@ pub(super) fn searches_that_match_all_or_none_or_the_ends<D: Device>(cx: &Contex
     }
 }
 
-pub(super) fn searches_of_many_elements<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_of_many_elements(cx: &Context<'_>) {
     const COUNT: usize = 140_001;
     let mut scene = Scene::new(cx, COUNT * 12 + 100, 32 + 8 * COUNT);
     for (stride, size, at) in [(8, 8, 0), (4, 4, 4), (1, 1, 3), (12, 5, 1)] {
@@ -162,7 +162,7 @@ pub(super) fn searches_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("searches of many elements");
 }
 
-pub(super) fn search_values_are_copied_before_the_call_returns<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn search_values_are_copied_before_the_call_returns(cx: &Context<'_>) {
     const COUNT: usize = 50_000;
     let mut scene = Scene::new(cx, COUNT * 8, 1000);
     scene.put(0, &7_u64.to_ne_bytes().repeat(COUNT));
@@ -178,7 +178,7 @@ pub(super) fn search_values_are_copied_before_the_call_returns<D: Device>(cx: &C
 }
 
 /// Checks that searches in flight at the same time do not overwrite each other's intermediate results.
-pub(super) fn searches_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn searches_in_flight_at_once_do_not_mix(cx: &Context<'_>) {
     const COUNT: usize = 20_000;
     const ROOM: usize = 16 + 8 * 100;
     let mut scene = Scene::new(cx, COUNT * 4, 40 * ROOM);

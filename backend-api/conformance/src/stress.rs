@@ -15,7 +15,7 @@ const MEMORY: usize = 60_000;
 const HOST: usize = 50_000;
 
 /// Submits one random request, of any kind.
-fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64, knows_kernels: bool) {
+fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
     let mut below = |bound: usize| random.index(bound);
     let bytes = [1, 16, 300, 5000, 20_000][below(5)];
     let bytes = below(bytes + 1);
@@ -79,11 +79,11 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64, knows_kern
 
 /// Returns the generator of the random program `program`. It depends on the seed in the
 /// [`Limits`](super::Limits).
-fn random<D: Device>(cx: &Context<'_, D>, program: u64) -> SplitMix64 {
+fn random(cx: &Context<'_>, program: u64) -> SplitMix64 {
     SplitMix64::new(SplitMix64::new(cx.limits().seed).next() ^ program)
 }
 
-pub(super) fn random_programs_in_one_queue<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn random_programs_in_one_queue(cx: &Context<'_>) {
     let knows_kernels = cx.knows(&["search", "gather", "scatter"]);
     for program in 0..4 {
         let mut random = random(cx, program);
@@ -97,7 +97,7 @@ pub(super) fn random_programs_in_one_queue<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn random_programs_that_move_between_queues<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn random_programs_that_move_between_queues(cx: &Context<'_>) {
     let knows_kernels = cx.knows(&["search", "gather", "scatter"]);
     for program in 10..14 {
         let mut random = random(cx, program);
@@ -119,7 +119,7 @@ pub(super) fn random_programs_that_move_between_queues<D: Device>(cx: &Context<'
     }
 }
 
-pub(super) fn threads_with_queues_of_their_own<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn threads_with_queues_of_their_own(cx: &Context<'_>) {
     let (device, limits) = (cx.device(), cx.limits());
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -128,7 +128,7 @@ pub(super) fn threads_with_queues_of_their_own<D: Device>(cx: &Context<'_, D>) {
     });
 }
 
-fn threads_program<D: Device>(device: &Arc<D>, limits: Limits, thread: u64) {
+fn threads_program(device: &Arc<dyn Device>, limits: Limits, thread: u64) {
     let cx = Context::new(device, limits);
     let knows_kernels = cx.knows(&["search", "gather", "scatter"]);
     let mut random = random(&cx, 100 + thread);
@@ -141,7 +141,7 @@ fn threads_program<D: Device>(device: &Arc<D>, limits: Limits, thread: u64) {
     }
 }
 
-pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn threads_that_share_a_queue(cx: &Context<'_>) {
     const THREADS: usize = 4;
     const EACH: usize = 60;
     const PART: usize = 10_000;
@@ -185,7 +185,7 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
     assert_holds("data that threads sent through one queue", &host, THREADS * PART, &sent);
 }
 
-pub(super) fn queues_come_and_go<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn queues_come_and_go(cx: &Context<'_>) {
     let (device, limits) = (cx.device(), cx.limits());
     std::thread::scope(|scope| {
         for thread in 0..3 {

@@ -6,15 +6,14 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use backend_api::{
-    Device, Elements, ErrorKind, Fill, Gather, QueueHandle, QueueProgress, Request, Scatter, Search, Ticket,
-    Transfer,
+    Elements, ErrorKind, Fill, Gather, QueueHandle, QueueProgress, Request, Scatter, Search, Ticket, Transfer,
 };
 
 use super::context::assert_refused;
 use super::scene::Scene;
 use super::{Context, indexed};
 
-pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn tickets_rise_by_one(cx: &Context<'_>) {
     let (memory, host) = (cx.memory(1024), cx.host(1024));
     let elements = Elements { start: memory.at(0), count: 16, stride: 8 };
     host.write(0, &[0; 1024]);
@@ -68,7 +67,7 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
     );
 }
 
-pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn tickets_that_were_never_given_are_unknown(cx: &Context<'_>) {
     let queue = cx.queue();
     let first = Ticket { queue: queue.id(), value: 1 };
     let unknown = |ticket: Ticket| {
@@ -85,7 +84,7 @@ pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<
     unknown(Ticket { queue: QueueHandle::unique().id(), value: 1 });
 }
 
-pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn done_stays_done(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
     // Work must end even if the program only polls for it.
@@ -113,7 +112,7 @@ pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("work that was polled for");
 }
 
-pub(super) fn refused_calls_take_no_ticket<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn refused_calls_take_no_ticket(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 100, 100);
     let mut last = scene.submit(&[]);
     for _ in 0..3 {
@@ -128,7 +127,7 @@ pub(super) fn refused_calls_take_no_ticket<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("work between refused calls");
 }
 
-pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn tickets_of_an_ended_queue_stay_askable(cx: &Context<'_>) {
     if !cx.knows(&["gather"]) {
         return;
     }
@@ -151,7 +150,7 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     assert_refused("a ticket that a released queue never issued", refused, ErrorKind::UnknownHandle);
 }
 
-pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn many_threads_wait_for_one_ticket(cx: &Context<'_>) {
     if !cx.knows(&["gather"]) {
         return;
     }
@@ -221,7 +220,7 @@ impl Woken {
     }
 }
 
-pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wakers_are_woken_once_when_work_is_done(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let mut asked = Vec::new();
     for k in 0..20 {
@@ -244,7 +243,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
     scene.assert_as_expected("work with a waker");
 }
 
-pub(super) fn wakers_for_done_work_run_at_once<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wakers_for_done_work_run_at_once(cx: &Context<'_>) {
     let queue = cx.queue();
     let done = queue.submit(&[]).expect("an empty batch");
     cx.wait(done);
@@ -255,7 +254,7 @@ pub(super) fn wakers_for_done_work_run_at_once<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
-pub(super) fn wakers_for_work_that_fails_are_woken<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wakers_for_work_that_fails_are_woken(cx: &Context<'_>) {
     if !cx.knows(&["gather"]) {
         return;
     }
@@ -269,7 +268,7 @@ pub(super) fn wakers_for_work_that_fails_are_woken<D: Device>(cx: &Context<'_, D
     woken.assert_came(1);
 }
 
-pub(super) fn wakers_from_many_threads_are_all_woken<D: Device>(cx: &Context<'_, D>) {
+pub(super) fn wakers_from_many_threads_are_all_woken(cx: &Context<'_>) {
     const EACH: u32 = 25;
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let (woken, device) = (Woken::new(), cx.device());

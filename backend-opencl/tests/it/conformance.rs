@@ -81,7 +81,7 @@ fn passes_with(largest: u64, zero_copy: bool) {
         let least = largest.min(found.info().largest_allocation_bytes);
         assert_eq!(device.info().largest_allocation_bytes, least);
         let limits = limits().with_bytes(Limits::LEAST_BYTES);
-        for check in checks::<OpenClDevice>() {
+        for check in checks() {
             if let Outcome::Failed(why) = check.run(&device, &limits) {
                 panic!("{} with {options:?}: {}: {why}", device.info(), check.name);
             }
@@ -101,7 +101,7 @@ fn computations_pass_with_division_in_integers() {
             "launches_with_every_operation",
             "random_launches",
         ];
-        let checks = checks::<OpenClDevice>();
+        let checks = checks();
         let checks: Vec<_> = checks.iter().filter(|check| of_arithmetic.contains(&check.name)).collect();
         assert_eq!(checks.len(), of_arithmetic.len());
         for check in checks {

@@ -15,7 +15,7 @@ fn checks_of_requests_that_a_device_does_not_know_are_skipped() {
     let device = Arc::new(own_device::PageDevice::new(64 << 20));
     let report = conformance::run_all(&device, &Limits::default().with_bytes(8 << 20));
     report.assert_passed();
-    for check in checks::<own_device::PageDevice>() {
+    for check in checks() {
         let (_, outcome) = report.outcomes().find(|(name, _)| *name == check.name).unwrap();
         match outcome {
             Outcome::Skipped(why) if why.starts_with("the device does not support the request") => {}
@@ -32,13 +32,13 @@ fn a_small_device_is_filled_and_a_large_one_is_not() {
         let device = Arc::new(ReferenceDevice::new(total));
         let limits = Limits::default().with_bytes(16 << 20);
         let name = "a_full_device_says_so_and_goes_on";
-        let check = checks::<ReferenceDevice>().iter().find(|check| check.name == name).unwrap();
+        let check = checks().iter().find(|check| check.name == name).unwrap();
         let outcome = check.run(&device, &limits);
         assert_eq!(outcome == Outcome::Passed, filled, "{outcome:?}");
         if has_all_cases() {
             let report = conformance::run_all(&device, &limits);
             report.assert_passed();
-            assert_eq!(report.outcomes().count(), checks::<ReferenceDevice>().len());
+            assert_eq!(report.outcomes().count(), checks().len());
             let full = report.outcomes().find(|(full, _)| *full == name);
             assert_eq!(full, Some((name, &outcome)), "{report}");
         }
@@ -51,7 +51,7 @@ fn a_failure_is_reported_with_its_reason_and_the_rest_goes_on() {
     let mut names = Vec::new();
     let report =
         conformance::run_each(&device, &Limits::default().with_bytes(8 << 20), |name| names.push(name));
-    assert_eq!(names.len(), checks::<Flawed>().len());
+    assert_eq!(names.len(), checks().len());
     let failures: Vec<_> = report.failures().collect();
     assert_eq!(failures.len(), 1, "{report}");
     assert_eq!(failures[0].0, "the_information_is_plausible");
