@@ -279,7 +279,7 @@ fn run_check(name: &str, device: Option<Arc<dyn Device>>, limits: &Limits) {
 
 /// Defines one `#[test]` for each check of the [suite](crate), with the check's name.
 ///
-/// The first argument is the device: an expression of type `Arc<dyn Device>` or `Option<Arc<dyn Device>>`. `None` skips the
+/// The first argument is the device: an expression of type `Arc<D>` or `Option<Arc<D>>`. `None` skips the
 /// test with a line on standard output. The optional second argument is the
 /// [`Limits`](crate::Limits). Each test evaluates both expressions once. If a device is slow to
 /// create, store it in a `static OnceLock`, so that all tests use the same device.
