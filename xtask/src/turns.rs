@@ -254,11 +254,18 @@ pub fn rows(
     Ok(())
 }
 
-/// Measures the first row of two programs, once in each process.
+/// Measures the first row of two programs, once in each process. Processes that are not measured run first, so
+/// that the caches on disk have the kernels of both programs.
 pub fn first_calls(
     command: &dyn Fn(usize) -> Command,
     measured: &mut dyn FnMut(String, Times),
 ) -> Result<()> {
+    for number in 0..2 {
+        let mut program = Program::start(command(number))?;
+        if program.row()?.is_some() {
+            program.time()?;
+        }
+    }
     let mut processes = Processes::start(command)?;
     if let Some(name) = processes.row()? {
         measured(name, processes.measure(Program::time)?);
