@@ -122,11 +122,14 @@ unsafe impl Device for PageDevice {
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
         let mut memory = self.memory.lock();
         let free = memory.free_bytes(&self.info);
+        let refused = |kind| Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(free);
         if bytes > free {
             let is_full = bytes <= self.info.total_bytes;
-            let kind = if is_full { ErrorKind::OutOfMemory } else { ErrorKind::TooLarge };
-            return self.on(Err(Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(free)));
+            return self.on(Err(refused(if is_full { ErrorKind::OutOfMemory } else { ErrorKind::TooLarge })));
         }
+        // `vec!` zeroes memory quickly, but ends the process if there is none, so try first.
+        let is_there = Vec::<u8>::new().try_reserve_exact(bytes as usize);
+        self.on(is_there.map_err(|_| refused(ErrorKind::OutOfMemory)))?;
         let handle = BufferHandle::unique();
         memory.buffers.insert(handle.id(), vec![0; bytes as usize]);
         Ok(handle)

@@ -1,4 +1,4 @@
-//! Runs the conformance suite on a minimal backend of at most 200 lines (`device.rs`): `cargo run -p
+//! Runs the conformance suite on a minimal backend of about 200 lines (`device.rs`): `cargo run -p
 //! vmarray-conformance --example own_device`.
 //!
 //! The suite skips the checks of requests that the device does not support.
