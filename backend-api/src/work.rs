@@ -1,5 +1,6 @@
 //! [`Request`]: any request that a program can submit to a queue.
 
+use crate::wrap::Operation;
 use crate::{
     Compute, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, Launch, Result, Route, Scatter, Search,
     Transfer,
@@ -7,6 +8,9 @@ use crate::{
 
 /// A request to a queue, for [`Device::submit`](crate::Device::submit).
 /// [`Queue::submit`](crate::Queue::submit) also accepts the content of each variant directly.
+///
+/// A later version may have further kinds. If the `match` of a device ends with an arm that returns
+/// [`unsupported`](Self::unsupported), the device compiles with them too.
 ///
 /// ```
 /// use backend_api::{Commit, Device, ErrorKind, Fill, Queue, Request};
@@ -72,31 +76,7 @@ impl Request<'_> {
     /// Returns the name of this kind of request, for error messages.
     #[must_use]
     pub fn operation(&self) -> &'static str {
-        match self {
-            Self::Copies(..) => "submit",
-            Self::Fill(_) => "fill",
-            Self::Search(_) => "search",
-            Self::Gather(_) => "gather",
-            Self::Scatter(_) => "scatter",
-            Self::Compute(_) => "compute",
-            Self::Launch(_) => "launch",
-        }
-    }
-
-    /// Checks the request against a device's memory.
-    ///
-    /// # Errors
-    /// The errors of the `check_…` method of [`Extents`] for this kind of request.
-    pub fn check<E: Extents + ?Sized>(&self, memory: &E) -> Result<()> {
-        match self {
-            Self::Copies(transfers, _) => transfers.iter().try_for_each(|copy| memory.check_transfer(copy)),
-            Self::Fill(fill) => memory.check_fill(fill),
-            Self::Search(search) => memory.check_search(search),
-            Self::Gather(gather) => memory.check_gather(gather),
-            Self::Scatter(scatter) => memory.check_scatter(scatter),
-            Self::Compute(compute) => memory.check_compute(compute),
-            Self::Launch(launch) => memory.check_launch(launch),
-        }
+        Operation::of(self).name()
     }
 
     /// Returns the error with which a device refuses a kind of request that it does not support.
@@ -133,14 +113,49 @@ impl<'a> From<&'a Vec<Transfer<'a>>> for Request<'a> {
     }
 }
 
-macro_rules! from_content {
-    ($($Kind:ident)*) => {$(
-        impl<'a> From<&'a $Kind<'a>> for Request<'a> {
+/// Defines the checks and the conversions of the kinds of requests other than copies.
+macro_rules! kinds {
+    ($($Kind:ident $check:ident,)*) => {
+        impl Request<'_> {
+            /// Checks the request against a device's memory.
+            ///
+            /// # Errors
+            /// The errors of the `check_…` method of [`Extents`] for this kind of request.
+            pub fn check<E: Extents + ?Sized>(&self, memory: &E) -> Result<()> {
+                match self {
+                    Self::Copies(transfers, _) => {
+                        transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))
+                    }
+                    $(Self::$Kind(content) => memory.$check(content),)*
+                }
+            }
+        }
+
+        impl Operation {
+            /// Returns the operation of a kind of request.
+            #[doc(hidden)]
+            #[must_use]
+            pub fn of(request: &Request<'_>) -> Self {
+                match request {
+                    Request::Copies(..) => Self::Submit,
+                    $(Request::$Kind(_) => Self::$Kind,)*
+                }
+            }
+        }
+
+        $(impl<'a> From<&'a $Kind<'a>> for Request<'a> {
             fn from(content: &'a $Kind<'a>) -> Self {
                 Self::$Kind(content)
             }
-        }
-    )*};
+        })*
+    };
 }
 
-from_content! { Fill Search Gather Scatter Compute Launch }
+kinds! {
+    Fill check_fill,
+    Search check_search,
+    Gather check_gather,
+    Scatter check_scatter,
+    Compute check_compute,
+    Launch check_launch,
+}

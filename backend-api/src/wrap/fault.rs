@@ -30,6 +30,13 @@ macro_rules! operations {
                     $(Self::$Operation => $name,)*
                 }
             }
+
+            /// Returns true if the operation is a kind of request, whose calls return tickets.
+            pub(super) fn gives_a_ticket(self) -> bool {
+                match self {
+                    $(Self::$Operation => $of.starts_with("Request::"),)*
+                }
+            }
         }
     };
 }
@@ -59,20 +66,6 @@ impl Operation {
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|operation| operation.name() == name)
-    }
-
-    /// Returns true if calls of the operation return tickets.
-    pub(super) fn gives_a_ticket(self) -> bool {
-        matches!(
-            self,
-            Self::Submit
-                | Self::Fill
-                | Self::Search
-                | Self::Gather
-                | Self::Scatter
-                | Self::Compute
-                | Self::Launch
-        )
     }
 }
 

@@ -298,9 +298,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
     /// Forwards a submission, or replaces it by work that returns a ticket but has only part of the
     /// effects.
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
-        // Every request has an operation of that name, so the default is never used.
-        let operation = Operation::of_name(request.operation()).unwrap_or(Operation::Submit);
-        let failure = self.judge(operation, Some(queue.id()), None)?;
+        let failure = self.judge(Operation::of(request), Some(queue.id()), None)?;
         let ticket = match *request {
             _ if failure.is_none() => self.inner.submit(queue, request)?,
             Request::Copies(transfers, _) => {
