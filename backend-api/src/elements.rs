@@ -104,6 +104,10 @@ impl<'a> LaunchView<'a> {
 
     /// Returns the start of an element, as one of the [`bases`](Self::bases) and an offset from it in bytes;
     /// `None` if the element does not exist.
+    ///
+    /// # Panics
+    /// May panic for a view that the [check](crate::Request::check) of a request would refuse, such as one
+    /// with empty pages.
     #[must_use]
     pub fn place(&self, element: u64) -> Option<(DeviceSpan<'a>, u64)> {
         if element >= self.count() {
@@ -116,7 +120,10 @@ impl<'a> LaunchView<'a> {
     }
 
     /// Returns each of the [`bases`](Self::bases) with the number of bytes from there on that belong to the
-    /// view. For views that passed the check.
+    /// view.
+    ///
+    /// # Panics
+    /// As [`place`](Self::place).
     pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
         let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
         let (stride, pages) = (self.stride(), count.div_ceil(page_len));

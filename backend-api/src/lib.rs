@@ -30,8 +30,8 @@
 //! [`submit`](Device::submit) is a safe function: copies and kernels access only the memory that the request
 //! names. Arithmetic on arguments never overflows silently.
 //!
-//! **Requests.** A queue takes [requests](Request) of seven kinds. Every device supports copies and fills.
-//! The other kinds compute, and are optional: a device refuses them by [`ErrorKind::Unsupported`].
+//! **Requests.** A queue takes [requests](Request) of several kinds. Every device supports copies and fills.
+//! All other kinds are optional: a device that does not support one refuses it by [`ErrorKind::Unsupported`].
 //!
 //! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the
 //! calls before it. Work in different queues may run at the same time and in any order, unless
@@ -65,9 +65,8 @@
 //! device fails every later call at once. Its pending tickets fail with [`ErrorKind::Lost`], unless their
 //! work still ends. A lost device touches no memory any more; its memory can still be released.
 //!
-//! **Zero.** Copies, fills, searches, gathers, scatters and computations of zero length are valid, at any
-//! offset up to the end of their memory. They return an ordinary ticket. Allocations of zero bytes are
-//! valid too.
+//! **Zero.** Requests of zero length are valid, at any offset up to the end of their memory. They return an
+//! ordinary ticket. Allocations of zero bytes are valid too.
 //!
 //! # Soundness
 //!

@@ -92,7 +92,8 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 /// ```
 ///
 /// # Safety
-/// The requirements of [`change`].
+/// `bytes` must be 1, 2, 4 or 8. `at` must be readable for `bytes` bytes, and aligned to `bytes`. Other
+/// threads may write to the word meanwhile only by [`change`], with the same length.
 #[inline]
 #[must_use]
 pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
@@ -121,8 +122,8 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 /// ```
 ///
 /// # Safety
-/// `at` must be readable and writable for `bytes` bytes, and aligned to `bytes`. Other threads may access the
-/// word meanwhile only by this function and [`load`], with the same length.
+/// `bytes` must be 4 or 8. `at` must be readable and writable for `bytes` bytes, and aligned to `bytes`.
+/// Other threads may access the word meanwhile only by this function and [`load`], with the same length.
 #[inline]
 pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64) -> u64 {
     let relaxed = Ordering::Relaxed;

@@ -117,10 +117,10 @@ impl<'a> Launch<'a> {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Returns true if the kernel writes to the view at this index.
+    /// Returns true if the kernel writes to the view at this index; false if it has no such view.
     #[must_use]
     pub fn writes(&self, view: usize) -> bool {
-        self.kernel.body().views[view].access.is_written()
+        self.kernel.body().views.get(view).is_some_and(|view| view.access.is_written())
     }
 }
 

@@ -3,6 +3,10 @@
 /// Implements the named methods of [`Device`](crate::Device) by forwarding them to another device. For
 /// wrappers.
 ///
+/// A provided method that a wrapper neither names nor implements keeps its default, which often reports that
+/// the device has no such ability. A wrapper that must see all reads does not name `direct_reads`, and one
+/// that must see all accesses does not name `addresses`.
+///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use backend_api::{Device, QueueHandle, Request, Result, Ticket};
