@@ -13,6 +13,9 @@ use backend_api::{
 
 use super::limits::Limits;
 
+/// Operations of the requests that every device supports.
+const ALWAYS_KNOWN: [&str; 2] = ["submit", "fill"];
+
 /// The device that is checked, with the limits of the check.
 ///
 /// ```
@@ -89,13 +92,21 @@ impl<'a> Context<'a> {
         let requests: [Request<'_>; 5] =
             [(&search).into(), (&gather).into(), (&scatter).into(), (&compute).into(), (&launch).into()];
         let queue = self.queue();
-        let mut asked = requests.iter().filter(|request| operations.contains(&request.operation()));
-        asked.all(|request| match queue.submit(request) {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.skip(format!("the device does not support the request `{}`", request.operation()));
-                false
+        operations.iter().all(|operation| {
+            if ALWAYS_KNOWN.contains(operation) {
+                return true;
             }
-            _ => true,
+            let mut requests = requests.iter();
+            let request = requests.find(|request| request.operation() == *operation);
+            let request =
+                request.unwrap_or_else(|| panic!("add a request `{operation}` to `Context::knows`"));
+            match queue.submit(request) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    self.skip(format!("the device does not support the request `{operation}`"));
+                    false
+                }
+                _ => true,
+            }
         })
     }
 

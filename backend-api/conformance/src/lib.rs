@@ -284,6 +284,9 @@ fn run_check(name: &str, device: Option<Arc<dyn Device>>, limits: &Limits) {
 /// [`Limits`](crate::Limits). Each test evaluates both expressions once. If a device is slow to
 /// create, store it in a `static OnceLock`, so that all tests use the same device.
 ///
+/// With `#[ignore = "reason"]` before the device, `cargo test` runs the tests only with `--ignored`. This
+/// form takes no limits.
+///
 /// ```
 /// use std::sync::{Arc, OnceLock};
 /// use vmarray_conformance::{Limits, reference::ReferenceDevice};
@@ -336,14 +339,16 @@ macro_rules! __conformance_define_tests {
     };
 }
 
-/// Returns the kinds of requests that all checks of a module need.
+/// Returns the kinds of requests that all checks of a module need, besides copies and fills.
 const fn needs(module: &str) -> &'static [&'static str] {
     match module.as_bytes() {
         b"searches" => &["search"],
         b"indexed" => &["gather", "scatter"],
         b"computes" => &["compute"],
         b"launches" | b"groups" | b"foreign" => &["launch"],
-        _ => &[],
+        b"copies" | b"batches" | b"fills" | b"tickets" | b"ordering" | b"refusals" | b"memory"
+        | b"lifetimes" | b"stress" => &[],
+        _ => panic!("add the module of the check to `needs`"),
     }
 }
 

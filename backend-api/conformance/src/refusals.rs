@@ -43,7 +43,7 @@ fn ask_for_everything(
         ("gather", (&gather).into()),
         ("scatter", (&scatter).into()),
     ];
-    let known = requests.into_iter().filter(|(name, _)| cx.knows(&[name]));
+    let known = requests.into_iter().filter(|(_, request)| cx.knows(&[request.operation()]));
     known.map(|(name, request)| (name, cx.device().submit(queue, &request))).collect()
 }
 
