@@ -96,13 +96,28 @@ enum Term {
     Text(Option<String>, String),
 }
 
-const BACKENDS: [&str; 3] = ["cuda", "opencl", "host"];
+/// The backends, in the order of the report, each with true if it is compiled in.
+const BACKENDS: [(&str, bool); 3] = [
+    ("cuda", cfg!(feature = "cuda")),
+    ("opencl", cfg!(feature = "opencl")),
+    ("host", cfg!(feature = "host")),
+];
+
+/// Returns the place of a backend in the list of all.
+fn backend_place(backend: &str) -> Option<usize> {
+    BACKENDS.iter().position(|(name, _)| *name == backend)
+}
+
+/// True if a backend is compiled in.
+fn is_built(backend: &str) -> bool {
+    backend_place(backend).is_some_and(|place| BACKENDS[place].1)
+}
 
 impl Term {
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_lowercase();
         let (backend, rest) = match text.split_once(':') {
-            Some((backend, rest)) if BACKENDS.contains(&backend) => (Some(backend.to_owned()), rest),
+            Some((backend, rest)) if backend_place(backend).is_some() => (Some(backend.to_owned()), rest),
             _ => (None, &*text),
         };
         Some(match (backend, rest) {
@@ -111,7 +126,7 @@ impl Term {
             (None, "gpu") => Self::Kind(DeviceKind::DiscreteGpu),
             (None, "integrated") => Self::Kind(DeviceKind::IntegratedGpu),
             (None, "cpu") => Self::Kind(DeviceKind::Cpu),
-            (None, name) if BACKENDS.contains(&name) => Self::Backend(name.to_owned()),
+            (None, name) if backend_place(name).is_some() => Self::Backend(name.to_owned()),
             (Some(backend), rest) => match rest.parse() {
                 Ok(number) => Self::Number(backend, number),
                 Err(_) => Self::Text(Some(backend), rest.to_owned()),
@@ -184,12 +199,6 @@ impl Term {
             }
         }
     }
-}
-
-/// True if a backend is compiled in.
-fn is_built(backend: &str) -> bool {
-    let drivers = [("cuda", cfg!(feature = "cuda")), ("opencl", cfg!(feature = "opencl"))];
-    drivers.into_iter().find(|(name, _)| *name == backend).map_or(cfg!(feature = "host"), |(_, is_in)| is_in)
 }
 
 /// Report on all devices of the machine, with the decision for each.
@@ -291,7 +300,7 @@ impl fmt::Display for DiscoveryReport {
         };
         let mut rows: Vec<[String; 8]> = self.devices.iter().zip(&self.health).map(row).collect();
         rows.extend(self.absences.iter().map(absent));
-        rows.sort_by_key(|row| BACKENDS.iter().position(|backend| row[0] == **backend));
+        rows.sort_by_key(|row| backend_place(&row[0]));
         rows.insert(0, header.map(String::from));
         for row in &rows {
             for (column, text) in row.iter().enumerate() {
@@ -590,8 +599,8 @@ fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
     let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();
     if let Err(error) = inherited::expect_own_process("survey") {
-        let absent = |backend: &&str| Absence::new(backend, AbsenceKind::Unusable, error.to_string());
-        return (candidates, BACKENDS.iter().filter(|backend| is_built(backend)).map(absent).collect());
+        let absent = |(name, _): &(&str, _)| Absence::new(name, AbsenceKind::Unusable, error.to_string());
+        return (candidates, BACKENDS.iter().filter(|(_, is_built)| *is_built).map(absent).collect());
     }
     #[cfg(feature = "cuda")]
     {
