@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 import vmarray as vm
-from vmarray import _dispatch, _functions
+from vmarray import _dispatch, _functions, _large
 
 #: All dtypes that arrays have.
 DTYPES = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3 U2 M8[s] m8[s] M8[D]".split()]
@@ -31,7 +31,8 @@ POOLS = dict.fromkeys(
     "bitwise_right_shift left_shift right_shift gcd lcm bincount and_ xor rshift ilshift irshift iand ior ixor".split(),
     _INTEGERS,
 )
-POOLS["isnat"] = _DATES
+POOLS |= dict.fromkeys("isnat is_busday datetime_as_string".split(), _DATES)
+POOLS |= dict.fromkeys(["packbits", "unpackbits"], [np.dtype("u1"), np.dtype("?")])
 POOLS |= dict.fromkeys(
     "ldexp heaviside nextafter spacing frexp modf logaddexp logaddexp2 hypot arctan2 histogram float_power".split(), NUMBERS
 )
@@ -319,8 +320,155 @@ REQUIRED = {
 _LISTS = {"arrays", "tup", "array_list"}
 
 
+def _few(case, of, ndim, share=0.9):
+    """An array of few axes, of numbers mostly."""
+    return case.array(case.one_of([(5,), (7,), (1,)] if ndim == 1 else [(3, 4), (2, 3), (1, 3)]), case.one_of(NUMBERS) if case.chance(share) else of.dtype)
+
+
+def _case(*makers, **possible):
+    """A function that draws a case: positional arguments by names of `_DRAWN`, and keywords, drawn now and then."""
+
+    def draw(case, of):
+        args = []
+        for one in makers:
+            args.append(_DRAWN[one](case, of) if isinstance(one, str) else one(case, of))
+            if one in ("line", "table"):
+                of = case.main = args[-1]
+        given = {name: case.one_of(values) if isinstance(values, list) else KEYWORDS[name](case, of) for name, values in possible.items() if case.chance(0.3)}
+        return args, given
+
+    return draw
+
+
+def _same_shape(case, of):
+    return case.array(of.shape, of.dtype if case.chance(0.7) else None)
+
+
+def _sorted_floats(case, of):
+    return np.sort(case.random.integers(0, 9, 4)).astype(case.one_of(["f8", "i8", "f4"]))
+
+
+def _grid_key(case, of):
+    return case.one_of([(of, 3), (of, of), (3, of)]) if of.ndim == 1 else (slice(0, 3), slice(0, 5, 2j))
+
+
+def _along(case, of):
+    axis = int(case.random.integers(0, max(1, of.ndim)))
+    shape = tuple(2 if number == axis else extent for number, extent in enumerate(of.shape))
+    extent = of.shape[axis] if of.ndim else 1
+    return axis, case.random.integers(-extent, max(1, extent), shape)
+
+
+def _take_along(case, of):
+    axis, places = _along(case, of)
+    return [of, places, axis] if case.chance(0.8) or not of.ndim else [of, places.ravel(), None], {}
+
+
+def _put_along(case, of):
+    axis, places = _along(case, of)
+    return [of, places, case.like(of) if not of.ndim else case.one_of([0, 1, 3]), axis], {}
+
+
+_DRAWN = {
+    "of": lambda case, of: of,
+    "like": lambda case, of: case.like(of),
+    "same": _same_shape,
+    "line": lambda case, of: _few(case, of, 1),
+    "table": lambda case, of: _few(case, of, 2),
+    "other": lambda case, of: _few(case, of, 1),
+    "mask": lambda case, of: Theirs(_mask(case, of)) if case.chance(0.5) else _mask(case, of),
+    "whole mask": lambda case, of: np.array(case.random.random(of.shape) < 0.5),
+    "line mask": lambda case, of: np.array(case.random.random(case.one_of([of.shape[0] if of.ndim else 1, 2])) < 0.5),
+    "place": lambda case, of: case.one_of([0, 1, -1, 9, slice(1, 3), slice(None, None, 2), [0, 1], [0, 0, -1], []]),
+    "places": lambda case, of: case.one_of([0, -1, [0, 1], [[0, 1]], 99, Theirs(np.array([1, 0, 0]))]),
+    "list": lambda case, of: _list_of(case, of),
+    "number": lambda case, of: case.one_of([0, 1, 2.5, 3]),
+    "bins": lambda case, of: case.one_of([[0, 1, 4, 6], [6.5, 2, 0], np.array([0.0, 2.0, 5.0]), [3, 1, 5]]),
+    "grid": _sorted_floats,
+    "shape": lambda case, of: case.one_of([(2, 3), 7, (0,), (3, 2, 2), 1]),
+    "masks": lambda case, of: [np.array(case.random.random(of.shape) < 0.4) for _ in range(2)],
+    "choices": lambda case, of: [_same_shape(case, of) if case.chance(0.7) else 3 for _ in range(2)],
+    "small": lambda case, of: case.random.integers(0, 2, of.shape),
+    "few": lambda case, of: case.one_of([0, 1, 2]),
+    "axis": lambda case, of: int(case.random.integers(-max(1, of.ndim), max(1, of.ndim))),
+    "dtype": lambda case, of: np.dtype(KEYWORDS["dtype"](case, of)),
+}
+_ANY = {"axis": None, "dtype": None}
+#: Cases of functions that NumPy computes on copies, or the package for larger arrays.
+CASES = {
+    "angle": _case("of", deg=[True, False]),
+    "apply_along_axis": _case(lambda case, of: case.one_of([np.sum, np.sort, np.max]), "axis", "of"),
+    "apply_over_axes": _case(lambda case, of: case.one_of([np.sum, np.max]), "of", lambda case, of: case.one_of([0, [0], (0, -1)])),
+    "array_equiv": _case("of", "like"),
+    "astype": _case("of", "dtype", copy=[True, False]),
+    "block": lambda case, of: ([case.one_of([[of, of], [[of], [of]], [of], of, [[of, of], [of, of]]])], {}),
+    "choose": _case("small", "choices", mode=["raise", "wrap", "clip"]),
+    "compress": _case("line mask", "of", axis=None),
+    "convolve": _case("line", "other", mode=["full", "same", "valid"]),
+    "correlate": _case("line", "other", mode=["full", "same", "valid"]),
+    "cov": _case("table", ddof=[0, 1, None], bias=[True, False], rowvar=[True, False]),
+    "corrcoef": _case("table", rowvar=[True, False]),
+    "cross": lambda case, of: ([_few(case, of, 2)[:, :3], _few(case, of, 2)[:1, :3]], {}),
+    "cumulative_sum": _case("of", axis=None, dtype=None, include_initial=[True, False]),
+    "cumulative_prod": _case("of", axis=None, dtype=None, include_initial=[True, False]),
+    "delete": _case("of", "place", axis=None),
+    "diag": _case("of", k=None),
+    "diagflat": _case("of", k=None),
+    "digitize": _case("of", "bins", right=[True, False]),
+    "dot": _case("table", lambda case, of: case.one_of([2, case.array((of.shape[1], 2), of.dtype), case.array((of.shape[1],), of.dtype)])),
+    "ediff1d": _case("of", to_end=[[1], 2], to_begin=[[1, 2], 0]),
+    "einsum": _case(lambda case, of: "ij->i", "table"),
+    "extract": _case("whole mask", "of"),
+    "fill_diagonal": _case("table", lambda case, of: case.one_of([1, [1, 2], 3]), wrap=[True, False]),
+    "gradient": _case("of", edge_order=[1, 2], axis=None),
+    "histogram2d": _case("line", lambda case, of: case.array(of.shape, of.dtype), bins=[3, [0, 2, 5]], density=[True]),
+    "histogramdd": _case("table", bins=[3]),
+    "histogram_bin_edges": _case("of", bins=None, range=None),
+    "inner": _case("table", lambda case, of: case.one_of([2, case.array(of.shape, of.dtype), case.array((of.shape[1],), of.dtype)])),
+    "insert": _case("of", "place", lambda case, of: case.one_of([0, 1, [3], [1, 2]]), axis=None),
+    "interp": _case("of", "grid", lambda case, of: case.random.integers(0, 9, 4).astype("f8"), left=[0, 1.5], right=[0, 2.5], period=[3.0]),
+    "intersect1d": _case("of", "like", return_indices=[True, False]),
+    "ix_": _case("line", "other"),
+    "kron": _case("of", "like"),
+    "lexsort": lambda case, of: ([[of, _same_shape(case, of)]], _drawn(case, of, ["axis"], 0.2)),
+    "nancumprod": _case("of", axis=None, dtype=None),
+    "nancumsum": _case("of", axis=None, dtype=None),
+    "nanmedian": _case("of", axis=None, keepdims=None),
+    "nanpercentile": _case("of", lambda case, of: REQUIRED["q"](case, of), axis=None, keepdims=None),
+    "nanquantile": _case("of", lambda case, of: REQUIRED["q"](case, of), axis=None, keepdims=None),
+    "outer": _case("of", "like"),
+    "piecewise": _case("of", lambda case, of: [np.array(case.random.random(of.shape) < 0.5)], lambda case, of: case.one_of([[1, 2], [np.negative, 0]])),
+    "place": _case("of", "whole mask", lambda case, of: case.one_of([[1, 2, 3], [0], 4])),
+    "put": _case("of", "places", lambda case, of: case.one_of([0, [1, 2], 3]), mode=["raise", "wrap", "clip"]),
+    "put_along_axis": _put_along,
+    "putmask": _case("of", "whole mask", lambda case, of: case.one_of([[1, 2, 3], 0, case.array(of.shape, of.dtype)])),
+    "polyval": _case("line", "other"),
+    "resize": _case("of", "shape"),
+    "select": _case("masks", "choices", default=[0, 1]),
+    "setdiff1d": _case("of", "like"),
+    "setxor1d": _case("of", "like"),
+    "take_along_axis": _take_along,
+    "tensordot": _case("table", lambda case, of: case.array(of.shape[::-1], of.dtype), axes=[1]),
+    "trace": _case("of", offset=None, dtype=None),
+    "trapezoid": _case("of", dx=[1.0, 0.5], axis=None),
+    "tril": _case("of", k=None),
+    "triu": _case("of", k=None),
+    "union1d": _case("of", "like"),
+    "unravel_index": _case("small", lambda case, of: (3, 4)),
+    "vander": _case("line", "few"),
+    "vdot": _case("line", lambda case, of: case.array(of.shape, of.dtype)),
+} | dict.fromkeys("argwhere fix i0 iscomplex isneginf isposinf isreal nanargmax nanargmin real_if_close sinc sort_complex unique_all trim_zeros".split(), _case("of"))
+CASES |= dict.fromkeys("common_type diag_indices_from min_scalar_type packbits unpackbits is_busday datetime_as_string".split(), _case("of"))
+CASES |= dict.fromkeys("poly roots polyder polyint".split(), _case("line")) | dict.fromkeys("tril_indices_from triu_indices_from".split(), _case("table", k=None))
+CASES |= dict.fromkeys("polyadd polysub polymul polydiv".split(), _case("line", "other"))
+CASES["dsplit"] = lambda case, of: ([case.array((2, 2, 4), of.dtype), case.one_of([1, 2, 4, 3, [1, 2]])], {})
+CASES |= {"nanargmax": _case("of", axis=None), "nanargmin": _case("of", axis=None), "unwrap": _case("of", axis=None)}
+#: Methods without cases: their results are bytes of the process, or files.
+_NO_CASES = {"tofile", "tobytes"}
+
+
 def _methods():
-    names = [name for name in dir(np.ndarray) if not name.startswith("_") and hasattr(vm.Array, name)]
+    names = [name for name in dir(np.ndarray) if not name.startswith("_") and hasattr(vm.Array, name) and name not in _NO_CASES]
     return [f"ndarray.{name}" for name in names if callable(getattr(np.ndarray, name)) or name in _ATTRIBUTES]
 
 
@@ -347,7 +495,7 @@ def names():
                 found.append(f"numpy.{name}")
                 if function.nin == 2 and function.nout == 1 and function.reduce and function in _functions._ASSOCIATIVE:
                     found.append(f"numpy.{name}.reduce")
-        elif callable(function) and getattr(function, "__hash__", None) and function in known:
+        elif callable(function) and getattr(function, "__hash__", None) and (function in known or name in CASES):
             found.append(f"numpy.{name}")
     return found + _methods() + OPERATORS + KEYS
 
@@ -377,6 +525,7 @@ def made(name, seed):
         if rest in _ATTRIBUTES:
             return case, operator.attrgetter(rest), [of], {}
         args, given = _method_arguments(case, rest, of)
+        of = case.main
         return case, lambda array, *more, **named: getattr(array, rest)(*more, **named), [of, *args], given
     if rest.endswith(".reduce"):
         function = getattr(np, rest[: -len(".reduce")]).reduce
@@ -465,10 +614,19 @@ _METHODS = {
     "all": ("", ["axis", "keepdims", "where"]),
     "argmin": ("", ["axis", "keepdims"]),
     "argmax": ("", ["axis", "keepdims"]),
+    "argpartition": ("kth", ["axis"]),
+    "byteswap": ("", []),
+    "conj": ("", []),
+    "conjugate": ("", []),
+    "partition": ("kth", []),
 }
 
 
 def _method_arguments(case, name, of):
+    if name in CASES and name not in _METHODS:
+        args, case.given = CASES[name](case, of)
+        # The array is the first argument, or follows a condition.
+        return (args[:1] if name == "compress" else args[1:]), case.given
     required, possible = _METHODS[name]
     case.given = _drawn(case, of, possible, 0.3)
     if name == "sort" and case.given.get("axis", 0) is None:
@@ -477,6 +635,9 @@ def _method_arguments(case, name, of):
 
 
 def _arguments(case, function, name, of):
+    if name in CASES:
+        args, case.given = CASES[name](case, of)
+        return args, case.given
     args, given = [], {}
     parameters = inspect.signature(function).parameters
     possible = [
@@ -541,6 +702,8 @@ def run(name, seed):
     case, function, args, given = made(name, seed)
     # NumPy searches arrays of few bytes, devices search others; half of the cases are searched by devices.
     _dispatch.SMALL_BYTES = (seed % 2) << 16
+    # Half of the cases of functions on copies are computed by the package, if it has them.
+    _dispatch.RAM_BYTES_MAX = -1 if seed % 2 and getattr(np, name.split(".")[1], None) in _large.FUNCTIONS else 256 << 20
     theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
     ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
     theirs, error = outcome_of(lambda: function(*theirs_args, **theirs_given))

@@ -65,19 +65,15 @@ def test_the_guide_has_the_table():
 
 def test_functions_that_are_not_there_say_so():
     tried = 0
-    known = set(census.names())
-    for name in dir(np):
-        function = getattr(np, name)
-        if not inspect.isfunction(getattr(function, "__wrapped__", None)) and not hasattr(function, "_implementation"):
-            continue
-        if f"numpy.{name}" in known or name in ("save", "savez", "savez_compressed", "savetxt"):
-            continue
-        required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
-        if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in required):
-            continue
-        arrays = [vm.arange(4).reshape(2, 2) for _ in required]
-        with pytest.raises(TypeError) as raised:
-            function(*arrays)
-        assert census.has_advice(raised.value), (name, raised.value)
-        tried += 1
+    for module in (np.linalg, np.fft):
+        for name in dir(module):
+            function = getattr(module, name)
+            if not hasattr(function, "_implementation") or name in ("cross", "diagonal", "matrix_transpose", "outer"):
+                continue
+            required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
+            arrays = [vm.arange(4).reshape(2, 2) for _ in required]
+            with pytest.raises(TypeError) as raised:
+                function(*arrays)
+            assert census.has_advice(raised.value), (name, raised.value)
+            tried += 1
     assert tried > 40

@@ -11,28 +11,14 @@ Examples
 
 import os
 import sys
+from typing import Any
 
-from . import _core, random
-from ._array import (
-    Array,
-    arange,
-    array,
-    asarray,
-    create,
-    empty,
-    from_dlpack,
-    full,
-    ones,
-    open,
-    release_memory,
-    sort,
-    zeros,
-)
+from . import _core, _names, random
+from ._array import Array, arange, array, asarray, create, empty, from_dlpack, full, ones, open, release_memory, zeros
 from ._core import Device, __version__, devices
 from ._files import load, open_zarr, save, to_zarr
 from ._kernel import kernel
 from ._export import DeviceMemory
-from ._numpys import argsort, bincount, histogram, median, percentile, quantile, searchsorted, take, unique, where
 from ._order import Groups, group_by, top_k
 from ._progress import progress
 from ._ragged import Ragged
@@ -103,6 +89,18 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+
+
+def __getattr__(name: str) -> Any:
+    """Another name of NumPy's main namespace; `_names` states for each one which code computes it."""
+    found = globals()[name] = _names.named(name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_names.known()})
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_core.forked)

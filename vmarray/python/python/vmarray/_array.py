@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 import os
@@ -13,6 +14,7 @@ import numpy as np
 
 from . import _core, _indexing, _ufuncs
 from ._errors import Error, InvalidError
+from ._flat import Flat
 
 if TYPE_CHECKING:
     from ._core import Core, Device
@@ -27,6 +29,13 @@ _POWERS: dict[tuple[type, object], Any] = {(int, 2): np.square, (int, -1): np.re
 #: The classes of NumPy's errors for keys and values, and most items or bytes of a write that is repeated for one.
 _KEY_ERRORS = (TypeError, ValueError, IndexError, OverflowError)
 _REPEATED_MAX = 1 << 26
+#: Advice for attributes of NumPy's arrays that this class does not have.
+_REFUSED = {
+    "resize": "numpy.resize(array, shape) returns a larger array, and array.append adds items at the end",
+    "setflags": "vmarray.open(path, mode='r') and numpy.broadcast_to return arrays that are read-only",
+    "setfield": "write to array['name'], or to array.view(dtype)",
+    "getfield": "read array['name'], or array.view(dtype)",
+}
 #: Items that an iterator reads at once.
 _ITERATED = 1 << 16
 
@@ -525,8 +534,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return called(ufunc, method, inputs, given)
 
     def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        from ._functions import dispatched
+        from ._functions import created, dispatched
 
+        if function in created():
+            return created()[function](*args, **{"devices": self.devices, **given})
         if not all(issubclass(one, (Array, np.ndarray, np.generic)) for one in types):
             return NotImplemented
         return dispatched(function, args, given)
@@ -624,6 +635,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             )
         if name != "_core":
             advice = f"; numpy.asarray(array).{name} is of a copy in RAM" if hasattr(np.ndarray, name) else ""
+            advice = f"; {_REFUSED[name]}" if name in _REFUSED else advice
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
         path, dtype, shape, mode = self._opening
         core = _core.open(path, dtype, shape, mode == "r", {})
@@ -946,6 +958,85 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """The items rounded to the nearest whole number. Halves are rounded to the even number."""
         return _numpy.round(self, decimals, out)
 
+    def __init_subclass__(cls, **given: Any) -> None:
+        raise TypeError("vmarray.Array has no subclasses; write a class that has an array, or functions")
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Number of bytes from an item to the next one along each axis, in the array that stores the items."""
+        return tuple(self._core.strides)
+
+    @property
+    def flat(self) -> Flat:
+        """The items along one axis, in C order; see `Flat`."""
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, values: Any) -> None:
+        Flat(self)[:] = values
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """A copy of the items as bytes."""
+        return np.asarray(self).tobytes(order)  # type: ignore[arg-type]
+
+    def tofile(self, file: Any, sep: str = "", format: str = "%s") -> None:
+        """Writes the items to a file, in C order, without a header; `vmarray.fromfile` reads them."""
+        if isinstance(file, (str, os.PathLike)):
+            with builtins.open(file, "wb") as opened:
+                self.tofile(opened, sep, format)
+            return
+        for number, block in enumerate(_ufuncs.blocks(self.shape)):
+            if sep and number:
+                file.write(sep.encode())
+            np.asarray(self[(*block, ...)]).tofile(file, sep, format)
+
+    def byteswap(self, inplace: bool = False) -> Array:
+        """The items with their bytes in reverse order."""
+        result = _ufuncs.by_pieces(lambda part: part.byteswap(), [self], self.shape, (self.dtype,))[0]
+        if inplace:
+            self._assign(result)
+        return self if inplace else result
+
+    def conj(self) -> Array:
+        """The complex conjugates of the items, or the array itself if the items are real."""
+        if self.dtype.kind not in "biufc":
+            raise TypeError("cannot conjugate non-numeric dtype")
+        return _numpy.conjugate(self) if self.dtype.kind == "c" else self
+
+    def conjugate(self) -> Array:
+        """The complex conjugates of the items, or the array itself if the items are real."""
+        if self.dtype.kind not in "biufc":
+            raise TypeError("cannot conjugate non-numeric dtype")
+        return _numpy.conjugate(self) if self.dtype.kind == "c" else self
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        """The product with another array, like ``numpy.dot``."""
+        return _numpy.dot(self, b, out)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+        """The sum of the items of a diagonal."""
+        return _numpy.trace(self, offset, axis1, axis2, dtype, out)
+
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+        """Items of several arrays, selected by the items of this array, like ``numpy.choose``."""
+        return _numpy.choose(self, choices, out, mode)
+
+    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
+        """The parts along an axis for which a condition is true, like ``numpy.compress``."""
+        return _numpy.compress(condition, self, axis, out)
+
+    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+        """Writes values to the items at `indices` of the flat array, like ``numpy.put``."""
+        _numpy.put(self, indices, values, mode)
+
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+        """Sorts the items in place, which is a valid result of ``numpy.ndarray.partition``."""
+        self[...] = _numpy.partition(self, kth, axis, kind, order)
+
+    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
+        """Indices as those of ``numpy.argpartition``."""
+        return _numpy.argpartition(self, kth, axis, kind, order)
+
     def fill(self, value: Any) -> None:
         """Writes one number to all items."""
         self._assign(self._converted(value))
@@ -1051,7 +1142,7 @@ def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
     return Array._of(_core.create(tuple(shape), np.dtype(dtype), None, options))
 
 
-def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
+def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
     """A new array whose items are zero. The call only allocates memory, and writes no zeroes.
 
     Parameters
@@ -1071,6 +1162,8 @@ def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
         Maximum number of items, for an array of one axis to which the program appends items.
     checksums : bool, optional
         True to compare items read back from devices with the checksums of the written items.
+    order, like, device : optional
+        NumPy's options: the order ``"C"``; an array whose devices the new one gets; the same as `devices`.
 
     Examples
     --------
@@ -1079,10 +1172,11 @@ def empty(shape: Any, dtype: Any = float, **options: Any) -> Array:
     Array([[0, 0, 0],
            [0, 0, 0]], dtype=int32)
     """
+    _check_order(order)
     return _result(_as_tuple(shape), dtype, **_checked(options))
 
 
-def zeros(shape: Any, dtype: Any = float, **options: Any) -> Array:
+def zeros(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
     """An array of zeroes; see `empty` for the options.
 
     Examples
@@ -1091,18 +1185,18 @@ def zeros(shape: Any, dtype: Any = float, **options: Any) -> Array:
     >>> vm.zeros(10**7, cache_bytes=1 << 20).sum()
     np.float64(0.0)
     """
-    return empty(shape, dtype, **options)
+    return empty(shape, dtype, order, **options)
 
 
-def ones(shape: Any, dtype: Any = float, **options: Any) -> Array:
+def ones(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
     """An array of ones; see `empty` for the options."""
-    return full(shape, 1, dtype, **options)
+    return full(shape, 1, dtype, order, **options)
 
 
-def full(shape: Any, value: Any, dtype: Any = None, **options: Any) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> Array:
     """An array of one value; see `empty` for the options."""
-    array = empty(shape, np.asarray(value).dtype if dtype is None else dtype, **options)
-    array[...] = value if isinstance(value, Array) else _cast(value, array.dtype)
+    array = empty(shape, np.asarray(fill_value).dtype if dtype is None else dtype, order, **options)
+    array[...] = fill_value if isinstance(fill_value, Array) else _cast(fill_value, array.dtype)
     return array
 
 
@@ -1124,10 +1218,15 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     >>> vm.arange(2, 10, 3)
     Array([2, 5, 8], dtype=int64)
     """
-    if not 1 <= len(limits) <= 3:
+    options = _checked(options)
+    if len(limits) == 4 and dtype is None:
+        dtype = limits[3]
+    names = [one for one in ("start", "stop", "step") if one in options]
+    named = dict(zip(("start", "stop", "step"), limits)) | {one: options.pop(one) for one in names}
+    if not named or (not limits and named.get("stop") is None) or len(limits) > 4:
         raise TypeError(f"arange() takes 1 to 3 numbers, not {len(limits)}; call arange(start, stop, step)")
-    start, stop = (0, limits[0]) if len(limits) == 1 else limits[:2]
-    step = limits[2] if len(limits) == 3 else 1
+    start, stop, step = named.get("start", 0), named.get("stop"), named.get("step", 1)
+    start, stop, step = (0, start, step) if stop is None else (start, stop, 1 if step is None else step)
     if any(getattr(one, "dtype", np.dtype(float)).kind in "mM" for one in (start, stop, step)):
         return asarray(_numpy.arange(start, stop, step, dtype=dtype), **options)
     if dtype is None:
@@ -1199,7 +1298,7 @@ def _listed(devices: Any) -> list[Any]:
     return [*devices] if isinstance(devices, (list, tuple)) else [devices]
 
 
-def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
+def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
     """Converts values to an array. Returns `values` itself if it is an `Array` of this dtype, else a copy. See `empty`
     for the options.
 
@@ -1220,6 +1319,8 @@ def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **optio
     >>> own
     array([0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
     """
+    _check_order(order or "K")
+    options = _checked(options)
     if isinstance(values, Array) and not _is_made_so(values, options):
         if copy is False:
             raise ValueError("an array with other devices or options is a copy; leave `copy` out")
@@ -1250,9 +1351,22 @@ def asarray(values: Any, dtype: Any = None, *, copy: bool | None = None, **optio
     return array
 
 
-def array(values: Any, dtype: Any = None, **options: Any) -> Array:
-    """A new array of values; see `empty` for the options."""
-    return asarray(np.asarray(values) if isinstance(values, Array) else values, dtype, **options)
+def array(
+    values: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    **options: Any,
+) -> Array:
+    """A new array of values, like ``numpy.array``; see `empty` for the options, and `asarray` for `copy`."""
+    if isinstance(values, (list, tuple)) and any(isinstance(one, Array) for one in values):
+        values = np.array([np.asarray(one) if isinstance(one, Array) else one for one in values])
+    copy = None if copy and not isinstance(values, Array) else copy
+    result = asarray(values, dtype, order, copy=copy, **options)
+    return result.reshape((1,) * (ndmin - result.ndim) + result.shape) if ndmin > result.ndim else result
 
 
 def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
@@ -1364,7 +1478,14 @@ _OPTIONS = {"devices", "cache_bytes", "page_len", "max_len", "checksums"}
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    unknown = set(options) - _OPTIONS
+    if not options.keys() <= _OPTIONS:
+        options = options.copy()
+        _check_order(options.pop("order", None) or "C")
+        options.pop("subok", None)
+        like, device = options.pop("like", None), options.pop("device", None)
+        if like is not None or device not in (None, "cpu"):
+            options.setdefault("devices", _options_like(like).get("devices") if device in (None, "cpu") else device)
+    unknown = set(options) - _OPTIONS - {"start", "stop", "step"}
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}; the options are {', '.join(sorted(_OPTIONS))}")
     return options

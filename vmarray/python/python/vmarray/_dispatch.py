@@ -16,6 +16,8 @@ from ._progress import CALLBACK
 RAM_BYTES_MAX = 256 << 20
 #: The most bytes of arrays that NumPy sorts and searches, instead of devices: their kernels take longer to start.
 SMALL_BYTES = 64 << 10
+#: Functions that write to their first argument.
+_WRITES = {np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask}
 #: Functions whose results are small, and arrays of NumPy.
 _GIVES_NUMPYS = {np.nonzero, np.flatnonzero, np.histogram, np.bincount, np.where}
 
@@ -111,7 +113,7 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
     # The result is the operand itself or, for an operand without axes, an item.
-    is_in_place = function is np.nan_to_num and given.get("copy") is False
+    is_in_place = function in _WRITES or function is np.nan_to_num and given.get("copy") is False
     for copy, array in copies:
         if any(array is one for one in outs) or (is_in_place and array is args[0]):
             array._assign(copy)
@@ -211,6 +213,19 @@ def called(
         return implementation(*places, **named)
     except NotOnDevices:
         return on_copies(function, places, named)
+
+
+def copied(function: Any, implementation: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """The result of a function that NumPy computes on copies in RAM, and the package for larger arrays if it has an
+    implementation."""
+    places, named = _bound(function, args, given)
+    is_large = sum(one.nbytes for one in arrays_in([places, named])) > RAM_BYTES_MAX
+    if is_large and implementation is not None and is_accepted(implementation, places, named):
+        try:
+            return implementation(*places, **named)
+        except NotOnDevices:
+            pass
+    return on_copies(function, places, named)
 
 
 def is_computed_as(dtype: Any) -> bool:

@@ -726,11 +726,29 @@ FUNCTIONS: dict[Any, Any] = {
     np.argmin: _argument_of("min"),
     np.argmax: _argument_of("max"),
     np.round: rounded,
+    np.around: rounded,
 }
+FUNCTIONS |= {np.amin: FUNCTIONS[np.min], np.amax: FUNCTIONS[np.max]}
 
 
-def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Implements ``__array_function__``: the result of a NumPy function for arrays of the package."""
+@functools.cache
+def created() -> dict[Any, Any]:
+    """Functions that create arrays with ``like=``."""
+    from . import _creation
+
+    return _creation.LIKE
+
+
+@functools.cache
+def copied() -> set[Any]:
+    """Functions that NumPy computes on copies in RAM."""
+    from . import _names
+
+    return {getattr(np, name) for name in _names.NAMES["copy"].split() if name not in _names.GRIDS and callable(getattr(np, name, None))}
+
+
+def is_known(function: Any) -> bool:
+    """True if the package computes a function of NumPy."""
     if np.sort not in _KNOWN:
         from . import _order, _shapes
 
@@ -742,7 +760,18 @@ def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> A
             _KNOWN.update(
                 {known: (work, is_view, is_move, known in _order.SEARCHES) for known, work in of.items()}
             )
-    if function not in _KNOWN:
+    return function in _KNOWN
+
+
+def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Implements ``__array_function__``: the result of a NumPy function for arrays of the package."""
+    if not is_known(function):
+        from . import _creation, _large
+
+        if function in _creation.FROM_ARRAYS:
+            return _creation.FROM_ARRAYS[function](*args, **given)
+        if function in copied():
+            return _dispatch.copied(function, _large.FUNCTIONS.get(function), args, given)
         name = f"{function.__module__}.{function.__name__}"
         raise TypeError(
             f"vmarray.Array does not support {name}; if RAM has room, {name} of numpy.asarray(array) "

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _array, _core, _ufuncs
 from ._array import Array
+from ._creation import diagonal_of
 from ._dispatch import NotOnDevices
 from ._functions import axis_of, concatenate, reduced, where_of
 from ._order import searchsorted, take, unique
@@ -515,6 +516,79 @@ def _imaginary(part: str) -> Any:
     return work
 
 
+def _split_along(name: str, axis: int, least: int) -> Any:
+    def work(array: Array, sections: Any) -> list[Any]:
+        if array.ndim < least:
+            raise ValueError(f"{name} only works on arrays of {least} or more dimensions")
+        return split(array, sections, 0 if array.ndim == 1 else axis)
+
+    return work
+
+
+def rollaxis(array: Array, axis: int, start: int = 0) -> Array:
+    """A view with an axis at another place, like ``numpy.rollaxis``."""
+    own, ndim = axis_of(axis, array.ndim), array.ndim
+    if not -ndim <= start <= ndim:
+        raise np.exceptions.AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed in")
+    start += ndim * (start < 0)
+    order = [number for number in range(ndim) if number != own]
+    order.insert(start - (own < start), own)
+    return array.transpose(order)
+
+
+def unstack(array: Array, *, axis: int = 0) -> tuple[Any, ...]:
+    """The parts along an axis, like ``numpy.unstack``: views, or copies of items of one axis."""
+    if not array.ndim:
+        raise ValueError("Input array must be at least 1-d.")
+    moved = moveaxis(array, axis, 0)
+    return tuple(moved)
+
+
+def diag(array: Array, k: int = 0) -> Array:
+    """A view of a diagonal, or a new array with a diagonal, like ``numpy.diag``."""
+    if array.ndim == 2:
+        return array.diagonal(k)
+    if array.ndim != 1:
+        raise ValueError("Input must be 1- or 2-d.")
+    result = _array._result((len(array) + abs(k),) * 2, array.dtype, **_array._options_like(array))
+    diagonal_of(result, k)[...] = array
+    return result
+
+
+def trim_zeros(array: Array, trim: str = "fb", axis: Any = None) -> Array:
+    """A view without zeroes at the ends, like ``numpy.trim_zeros``."""
+    if trim.lower() not in ("fb", "bf", "b", "f"):
+        raise ValueError(f"unexpected character(s) in `trim`: {trim!r}")
+    axes = range(array.ndim) if axis is None else _axes_of(axis, array.ndim)
+    key = [slice(None)] * array.ndim
+    is_set = array != np.zeros((), array.dtype) if array.dtype.kind in "biufV" else array.astype(bool)
+    for own in axes:
+        others = tuple(number for number in range(array.ndim) if number != own)
+        found = np.flatnonzero(np.asarray(is_set.any(others) if others else is_set))
+        first, last = (found[0], found[-1] + 1) if len(found) else (array.shape[own], array.shape[own])
+        key[own] = slice(first if "f" in trim.lower() else 0, last if "b" in trim.lower() else array.shape[own])
+    return array[(*key, ...)]
+
+
+def ix_(*arrays: Any) -> tuple[Any, ...]:
+    """Views of arrays of one axis, each along an axis of its own, like ``numpy.ix_``; indices of the true items of bools."""
+    result = []
+    for number, one in enumerate(arrays):
+        one = _array.asarray(one, **_array._options_like(*arrays))
+        if one.ndim != 1:
+            raise ValueError("Cross index must be 1 dimensional")
+        if one.dtype == np.bool_:
+            one = _array.asarray(one.find(), devices=one.devices)
+        result.append(one.reshape((1,) * number + (len(one),) + (1,) * (len(arrays) - number - 1)))
+    return tuple(result)
+
+
+def _matrix_transpose(array: Array) -> Array:
+    if array.ndim < 2:
+        raise ValueError(f"Input array must be at least 2-dimensional, but it is {array.ndim}")
+    return array.swapaxes(-1, -2)
+
+
 #: Functions that make views, or ask about dtypes.
 VIEWS: dict[Any, Any] = {
     np.expand_dims: expand_dims,
@@ -529,6 +603,15 @@ VIEWS: dict[Any, Any] = {
     np.broadcast_arrays: broadcast_arrays,
     np.array_split: array_split,
     np.split: split,
+    np.hsplit: _split_along("hsplit", 1, 1),
+    np.vsplit: _split_along("vsplit", 0, 2),
+    np.dsplit: _split_along("dsplit", 2, 3),
+    np.diag: diag,
+    np.ix_: ix_,
+    np.trim_zeros: trim_zeros,
+    np.rollaxis: rollaxis,
+    np.unstack: unstack,
+    np.matrix_transpose: _matrix_transpose,
     np.real: _imaginary("real"),
     np.imag: _imaginary("imag"),
     np.iscomplexobj: lambda array: array.dtype.kind == "c",

@@ -1,0 +1,141 @@
+"""The names of NumPy's main namespace, and of its arrays: each one is there, or says why not."""
+
+import inspect
+import io
+
+import numpy as np
+import pytest
+
+import vmarray as vm
+from vmarray import _dispatch, _functions, _large, _names
+
+
+def _numpys():
+    return {name for name in {*np.__all__, *dir(np)} if not name.startswith("_") and _names._is_there(name)}
+
+
+def test_the_table_has_each_name_of_numpy_once():
+    assert _numpys() <= set(_names.known()) <= set(dir(vm))
+    listed = [name for names in _names.NAMES.values() for name in names.split()]
+    assert len(listed) == len(set(listed))
+    assert set(_names.ADVICE) == set(_names.NAMES["refused"].split())
+
+
+@pytest.mark.parametrize("way", _names.NAMES)
+def test_the_table_says_which_code_computes(way):
+    for name in set(_names.NAMES[way].split()) & set(_names.known()):
+        ours, numpys = getattr(vm, name), getattr(np, name, None)
+        if way in ("ufuncs", "numpy"):
+            assert ours is numpys and isinstance(numpys, np.ufunc) == (way == "ufuncs"), name
+        elif way == "refused":
+            with pytest.raises(TypeError, match="; "):
+                ours(vm.zeros(2))
+        elif way == "package":
+            assert ours is not numpys, name
+        else:
+            is_known = way != "copy" and _functions.is_known(numpys)
+            assert is_known == (way != "copy") and ours.__module__ in ("vmarray", "vmarray._names"), name
+
+
+def test_names_that_are_not_there_are_errors():
+    with pytest.raises(AttributeError, match="no attribute 'summ'"):
+        vm.summ  # noqa: B018
+
+
+def test_functions_make_arrays_of_lists_and_of_numpys_arrays():
+    for values in ([3, 1, 2], np.array([3, 1, 2]), vm.array([3, 1, 2])):
+        for made in (vm.cumsum(values), vm.concatenate([values, [1]]), vm.ediff1d(values), vm.diag(values), vm.sinc(values)):
+            assert isinstance(made, vm.Array)
+    assert vm.sum([1, 2]) == 3 and vm.pi == np.pi and vm.float32 is np.float32
+
+
+@pytest.mark.parametrize(
+    "call",
+    """eye(3) eye(3,2,1) eye(2,k=-5) identity(2) tri(3) tri(2,4,-1) tri(3,2,1,dtype='i2') linspace(0,1,5)
+    linspace(0,1,5,endpoint=False) linspace(0,5,3,dtype=int) linspace([0,1],[2,3],4) logspace(0,2,3) geomspace(1,8,4)
+    arange(start=2,stop=5) arange(5,step=2) arange(3,None) indices((2,3)) indices((2,3),dtype='u1') full((2,),fill_value=3)
+    fromfunction(np.add,(2,3)) array([1,2],ndmin=3) array([1,2],copy=True,order='C') asanyarray([1,2]) zeros(2,int,'C')
+    ones((2,2),order='C') empty_like([1,2],shape=0) full_like([1,2],7) require([1,2],'f4','C') ascontiguousarray(3)
+    fromiter([1,2],int) frombuffer(b'abc',np.uint8) fromstring('1,2',sep=',') hanning(5) vander([1,2]) r_[1:4,0,4] c_[[1,2],[3,4]]
+    mgrid[0:2,0:3] histogram_bin_edges([1,2],3)""".split(),
+)
+def test_creation(call):
+    with np.errstate(all="ignore"):
+        own, other = (eval(call, {"vm": one, "np": np, **{name: getattr(one, name) for name in (call.split("(")[0].split("[")[0],)}}) for one in (vm, np))
+    assert isinstance(own, vm.Array) and own.dtype == other.dtype and own.shape == other.shape
+    assert np.array_equal(np.asarray(own), other)
+
+
+def test_large_arrays_are_created_by_pieces(monkeypatch):
+    monkeypatch.setattr("vmarray._ufuncs.PIECE", 100)
+    for given in ((0, 1, 1003), (3, 3, 500), (5, -2, 301, False)):
+        assert np.array_equal(np.asarray(vm.linspace(*given)), np.linspace(*given))
+    assert np.array_equal(np.asarray(vm.linspace(0, 99, 400, dtype=int)), np.linspace(0, 99, 400, dtype=int))
+
+
+def test_grids_of_coordinates():
+    for given in ({}, {"sparse": True}, {"indexing": "ij"}, {"copy": False}):
+        for own, other in zip(vm.meshgrid([1, 2], [3, 4, 5], [6], **given), np.meshgrid([1, 2], [3, 4, 5], [6], **given)):
+            assert isinstance(own, vm.Array) and np.array_equal(np.asarray(own), other)
+    a, b = np.meshgrid(vm.arange(3), np.arange(2))
+    assert isinstance(a, vm.Array) and a.shape == b.shape == (2, 3)
+
+
+def test_like_makes_arrays_of_the_package():
+    like = vm.zeros(1, devices="host")
+    for made in (np.zeros(2, like=like), np.arange(3, like=like), np.asarray([1], like=like), np.eye(2, like=like)):
+        assert isinstance(made, vm.Array) and made.devices == like.devices
+    assert isinstance(np.fromiter([1, 2], int, like=like), vm.Array)
+    assert vm.zeros(2, like=like).devices == like.devices
+
+
+def test_arrays_have_the_names_of_numpys():
+    array = vm.zeros(2)
+    for name in dir(np.ndarray):
+        if name.startswith("_") or hasattr(type(array), name):
+            continue
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; "):
+            getattr(array, name)
+    missing = {name for name in dir(np.ndarray) if not name.startswith("_")} - set(dir(array))
+    assert missing == {"base", "ctypes", "data", "dump", "dumps", "flags", "getfield", "resize", "setfield", "setflags"}
+    with pytest.raises(TypeError, match="subclasses"):
+        type("Own", (vm.Array,), {})
+
+
+def test_flat():
+    own = np.arange(12).reshape(3, 4)
+    a = vm.asarray(own).T
+    own = own.T
+    keys = [0, -1, slice(1, 7, 2), [1, 3], np.arange(12) % 2 == 0, Ellipsis, slice(None)]
+    for key in keys:
+        assert np.array_equal(np.asarray(a.flat[key]), own.flat[key])
+        a.flat[key] = own.flat[key] = 5 if isinstance(key, int) else [7, 8, 9]
+        assert np.array_equal(np.asarray(a), own)
+    a.flat = [1, 2]
+    assert list(a.flat) == [1, 2] * 6 and len(a.flat) == 12 and next(a.flat) == 1
+    with pytest.raises(IndexError):
+        a.flat[12]
+
+
+def test_items_as_bytes_and_in_files(tmp_path):
+    own = np.arange(6, dtype=">i4").reshape(2, 3)
+    a = vm.asarray(own)
+    assert a.tobytes() == own.tobytes() and a.T.tobytes() == own.T.tobytes()
+    a.tofile(tmp_path / "items")
+    assert (tmp_path / "items").read_bytes() == own.tobytes()
+    read = vm.fromfile(tmp_path / "items", ">i4", offset=4, count=4)
+    assert np.array_equal(np.asarray(read), own.ravel()[1:5]) and read.dtype == own.dtype
+    file = io.BytesIO()
+    np.savez(file, a=a)
+    assert np.array_equal(np.load(io.BytesIO(file.getvalue()))["a"], own)
+
+
+def test_no_copy_exceeds_the_limit(monkeypatch):
+    monkeypatch.setattr(_dispatch, "RAM_BYTES_MAX", 64)
+    for name in _names.NAMES["copy"].split():
+        function = getattr(np, name, None)
+        if function in _large.FUNCTIONS or not hasattr(function, "_implementation"):
+            continue
+        required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+        with pytest.raises(TypeError, match="are not copied"):
+            getattr(vm, name)(*[vm.zeros(20, "f4")] * len(required))
