@@ -7,11 +7,7 @@
 #[cfg(feature = "array")]
 mod elements;
 #[cfg(feature = "array")]
-mod lru;
-#[cfg(feature = "array")]
 mod managed;
-#[cfg(feature = "array")]
-mod mapped_file;
 #[cfg(feature = "array")]
 pub mod measure;
 #[cfg(feature = "array")]
@@ -29,6 +25,8 @@ pub mod record;
 mod report;
 #[cfg(feature = "array")]
 pub mod results;
+#[cfg(feature = "array")]
+mod scratch;
 #[cfg(feature = "array")]
 pub mod session;
 #[cfg(feature = "array")]

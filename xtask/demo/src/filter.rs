@@ -1,12 +1,9 @@
 //! The filtered image. Kernels on the devices draw an image with specks, and remove them by a median filter.
-//! The program writes the image as PNG, and verifies it.
 
-use anyhow::{Context, Result, ensure};
-use indicatif::ProgressBar;
+use crate::image::Image;
+use anyhow::Result;
 use rayon::prelude::*;
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
-use std::path::Path;
+use std::ops::Range;
 use vmarray::boundary::Mirror;
 use vmarray::kernel::random::philox;
 use vmarray::kernel::{At, Own, Window};
@@ -87,44 +84,23 @@ pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()
     Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
 }
 
-/// Writes an image as PNG, row by row. Needs RAM for only one row, in addition to the array. The progress bar
-/// counts rows.
-pub fn write_png(image: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
-    let cannot = || format!("{} cannot be written", path.display());
-    let [rows, columns] = image.shape();
-    let file = File::create(path).with_context(cannot)?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), columns.try_into()?, rows.try_into()?);
-    encoder.set_color(png::ColorType::Grayscale);
-    encoder.set_depth(png::BitDepth::Eight);
-    let mut png = encoder.write_header()?;
-    let mut stream = png.stream_writer()?;
-    let mut row = vec![0; columns];
-    for y in 0..rows {
-        image.read_box([y, 0]..[y + 1, columns], &mut row)?;
-        stream.write_all(&row).with_context(cannot)?;
-        progress.inc(1);
-    }
-    stream.finish()?;
-    png.finish()?;
-    Ok(())
-}
+/// The filtered image.
+impl Image for NdArray<u8, 2> {
+    type Pixel = u8;
+    const COLOURS: png::ColorType = png::ColorType::Grayscale;
 
-/// Compares the array and the file with the same computation on the host. The progress bar counts rows.
-pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Result<()> {
-    let side = clean.shape()[0];
-    let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let mut reader = png::Decoder::new(BufReader::new(file)).read_info()?;
-    let size = (reader.info().width as usize, reader.info().height as usize);
-    ensure!(size == (side, side), "{} is not {side} pixels a side", path.display());
-    let rows_at_a_time = 64 * rayon::current_num_threads();
-    for first in (0..side).step_by(rows_at_a_time) {
-        let rows = first..(first + rows_at_a_time).min(side);
-        let mut written = Vec::with_capacity(rows.len());
-        for y in rows.clone() {
-            let row = reader.next_row()?;
-            let row = row.with_context(|| format!("{} has {y} rows, not {side}", path.display()))?;
-            written.push(row.data().to_vec());
-        }
+    fn side(&self) -> usize {
+        self.shape()[0]
+    }
+
+    fn row(&self, y: usize) -> Result<Vec<u8>> {
+        let mut row = vec![0; self.side()];
+        self.read_box([y, 0]..[y + 1, self.side()], &mut row)?;
+        Ok(row)
+    }
+
+    fn truth(&self, rows: Range<usize>) -> Vec<Vec<u8>> {
+        let side = self.side();
         // Draw the rows that these medians read.
         let drawn: Vec<Vec<u8>> = (rows.start..rows.end + 2 * RADIUS)
             .into_par_iter()
@@ -134,22 +110,12 @@ pub fn verify(clean: &NdArray<u8, 2>, path: &Path, progress: &ProgressBar) -> Re
                 (-(RADIUS as isize)..(side + RADIUS) as isize).map(column).collect()
             })
             .collect();
-        rows.into_par_iter().zip(&written).try_for_each(|(y, written)| {
-            let truth = medians(&drawn[y - first..][..2 * RADIUS + 1]);
-            let mut found = vec![0; side];
-            clean.read_box([y, 0]..[y + 1, side], &mut found)?;
-            for (what, row) in [("array", &found), ("file", written)] {
-                let wrong = (0..side).find(|x| row[*x] != truth[*x]);
-                if let Some(x) = wrong {
-                    let (row, truth) = (row[x], truth[x]);
-                    anyhow::bail!("the {what} has {row} for pixel ({x}, {y}), not {truth}");
-                }
-            }
-            progress.inc(1);
-            Ok(())
-        })?;
+        drawn.par_windows(2 * RADIUS + 1).map(medians).collect()
     }
-    Ok(())
+
+    fn colours(row: &[u8]) -> Vec<u8> {
+        row.to_vec()
+    }
 }
 
 /// Mirrors a place beyond the border.
@@ -184,6 +150,8 @@ fn medians(rows: &[Vec<u8>]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::{verify, write_png};
+    use indicatif::ProgressBar;
 
     #[test]
     fn an_image_is_right_until_one_pixel_is_changed() {

@@ -3,10 +3,10 @@
 
 use crate::filter;
 use crate::genome::Genome;
+use crate::image::{self, Image};
 use crate::kept::KeptStore;
 use crate::mandelbrot::{self, Picture};
 use crate::motif::Motif;
-use crate::picture;
 use crate::report::{byte_rate, line, plural, rate, timed, traffic};
 use crate::store::{self, LOOKUP_MAX, LOOKUP_MIN, Store};
 use crate::verify::{Answers, verify};
@@ -162,24 +162,17 @@ pub fn genome_store(
 }
 
 /// Computes a Mandelbrot picture through an array, writes it as PNG and verifies every pixel of both.
-pub fn mandelbrot(side: u32, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
-    let picture = Picture::whole(side);
-    let (pixels, size) = (picture.pixels(), HumanBytes((picture.pixels() * WORD_BYTES) as u64));
+pub fn mandelbrot(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("2. Mandelbrot set");
-    let steps = mandelbrot::STEPS_MAX;
+    let (pixels, steps) = (side * side, mandelbrot::STEPS_MAX);
+    let size = HumanBytes((pixels * WORD_BYTES) as u64);
     line("picture", format!("{side} by {side} pixels, {size}, up to {steps} steps a pixel"));
     let words = build(devices, pixels)?;
-    let (_, time) = timed("compute", picture.tiles(), |bar| picture::compute(&picture, &words, bar))?;
+    let picture = Picture { side, words: &words };
+    let (_, time) = timed("compute", picture.tiles(), |bar| picture.compute(bar))?;
     let (threads, speed) = (rayon::current_num_threads(), rate(pixels, "pixels", time));
     line("compute", format!("{threads} threads, {speed}; {}", traffic(&words)));
-    let (_, time) = timed("write", side as usize, |bar| picture::write_png(&picture, &words, png, bar))?;
-    let here = std::env::current_dir().unwrap_or_default();
-    let file = png.strip_prefix(here).unwrap_or(png).display();
-    line("write", format!("{file} in {:.1} s; {}", time.as_secs_f64(), traffic(&words)));
-    let (_, time) = timed("verify", side as usize, |bar| picture::verify(&picture, &words, png, bar))?;
-    let pixels = plural(pixels, "pixel");
-    line("verified", format!("{pixels} of the array and of the file ({:.1} s)", time.as_secs_f64()));
-    Ok(())
+    written(&picture, png, || traffic(&words))
 }
 
 /// Draws an image and filters it by kernels on the devices, writes the result as PNG, and verifies every
@@ -198,11 +191,17 @@ pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<(
     let (_, time) = timed("filter", 0, |_| filter::clean_on(&image, &mut clean))?;
     let speed = rate(side * side, "pixels", time);
     line("filter", format!("medians of {width} by {width}: {speed}; {}", traffic(clean.elements())));
-    let (_, time) = timed("write", side, |bar| filter::write_png(&clean, png, bar))?;
+    written(&clean, png, || traffic(clean.elements()))
+}
+
+/// Writes an image as PNG, and verifies every pixel of its array and of the file.
+fn written<I: Image>(image: &I, png: &Path, traffic: impl Fn() -> String) -> Result<()> {
+    let side = image.side();
+    let (_, time) = timed("write", side, |bar| image::write_png(image, png, bar))?;
     let here = std::env::current_dir().unwrap_or_default();
     let file = png.strip_prefix(here).unwrap_or(png).display();
-    line("write", format!("{file} in {:.1} s; {}", time.as_secs_f64(), traffic(clean.elements())));
-    let (_, time) = timed("verify", side, |bar| filter::verify(&clean, png, bar))?;
+    line("write", format!("{file} in {:.1} s; {}", time.as_secs_f64(), traffic()));
+    let (_, time) = timed("verify", side, |bar| image::verify(image, png, bar))?;
     let pixels = plural(side * side, "pixel");
     line("verified", format!("{pixels} of the array and of the file ({:.1} s)", time.as_secs_f64()));
     Ok(())

@@ -4,13 +4,13 @@
 pub mod devices;
 mod filter;
 mod genome;
+mod image;
 mod jobs;
 mod kept;
 mod letters;
-pub mod mandelbrot;
+mod mandelbrot;
 mod motif;
 mod pack;
-mod picture;
 mod report;
 mod store;
 mod strain;
@@ -83,7 +83,7 @@ pub fn run(args: DemoArgs) -> Result<()> {
         let source =
             jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
         jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
-        jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)?;
+        jobs::mandelbrot(side as usize, &out.join("mandelbrot.png"), &devices)?;
         // Filter a quarter of the pixels, because each pixel takes hundreds of steps. The picture has at
         // least as many pixels as a median needs.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)

@@ -1,63 +1,88 @@
-//! The Mandelbrot set in tiles: the number of steps until a pixel escapes, and the colour of that number.
+//! The Mandelbrot picture: threads compute it tile by tile into an array with a word for each pixel.
 //!
 //! Only additions and multiplications of `f64`, none fused: every machine computes the same numbers.
 
+use crate::image::Image;
+use anyhow::Result;
+use indicatif::ProgressBar;
+use rayon::prelude::*;
 use std::ops::Range;
+use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 /// Number of steps after which a pixel counts as inside the set.
 pub const STEPS_MAX: u32 = 1000;
 /// The number of pixels along a side of a tile.
-pub const TILE: u32 = 64;
+const TILE: usize = 64;
+/// The middle of the picture in the plane, and the length of a side.
+const MIDDLE: (f64, f64) = (-0.65, 0.0);
+const EXTENT: f64 = 2.6;
 
-/// A picture of a square part of the plane.
-#[derive(Clone, Copy, Debug)]
-pub struct Picture {
+/// A picture of the whole set, in an array with the number of steps of each pixel.
+pub struct Picture<'a> {
     /// The number of pixels along a side.
-    pub side: u32,
-    /// The middle, as real and imaginary part.
-    pub centre: (f64, f64),
-    /// The length in the plane of a side of the picture.
-    pub extent: f64,
+    pub side: usize,
+    /// The steps, row by row.
+    pub words: &'a VirtualArray<u32>,
 }
 
-impl Picture {
-    /// Returns the picture of the whole set.
-    pub fn whole(side: u32) -> Self {
-        Self { side, centre: (-0.65, 0.0), extent: 2.6 }
-    }
-
-    /// Number of pixels.
-    pub fn pixels(&self) -> usize {
-        (self.side as usize).pow(2)
-    }
-
+impl Picture<'_> {
     /// Number of tiles.
     pub fn tiles(&self) -> usize {
-        (self.side.div_ceil(TILE) as usize).pow(2)
+        self.side.div_ceil(TILE).pow(2)
     }
 
-    /// Returns the columns and rows of the tile with index `number`. Tiles are counted row by row; `number`
-    /// is below `tiles()`.
-    pub fn tile(&self, number: usize) -> (Range<u32>, Range<u32>) {
-        let columns = self.side.div_ceil(TILE) as usize;
-        let part = |at: usize| at as u32 * TILE..((at as u32 + 1) * TILE).min(self.side);
-        (part(number % columns), part(number / columns))
+    /// Computes the steps of every pixel, tile by tile, on all threads of the pool. The progress bar counts
+    /// tiles.
+    ///
+    /// Neighbouring tiles share pages, so threads share frames although they share no pixel.
+    pub fn compute(&self, progress: &ProgressBar) -> Result<()> {
+        (0..self.tiles()).into_par_iter().try_for_each(|number| {
+            let across = self.side.div_ceil(TILE);
+            let part = |at: usize| at * TILE..((at + 1) * TILE).min(self.side);
+            let (columns, rows) = (part(number % across), part(number / across));
+            for y in rows {
+                let row: Vec<u32> = columns.clone().map(|x| self.steps(x, y)).collect();
+                self.words.write(y * self.side + columns.start, &row)?;
+            }
+            progress.inc(1);
+            Ok(())
+        })
     }
 
     /// Returns the number of steps until the point of the pixel in column `x` and row `y` escapes;
     /// `STEPS_MAX` if it does not.
-    pub fn steps(&self, x: u32, y: u32) -> u32 {
-        let pixel = self.extent / f64::from(self.side);
-        let middle = f64::from(self.side) * 0.5 - 0.5;
-        let re = self.centre.0 + (f64::from(x) - middle) * pixel;
-        let im = self.centre.1 - (f64::from(y) - middle) * pixel;
-        steps(re, im)
+    fn steps(&self, x: usize, y: usize) -> u32 {
+        let (pixel, half) = (EXTENT / self.side as f64, self.side as f64 * 0.5 - 0.5);
+        steps(MIDDLE.0 + (x as f64 - half) * pixel, MIDDLE.1 - (y as f64 - half) * pixel)
+    }
+}
+
+impl Image for Picture<'_> {
+    type Pixel = u32;
+    const COLOURS: png::ColorType = png::ColorType::Rgb;
+
+    fn side(&self) -> usize {
+        self.side
+    }
+
+    fn row(&self, y: usize) -> Result<Vec<u32>> {
+        Ok(self.words.to_vec(y * self.side..(y + 1) * self.side)?)
+    }
+
+    fn truth(&self, rows: Range<usize>) -> Vec<Vec<u32>> {
+        let row = |y| (0..self.side).map(|x| self.steps(x, y)).collect();
+        rows.into_par_iter().map(row).collect()
+    }
+
+    fn colours(row: &[u32]) -> Vec<u8> {
+        row.iter().flat_map(|steps| colour(*steps)).collect()
     }
 }
 
 /// Returns the number of steps of z → z² + c until z leaves the circle of radius 2; `STEPS_MAX` if it does
 /// not. `re` and `im` are the parts of c.
-pub fn steps(re: f64, im: f64) -> u32 {
+fn steps(re: f64, im: f64) -> u32 {
     // The two largest parts of the set have closed forms; points in them would take the most steps.
     let square = im * im;
     let shifted = re - 0.25;
@@ -79,7 +104,7 @@ pub fn steps(re: f64, im: f64) -> u32 {
 
 /// Red, green and blue for a number of steps: black inside the set, else a colour of a cycle from blue over
 /// white to brown.
-pub fn colour(steps: u32) -> [u8; 3] {
+fn colour(steps: u32) -> [u8; 3] {
     const STOPS: [[u32; 3]; 5] = [[0, 7, 100], [32, 107, 203], [237, 255, 255], [255, 170, 0], [60, 20, 0]];
     const SPAN: u32 = 24;
     if steps >= STEPS_MAX {
@@ -94,6 +119,7 @@ pub fn colour(steps: u32) -> [u8; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::{verify, write_png};
 
     #[test]
     fn closed_forms_agree_with_iteration() {
@@ -118,17 +144,30 @@ mod tests {
     }
 
     #[test]
-    fn tiles_cover_every_pixel_once() {
-        for side in [1, 63, 64, 65, 200] {
-            let picture = Picture::whole(side);
-            let mut seen = vec![0; picture.pixels()];
-            for number in 0..picture.tiles() {
-                let (columns, rows) = picture.tile(number);
-                for y in rows {
-                    columns.clone().for_each(|x| seen[(y * side + x) as usize] += 1);
-                }
-            }
-            assert!(seen.iter().all(|times| *times == 1), "side {side}");
-        }
+    fn a_picture_is_right_until_one_pixel_is_changed() {
+        let devices = crate::devices::choose(Some("host")).unwrap();
+        let words = VirtualArray::builder(150 * 150).devices(devices).build().unwrap();
+        let picture = Picture { side: 150, words: &words };
+        let bar = ProgressBar::hidden();
+        let path = std::env::temp_dir().join(format!("vmarray-picture-{}.png", std::process::id()));
+        picture.compute(&bar).unwrap();
+        write_png(&picture, &path, &bar).unwrap();
+        verify(&picture, &path, &bar).unwrap();
+        assert_eq!(bar.position(), 9 + 150 + 150);
+
+        // Test a wrong pixel in the file, and then one in the array only.
+        let pixel = words.get(777).unwrap();
+        words.set(777, pixel ^ 1).unwrap();
+        let error = verify(&picture, &path, &bar).unwrap_err().to_string();
+        assert!(error.contains("the array") && error.contains("(27, 5)"), "{error}");
+        write_png(&picture, &path, &bar).unwrap();
+        words.set(777, pixel).unwrap();
+        let error = verify(&picture, &path, &bar).unwrap_err().to_string();
+        assert!(error.contains("the file") && error.contains("(27, 5)"), "{error}");
+
+        assert!(verify(&Picture { side: 149, words: &words }, &path, &bar).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(verify(&picture, &path, &bar).is_err());
+        assert!(write_png(&picture, &std::env::temp_dir(), &bar).is_err());
     }
 }

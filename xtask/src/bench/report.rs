@@ -5,7 +5,7 @@ use super::results::{Role, Row};
 use std::fmt::Write;
 
 /// The name and the description of each contender.
-pub const CONTENDERS: [(&str, &str); 29] = [
+pub const CONTENDERS: [(&str, &str); 28] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("batched", "copies of that length between scattered places, 256 a call"),
@@ -25,7 +25,6 @@ pub const CONTENDERS: [(&str, &str); 29] = [
     ("later", "later calls of the same kind"),
     ("rayon", "`par_sort_unstable` of rayon"),
     ("rdst", "`radix_sort_unstable` of the crate `rdst`"),
-    ("lru", "the crate `lru` behind locks, one a shard"),
     ("mmap", "a mapped file of the same size"),
     ("pread", "plain reads and writes of a file of the same size, by as many threads"),
     ("fdatasync", "plain writes to a file, each followed by the system's call that makes them stay"),
@@ -66,9 +65,6 @@ pub fn line(row: &Row) -> String {
     }
     if let Some((_, cores)) = row.counts.iter().find(|(name, _)| name == "cores") {
         let _ = write!(line, "   {} cores", digits(*cores));
-    }
-    if let Some((_, bytes)) = row.counts.iter().find(|(name, _)| name == "more_ram_bytes") {
-        let _ = write!(line, "   {} MiB more RAM", digits(*bytes / 1_048_576.0));
     }
     for (name, times) in &row.counts {
         if let Some(other) = name.strip_prefix("processor_time_to_") {

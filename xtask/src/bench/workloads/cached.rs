@@ -1,8 +1,6 @@
-//! Elements whose pages are in the cache: the cost of a hit, compared with a `Vec` and a cache behind a
-//! lock.
+//! Elements whose pages are in the cache: the cost of a hit, compared with a `Vec`.
 
 use crate::bench::elements::{Payload, Record};
-use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
 use crate::bench::suite::Bench;
@@ -82,10 +80,8 @@ fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
     let len = array.len();
     let values: Vec<T> = (0..len).map(T::of).collect();
     let targets = Shared(values.iter().map(|value| UnsafeCell::new(*value)).collect());
-    let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), 2 * BYTES)?;
     for index in 0..len {
         array.get(index)?.check(index)?;
-        locked.get(index)?;
     }
     for threads in setup.thread_counts(true) {
         let lists = &lists(threads, len);
@@ -93,8 +89,7 @@ fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
         bench.row(name("get"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
             row.ours(&array, || lookups(lists, seconds, |i| Ok(array.get(i)?.digest())))?;
-            row.measure("vec", Role::Limit, || lookups(lists, seconds, |i| Ok(values[i].digest())))?;
-            row.other("lru", || lookups(lists, seconds, |i| Ok(locked.get(i)?.digest())))
+            row.measure("vec", Role::Limit, || lookups(lists, seconds, |i| Ok(values[i].digest()))).map(drop)
         })?;
         bench.row(name("set"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
@@ -104,8 +99,8 @@ fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
                     targets.set(i, T::of(i));
                     Ok(0)
                 })
-            })?;
-            row.other("lru", || lookups(lists, seconds, |i| locked.set(i, T::of(i)).map(|()| 0)))
+            })
+            .map(drop)
         })?;
     }
     Ok(())

@@ -17,34 +17,25 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let cache = (bytes / 64).max(8 << 20);
     let from = setup.filled::<Record>(bytes, None, cache)?;
     let (len, page_len) = (from.len(), from.page_len());
-    // Copy each page to the device of the same number, to the next device so that all data use a link, or to
-    // mixed devices.
-    let kinds =
-        [("alike", 0, page_len), ("next-device", 1, page_len), ("other-pages", 0, page_len / 3 * 2 + 1)];
-    for (what, by, page_len) in kinds {
-        let name = format!("copies/{what}/44B");
-        bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
-            let mut devices = setup.devices.clone();
-            let count = devices.len();
-            devices.rotate_left(by % count);
-            let to = VirtualArray::<Record>::builder(len).devices(devices).cache_bytes(cache);
-            let to = to.page_len(page_len).build()?;
-            let amount = (len * size_of::<Record>()) as f64;
-            row.ours(&to, || calls(setup.calls(), amount, || Ok(to.copy_from(0, &from)?)))?;
-            let indices = (0..len).step_by(len / 97);
-            let values = to.gather(&indices.clone().collect::<Vec<_>>())?;
-            indices.zip(&values).try_for_each(|(index, value)| value.check(index))?;
-            if what == "alike" {
-                row.limit("raw", bench.raw.get(Limit::Internal))
-            } else if bench.raw.has_link() {
-                row.limit("link", bench.raw.get(Limit::Link(Link::Ring)))
-            } else if count > 1 {
-                // Count half of the bus, because each byte is copied in both directions.
-                row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))
-            } else {
-                row.limit("raw", bench.raw.get(Limit::Internal))
-            }
-        })?;
-    }
-    Ok(())
+    // Copy each page to the next device, so that all data use a link.
+    bench.row("copies/next-device/44B", Unit::GigabytesPerSecond, |bench, row| {
+        let mut devices = setup.devices.clone();
+        let count = devices.len();
+        devices.rotate_left(1 % count);
+        let to = VirtualArray::<Record>::builder(len).devices(devices).cache_bytes(cache);
+        let to = to.page_len(page_len).build()?;
+        let amount = (len * size_of::<Record>()) as f64;
+        row.ours(&to, || calls(setup.calls(), amount, || Ok(to.copy_from(0, &from)?)))?;
+        let indices = (0..len).step_by(len / 97);
+        let values = to.gather(&indices.clone().collect::<Vec<_>>())?;
+        indices.zip(&values).try_for_each(|(index, value)| value.check(index))?;
+        if bench.raw.has_link() {
+            row.limit("link", bench.raw.get(Limit::Link(Link::Ring)))
+        } else if count > 1 {
+            // Count half of the bus, because each byte is copied in both directions.
+            row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))
+        } else {
+            row.limit("raw", bench.raw.get(Limit::Internal))
+        }
+    })
 }

@@ -1,9 +1,9 @@
 //! Arrays whose devices are files, compared with plain reads and writes and with a mapping of a file of
 //! the same length. Each runs with the file in the system's page cache (warm), and without it (cold).
 
-use crate::bench::mapped_file::{Scratch, forget};
 use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::{Role, Row};
+use crate::bench::scratch::{Scratch, forget};
 use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
 use memmap2::MmapMut;
@@ -40,16 +40,11 @@ impl<D: Device> Files<D> {
     /// Creates files of `bytes` bytes; `make` creates an array in the file of a path.
     fn new(
         bytes: usize,
-        page_len: Option<usize>,
         make: impl FnOnce(&Path, Builder<u32, AnyDevice>) -> vmarray::Result<VirtualArray<u32, D>>,
     ) -> Result<Self> {
         let (own, other) = (Scratch::new()?, Scratch::new()?);
         let words = bytes / 4;
-        let mut builder = VirtualArray::<u32>::builder(words).cache_bytes(bytes / 4);
-        if let Some(page_len) = page_len {
-            builder = builder.page_len(page_len);
-        }
-        let array = make(&own.0, builder)?;
+        let array = make(&own.0, VirtualArray::<u32>::builder(words).cache_bytes(bytes / 4))?;
         let plain = File::options().read(true).write(true).create_new(true).open(&other.0)?;
         plain.set_len(bytes as u64)?;
         let piece: Vec<u32> = (0..PIECE_BYTES as u32 / 4).collect();
@@ -131,27 +126,23 @@ fn compare<D: Device>(
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.setup.file_bytes as u64 + (1 << 20);
-    for page_len in [None, Some(BLOCK_WORDS)] {
-        measure(bench, "files", page_len, |path, builder| {
-            let device = FileDevice::create(path, bytes)?;
-            builder.devices([Arc::new(device)]).build()
-        })?;
-    }
-    Ok(())
+    measure(bench, "files", |path, builder| {
+        let device = FileDevice::create(path, bytes)?;
+        builder.devices([Arc::new(device)]).build()
+    })
 }
 
-/// Measures an array in a file with pages of some length.
+/// Measures an array in a file.
 pub fn measure<D: Device>(
     bench: &mut Bench,
     family: &str,
-    page_len: Option<usize>,
     make: impl FnOnce(&Path, Builder<u32, AnyDevice>) -> vmarray::Result<VirtualArray<u32, D>>,
 ) -> Result<()> {
-    let pages = size(page_len.map_or(64 << 10, |len| 4 * len));
+    let pages = size(64 << 10);
     if !bench.wants_ways(family, &["scan", "read", "update"], &pages) {
         return Ok(());
     }
-    let mut files = Files::new(bench.setup.file_bytes, page_len, make)?;
+    let mut files = Files::new(bench.setup.file_bytes, make)?;
     for is_cold in [false, true] {
         let name = |way: &str, more: &str| {
             format!("{family}/{way}/{pages}/{}{more}", if is_cold { "cold" } else { "warm" })
@@ -160,7 +151,7 @@ pub fn measure<D: Device>(
             compare(row, &mut files, is_cold, scan)
         })?;
         let blocks = if is_cold { BLOCKS_COLD } else { BLOCKS_WARM };
-        for threads in [1, 2, 16] {
+        for threads in [1, 16] {
             let more = format!("/t{threads}");
             bench.row(name("read", &more), Unit::KiloPerSecond, |_, row| {
                 compare(row, &mut files, is_cold, |files, way, seed| {

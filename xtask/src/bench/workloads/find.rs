@@ -1,4 +1,4 @@
-//! Searches on the devices: whole words, a field of records; all of an array, or up to the first match.
+//! Searches on the devices: whole words, a field of records.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};
@@ -18,7 +18,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Result<()> {
-    if !bench.wants_ways("find", &["all", "count", "first"], T::SIZE) {
+    if !bench.wants_ways("find", &["all", "count"], T::SIZE) {
         return Ok(());
     }
     let name = |what: &str| format!("find/{what}/{}", T::SIZE);
@@ -47,14 +47,5 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         };
         row.ours(&array, || calls(setup.calls(), bytes, count))?;
         row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))
-    })?;
-    bench.row(name("first"), Unit::Microseconds, |_, row| {
-        let early = (len / 1000).max(1);
-        let position = || {
-            let found = array.position(.., field, &(early as u32))?;
-            ensure!(found == Some(early), "found {found:?} instead of {early}");
-            Ok(())
-        };
-        row.ours(&array, || calls(8, 1.0, position))
     })
 }

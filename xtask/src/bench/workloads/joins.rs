@@ -1,5 +1,5 @@
-//! Workloads on index sets: joins of two sets on their devices, compared with joins in RAM, and groups of one
-//! set by two columns. Tuples have four columns, of which the two sets share two.
+//! Workloads on index sets: joins of two sets on their devices, compared with joins in RAM. Tuples have four
+//! columns, of which the two sets share two.
 
 use crate::bench::measure::{Unit, timed};
 use crate::bench::results::Role;
@@ -16,21 +16,10 @@ const LARGEST: u64 = 1000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let log2 = if bench.setup.quick { 16 } else { 22 };
-    for kind in ["uniform", "skewed", "unique"] {
+    for kind in ["uniform", "unique"] {
         one(bench, kind, log2)?;
     }
-    bench.row(format!("join/group_by/2^{log2}"), Unit::Microseconds, |bench, row| {
-        let [set, _] = sets("uniform", log2)?;
-        let set = paged(&bench.setup, &set)?;
-        let mut groups = None;
-        row.ours(set.array(), || {
-            groups = None;
-            timed(1, || {
-                groups = Some(set.group_by([0, 2])?);
-                Ok(1.0)
-            })
-        })
-    })
+    Ok(())
 }
 
 /// Stores a set on the devices, with an empty cache.
@@ -41,21 +30,17 @@ fn paged(setup: &Setup, set: &IndexSet) -> Result<PagedIndexSet> {
     Ok(PagedIndexSet::new(set.dimensions().iter().copied(), array)?)
 }
 
-/// Creates two sets, of which the first one has skewed keys, if any has.
+/// Creates two sets.
 fn sets(kind: &str, log2: u32) -> Result<[IndexSet; 2]> {
     let mut random = SplitMix64::new(7);
-    let mut set = |dimensions: [Dimension; 4], is_first: bool| {
+    let mut set = |dimensions: [Dimension; 4]| {
         let value = |at: usize| match kind {
             "unique" => (at as u64 / 4).wrapping_mul(0x9E37_79B1) % (1 << log2),
-            "skewed" if is_first && at % 4 < 2 => {
-                let (one, two) = (random.next() % (LARGEST + 1), random.next() % (LARGEST + 1));
-                one * two / (LARGEST + 1)
-            }
             _ => random.next() % (LARGEST + 1),
         };
         IndexSet::from_values(dimensions, (0..4 << log2).map(value).collect())
     };
-    Ok([set([0, 2, 1, 3], true)?, set([0, 2, 5, 6], false)?])
+    Ok([set([0, 2, 1, 3])?, set([0, 2, 5, 6])?])
 }
 
 fn one(bench: &mut Bench, kind: &str, log2: u32) -> Result<()> {

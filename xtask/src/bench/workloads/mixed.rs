@@ -1,7 +1,6 @@
 //! Reads and writes of random elements, distributed evenly, or skewed by Zipf's law as real accesses are.
 
 use crate::bench::elements::{Payload, Record, zipf};
-use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::suite::{Bench, size};
 use anyhow::Result;
@@ -23,10 +22,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let page_len = 64;
     let page = size(page_len * size_of::<Record>());
     let array = setup.filled::<Record>(bytes, Some(page_len), bytes / 10)?;
-    // Filling it takes many short copies, one after the other: minutes if several processes share a GPU.
-    let locked = (!setup.is_in_turns)
-        .then(|| LockedCache::<Record>::new(&setup.devices, array.len(), page_len, bytes / 10))
-        .transpose()?;
     for threads in setup.thread_counts(false) {
         for (what, exponent) in SPREADS {
             if !bench.wants_any(&format!("mixed/{what}-")) {
@@ -53,13 +48,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                         accesses(&|i, writes| match writes {
                             true => Ok(array.set(i, Record::of(i))?),
                             false => array.get(i)?.check(i),
-                        })
-                    })?;
-                    let Some(locked) = &locked else { return Ok(()) };
-                    row.other("lru", || {
-                        accesses(&|i, writes| match writes {
-                            true => locked.set(i, Record::of(i)),
-                            false => locked.get(i)?.check(i),
                         })
                     })
                 })?;

@@ -1,9 +1,7 @@
 //! Random elements of arrays far larger than the cache: nearly every access is a miss.
 
 use crate::bench::elements::{Block, Payload, Record};
-use crate::bench::lru::LockedCache;
 use crate::bench::managed::ManagedMemory;
-use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::raw::Limit;
 use crate::bench::suite::{Bench, size};
@@ -48,14 +46,9 @@ fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, oth
     let bytes = setup.medium_bytes;
     let array = setup.filled::<T>(bytes, page_len, bytes / times)?;
     let (len, page_bytes) = (array.len(), array.page_len() * size_of::<T>());
-    let mut alternatives = if others && !setup.is_in_turns {
-        let bytes = bytes.min(1 << 30);
-        let len = bytes / size_of::<T>();
-        let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), bytes / times)?;
-        let managed = ManagedMemory::<T>::new(&setup, bytes)?;
-        Some((locked, MappedFile::<T>::new(setup.file_bytes)?, managed))
-    } else {
-        None
+    let managed = match others && !setup.is_in_turns {
+        true => ManagedMemory::<T>::new(&setup, bytes.min(1 << 30))?,
+        false => None,
     };
     let mut seed = 0;
     for threads in setup.thread_counts(false) {
@@ -68,14 +61,7 @@ fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, oth
         bench.row(name("get"), Unit::KiloPerSecond, |bench, row| {
             row.ours(&array, || lookups(len, &|index| array.get(index)?.check(index)))?;
             row.limit("single", bench.raw.get(Limit::Single(page_bytes, threads)))?;
-            let Some((locked, file, managed)) = &mut alternatives else { return Ok(()) };
-            row.other("lru", || lookups(locked.len(), &|index| locked.get(index)?.check(index)))?;
-            row.other("mmap", || {
-                file.forget()?;
-                let slice = file.slice();
-                lookups(slice.len(), &|index| slice[index].check(index))
-            })?;
-            let Some(managed) = managed else { return Ok(()) };
+            let Some(managed) = &managed else { return Ok(()) };
             row.other("managed", || {
                 managed.forget()?;
                 let slice = managed.slice();

@@ -35,10 +35,9 @@ macro_rules! rows {
     )*};
 }
 
-rows!(12: "96B", 64: "512B", 384: "3072B");
+rows!(64: "512B", 384: "3072B");
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    lists::<[u64; 12]>(bench)?;
     lists::<[u64; 64]>(bench)?;
     lists::<[u64; 384]>(bench)?;
     first(bench)

@@ -1,8 +1,8 @@
 //! Arrays in files: the cost of making changes durable, compared with plain writes to a file.
 
-use crate::bench::mapped_file::Scratch;
 use crate::bench::measure::{Unit, calls};
 use crate::bench::results::Role;
+use crate::bench::scratch::Scratch;
 use crate::bench::setup::{CHUNK_BYTES, pieces};
 use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
@@ -20,7 +20,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("stored/") {
         return Ok(());
     }
-    super::files::measure(bench, "stored", None, |path, builder| builder.create([path]))?;
+    super::files::measure(bench, "stored", |path, builder| builder.create([path]))?;
     let (ours, plain) = (Scratch::new()?, Scratch::new()?);
     let words = FILE_BYTES / 4;
     let array = VirtualArray::<u32>::builder(words).cache_bytes(FILE_BYTES / 4).create([&ours.0])?;

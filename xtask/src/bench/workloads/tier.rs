@@ -1,10 +1,10 @@
 //! Random elements of a file that is far larger than RAM, with and without GPUs as a tier between the two.
 
 use crate::bench::elements::{Payload, zipf};
-use crate::bench::mapped_file::{Scratch, forget};
 use crate::bench::measure::{Unit, on_threads, until};
 use crate::bench::record::digits;
 use crate::bench::results::{Role, Row};
+use crate::bench::scratch::{Scratch, forget};
 use crate::bench::setup::{CHUNK_BYTES, pieces};
 use crate::bench::suite::{Bench, size};
 use anyhow::{Context, Result};
