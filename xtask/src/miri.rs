@@ -8,67 +8,28 @@ use crate::tools;
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Tests of one package that Miri interprets in one process.
-struct Part {
-    package: &'static str,
-    target: &'static [&'static str],
-    /// Names of tests, or prefixes of their paths; all if empty.
-    tests: &'static [&'static str],
-    /// The `tests` of a sample; excluded from it if `None`.
-    sample: Option<&'static [&'static str]>,
-    /// True if loads may return older values, as the memory model allows. In this mode Miri aborts if
-    /// atomic accesses of different sizes meet, even ordered ones. Accesses of elements and of bytes in a
-    /// frame do.
-    has_weak_memory: bool,
-    /// True if idle threads may outlive the tests, so that Miri must not look for leaks.
-    leaves_threads: bool,
-}
+/// Loads may return older values, as the memory model allows.
+const WEAK: &str = "";
+/// Loads return the newest value: with weak memory Miri aborts if atomic accesses of different sizes meet,
+/// even ordered ones. Accesses of elements and of bytes in a frame do.
+const STRONG: &str = " -Zmiri-disable-weak-memory-emulation";
+/// Idle threads may outlive the tests, so that Miri must not look for leaks.
+const THREADS: &str = " -Zmiri-ignore-leaks";
 
-const PARTS: [Part; 7] = [
-    Part {
-        package: "vmarray-backend-api",
-        target: &["--lib"],
-        tests: &[],
-        sample: None,
-        has_weak_memory: true,
-        leaves_threads: false,
-    },
-    Part {
-        package: "vmarray-support",
-        target: &["--lib"],
-        tests: &[],
-        sample: None,
-        has_weak_memory: true,
-        leaves_threads: false,
-    },
-    Part {
-        package: "vmarray-engine",
-        target: &["--lib"],
-        tests: &["page::"],
-        sample: Some(&["page::"]),
-        has_weak_memory: true,
-        leaves_threads: false,
-    },
-    Part {
-        package: "vmarray-engine",
-        target: &["--lib"],
-        tests: &["nontemporal_copy::", "scoped_threads::"],
-        sample: None,
-        has_weak_memory: true,
-        leaves_threads: true,
-    },
-    Part {
-        package: "vmarray",
-        target: &["--lib"],
-        tests: &["base::element::"],
-        sample: Some(&["base::element::"]),
-        has_weak_memory: true,
-        leaves_threads: true,
-    },
-    Part {
-        package: "vmarray",
-        target: &["--lib"],
-        tests: &[
+/// Names of tests, or prefixes of their paths; all if empty.
+type Tests = &'static [&'static str];
+
+/// Tests that Miri interprets in one process: the package, the tests, the tests of a sample (excluded from it
+/// if `None`), and flags.
+const PARTS: [(&str, Tests, Option<Tests>, [&str; 2]); 7] = [
+    ("vmarray-backend-api", &[], None, [WEAK, ""]),
+    ("vmarray-support", &[], None, [WEAK, ""]),
+    ("vmarray-engine", &["page::"], Some(&["page::"]), [WEAK, ""]),
+    ("vmarray-engine", &["nontemporal_copy::", "scoped_threads::"], None, [WEAK, THREADS]),
+    ("vmarray", &["base::element::"], Some(&["base::element::"]), [WEAK, THREADS]),
+    (
+        "vmarray",
+        &[
             "array::element_place::",
             "array::cursor::",
             "array::page_guard::",
@@ -79,18 +40,10 @@ const PARTS: [Part; 7] = [
             "ops::gather::stage::",
             "sources::home::",
         ],
-        sample: None,
-        has_weak_memory: false,
-        leaves_threads: true,
-    },
-    Part {
-        package: "vmarray-tests",
-        target: &["--test", "it"],
-        tests: &["interpreted::"],
-        sample: Some(&["interpreted::accesses_to_bytes"]),
-        has_weak_memory: false,
-        leaves_threads: false,
-    },
+        None,
+        [STRONG, THREADS],
+    ),
+    ("vmarray-tests", &["interpreted::"], Some(&["interpreted::accesses_to_bytes"]), [STRONG, ""]),
 ];
 
 /// Runs the tests in Miri; skips them if Miri is missing and cannot be installed.
@@ -98,20 +51,15 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     if let Err(reason) = tools::miri(sh) {
         return Ok(Outcome::Skipped(reason.to_string()));
     }
-    for part in PARTS {
-        let Part { package, target, .. } = part;
-        let Some(tests) = (if sample { part.sample } else { Some(part.tests) }) else { continue };
+    for (package, tests, of_sample, flags) in PARTS {
+        let Some(tests) = (if sample { of_sample } else { Some(tests) }) else { continue };
         // Locks of dependencies store addresses as integers. No test needs the system's files or clock.
-        let mut flags = "-Zmiri-permissive-provenance -Zmiri-isolation-error=hide".to_string();
-        if !part.has_weak_memory {
-            flags.push_str(" -Zmiri-disable-weak-memory-emulation");
-        }
-        if part.leaves_threads {
-            flags.push_str(" -Zmiri-ignore-leaks");
-        }
+        let flags =
+            format!("-Zmiri-permissive-provenance -Zmiri-isolation-error=hide{}{}", flags[0], flags[1]);
         let _flags = sh.push_env("MIRIFLAGS", flags);
         let is_array = matches!(package, "vmarray" | "vmarray-tests");
         let features: &[&str] = if is_array { &["--no-default-features", "--features", "host"] } else { &[] };
+        let target: &[&str] = if package == "vmarray-tests" { &["--test", "it"] } else { &["--lib"] };
         cmd!(sh, "cargo +nightly miri test -p {package} {features...} {target...} -- {tests...}").run()?;
     }
     Ok(Outcome::Passed(if sample { "a sample; all by `cargo xtask miri`".into() } else { String::new() }))
