@@ -254,8 +254,8 @@ pub fn rows(
     Ok(())
 }
 
-/// Measures the first row of two programs, once in each process. Processes that are not measured run first, so
-/// that the caches on disk have the kernels of both programs.
+/// Measures the first row of two programs, once in each process. Processes that are not measured run first,
+/// so that the caches on disk have the kernels of both programs.
 pub fn first_calls(
     command: &dyn Fn(usize) -> Command,
     measured: &mut dyn FnMut(String, Times),
