@@ -15,7 +15,10 @@ type Check = fn(&Shell) -> Result<Outcome>;
 
 /// Checks that run only if the change touches one of their paths.
 const BY_PATH: [(&str, &[&str], Check); 7] = [
-    ("supply", &["Cargo.lock", "deny.toml"], supply),
+    ("supply", &["Cargo.lock", "deny.toml"], |sh| match tools::has(sh, &["deny"]) {
+        true => supply(sh),
+        false => Ok(Outcome::Skipped("cargo-deny is not installed; `cargo xtask nightly` builds it".into())),
+    }),
     (
         "misuse",
         &["vmarray/macros", "vmarray/kernel", "vmarray/tests/misuse", "xtask/src/misuse"],

@@ -12,7 +12,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Returns true if cargo knows a command, or a toolchain and its command.
-fn has(sh: &Shell, command: &[&str]) -> bool {
+pub fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
