@@ -458,9 +458,10 @@ CASES = {
     "vander": _case("line", "few"),
     "vdot": _case("line", lambda case, of: case.array(of.shape, of.dtype)),
 } | dict.fromkeys("argwhere fix i0 iscomplex isneginf isposinf isreal nanargmax nanargmin real_if_close sinc sort_complex unique_all trim_zeros".split(), _case("of"))
-CASES |= dict.fromkeys("common_type diag_indices_from min_scalar_type packbits unpackbits is_busday datetime_as_string".split(), _case("of"))
+CASES |= dict.fromkeys("common_type min_scalar_type packbits unpackbits is_busday datetime_as_string".split(), _case("of"))
 CASES |= dict.fromkeys("poly roots polyder polyint".split(), _case("line")) | dict.fromkeys("tril_indices_from triu_indices_from".split(), _case("table", k=None))
 CASES |= dict.fromkeys("polyadd polysub polymul polydiv".split(), _case("line", "other"))
+CASES["diag_indices_from"] = lambda case, of: ([case.array((3, 3), of.dtype)], {})
 CASES["dsplit"] = lambda case, of: ([case.array((2, 2, 4), of.dtype), case.one_of([1, 2, 4, 3, [1, 2]])], {})
 CASES |= {"nanargmax": _case("of", axis=None), "nanargmin": _case("of", axis=None), "unwrap": _case("of", axis=None)}
 #: Methods without cases: their results are bytes of the process, or files.

@@ -44,7 +44,13 @@ def test_names_that_are_not_there_are_errors():
 
 def test_functions_make_arrays_of_lists_and_of_numpys_arrays():
     for values in ([3, 1, 2], np.array([3, 1, 2]), vm.array([3, 1, 2])):
-        for made in (vm.cumsum(values), vm.concatenate([values, [1]]), vm.ediff1d(values), vm.diag(values), vm.sinc(values)):
+        for made in (
+            vm.cumsum(values),
+            vm.concatenate([values, [1]]),
+            vm.ediff1d(values),
+            vm.diag(values),
+            vm.sinc(values),
+        ):
             assert isinstance(made, vm.Array)
     assert vm.sum([1, 2]) == 3 and vm.pi == np.pi and vm.float32 is np.float32
 
@@ -61,7 +67,13 @@ def test_functions_make_arrays_of_lists_and_of_numpys_arrays():
 )
 def test_creation(call):
     with np.errstate(all="ignore"):
-        own, other = (eval(call, {"vm": one, "np": np, **{name: getattr(one, name) for name in (call.split("(")[0].split("[")[0],)}}) for one in (vm, np))
+        own, other = (
+            eval(
+                call,
+                {"vm": one, "np": np, **{name: getattr(one, name) for name in (call.split("(")[0].split("[")[0],)}},
+            )
+            for one in (vm, np)
+        )
     assert isinstance(own, vm.Array) and own.dtype == other.dtype and own.shape == other.shape
     assert np.array_equal(np.asarray(own), other)
 
@@ -75,7 +87,9 @@ def test_large_arrays_are_created_by_pieces(monkeypatch):
 
 def test_grids_of_coordinates():
     for given in ({}, {"sparse": True}, {"indexing": "ij"}, {"copy": False}):
-        for own, other in zip(vm.meshgrid([1, 2], [3, 4, 5], [6], **given), np.meshgrid([1, 2], [3, 4, 5], [6], **given)):
+        for own, other in zip(
+            vm.meshgrid([1, 2], [3, 4, 5], [6], **given), np.meshgrid([1, 2], [3, 4, 5], [6], **given)
+        ):
             assert isinstance(own, vm.Array) and np.array_equal(np.asarray(own), other)
     a, b = np.meshgrid(vm.arange(3), np.arange(2))
     assert isinstance(a, vm.Array) and a.shape == b.shape == (2, 3)
@@ -136,6 +150,64 @@ def test_no_copy_exceeds_the_limit(monkeypatch):
         function = getattr(np, name, None)
         if function in _large.FUNCTIONS or not hasattr(function, "_implementation"):
             continue
-        required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+        required = [
+            one
+            for one in inspect.signature(function).parameters.values()
+            if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+        ]
         with pytest.raises(TypeError, match="are not copied"):
             getattr(vm, name)(*[vm.zeros(20, "f4")] * len(required))
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Arrays of any size are too large for copies, and pieces have few items."""
+    monkeypatch.setattr(_dispatch, "RAM_BYTES_MAX", 64)
+    monkeypatch.setattr(_dispatch, "SMALL_BYTES", 0)
+    monkeypatch.setattr("vmarray._ufuncs.PIECE", 16)
+
+
+OWN = np.arange(60.0).reshape(6, 10) % 7
+
+
+@pytest.mark.parametrize("work", [
+    lambda np, a: np.sum(a, where=a > 2), lambda np, a: np.sum(a, axis=0, where=a > 2, initial=3.0),
+    lambda np, a: np.prod(a, axis=1, where=a > 4), lambda np, a: np.max(a, axis=1, initial=5.0, where=a > 2),
+    lambda np, a: np.any(a, axis=(0, 1), where=a > 9), lambda np, a: np.all(a, axis=1, where=a > 0),
+    lambda np, a: np.min(a, initial=-1.0), lambda np, a: np.cumsum(a, axis=1, out=np.zeros((6, 10))),
+    lambda np, a: np.gradient(a, 2.0, edge_order=2), lambda np, a: np.gradient(a[0]), lambda np, a: np.take_along_axis(a, np.argsort(a, 1), 1),
+    lambda np, a: np.convolve(a.ravel(), [1, 2, 3.5], "same"), lambda np, a: np.cov(a), lambda np, a: np.tril(a, 1),
+    lambda np, a: np.diff(a[0], prepend=1.0, append=[2.0, 3.0]), lambda np, a: np.resize(a, (9, 20)),
+    lambda np, a: np.block([[a, a], [a, a]]), lambda np, a: np.delete(a, [1, 3], 1), lambda np, a: np.interp(a, [0, 3], [1.0, 5.0]),
+    lambda np, a: np.outer(a[0], a), lambda np, a: np.lexsort((a[0], a[1])), lambda np, a: np.digitize(a, [5, 3, 1]),
+    lambda np, a: np.setxor1d(a, a[:2] + 1), lambda np, a: np.union1d(a, [3, 99.0]), lambda np, a: np.select([a > 3, a > 1], [a, -a]),
+])  # fmt: skip
+def test_large_arrays_are_computed_by_pieces(large, work):
+    own, ours = work(np, OWN), work(vm, vm.asarray(OWN))
+    for one, other in zip(own, ours) if isinstance(own, (tuple, list)) else [(own, ours)]:
+        assert np.asarray(other).dtype == one.dtype
+        np.testing.assert_allclose(np.asarray(other), one, rtol=1e-12)
+
+
+def test_methods_of_ufuncs(monkeypatch):
+    for limit in (256 << 20, 64):
+        monkeypatch.setattr(_dispatch, "RAM_BYTES_MAX", limit)
+        a, own = vm.asarray(OWN), OWN
+        assert np.array_equal(np.asarray(np.maximum.accumulate(a, axis=1)), np.maximum.accumulate(own, axis=1))
+        assert np.array_equal(np.asarray(np.subtract.outer(a, own[0])), np.subtract.outer(own, own[0]))
+        line, items = vm.arange(20), np.arange(20)
+        for one in (line, items):
+            np.add.at(one, np.array([1, 1, -1]), np.array([5, 6, 7]))
+        assert np.array_equal(np.asarray(line), items)
+        masked = np.add(a, 1, where=own > 2)
+        assert np.array_equal(np.asarray(masked)[own > 2], own[own > 2] + 1)
+    monkeypatch.setattr(_dispatch, "RAM_BYTES_MAX", 256 << 20)
+    assert np.array_equal(np.asarray(np.add.reduceat(a, [0, 3], axis=1)), np.add.reduceat(own, [0, 3], axis=1))
+    assert np.array_equal(np.asarray(a @ a.T), own @ own.T)
+
+
+def test_windows():
+    view = np.lib.stride_tricks.sliding_window_view
+    for window, axis in (((2, 3), None), (4, 1), ((2, 2), (1, 1))):
+        made = view(vm.asarray(OWN), window, axis=axis)
+        assert isinstance(made, vm.Array) and np.array_equal(np.asarray(made), view(OWN, window, axis=axis))

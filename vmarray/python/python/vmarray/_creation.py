@@ -147,9 +147,7 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, like: Any = N
     return asarray(result, devices=places.devices) if isinstance(result, np.ndarray) else result
 
 
-def fromfile(
-    file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, **options: Any
-) -> Array:
+def fromfile(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, **options: Any) -> Array:
     """The items of a binary file, or of a file of text, like ``numpy.fromfile``; see `empty` for the options."""
     kind = np.dtype(dtype)
     if sep == "" and isinstance(file, (str, os.PathLike)) and kind.itemsize:

@@ -113,7 +113,8 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
     # The result is the operand itself or, for an operand without axes, an item.
-    is_in_place = function in _WRITES or function is np.nan_to_num and given.get("copy") is False
+    is_in_place = function in _WRITES or name_of(function).endswith(".at")
+    is_in_place |= function is np.nan_to_num and given.get("copy") is False
     for copy, array in copies:
         if any(array is one for one in outs) or (is_in_place and array is args[0]):
             array._assign(copy)
@@ -206,7 +207,21 @@ def called(
         named.pop("sorted", None)
         return on_copies(function, places, named)
     if not is_known or not is_for_devices:
-        is_large = is_known and sum(one.nbytes for one in arrays) > RAM_BYTES_MAX
+        is_large = sum(one.nbytes for one in arrays) > RAM_BYTES_MAX
+        if is_large and "out" in named:
+            kept = {name: one for name, one in named.items() if name != "out"}
+            try:
+                result = called(function, implementation, is_view, is_move, is_search, places, kept)
+                return given_to(named["out"], result)
+            except NotOnDevices:
+                return on_copies(function, places, named)
+        if is_large and not is_known and places and isinstance(places[0], Array) and is_plain(places[0]):
+            from ._functions import masked
+
+            found = masked(function, places[0], named)
+            if found is not None:
+                return found
+        is_large = is_known and is_large
         if not (is_large and (is_move or is_for_devices)):
             return on_copies(function, places, named)
     try:
@@ -215,14 +230,34 @@ def called(
         return on_copies(function, places, named)
 
 
-def copied(function: Any, implementation: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+def given_to(out: Any, result: Any) -> Any:
+    """Writes a result to `out` if it is given, and returns it."""
+    if out is None:
+        return result
+    out = out[0] if isinstance(out, tuple) else out
+    if getattr(out, "dtype", None) != getattr(result, "dtype", None):
+        # Some of NumPy's functions compute in the dtype of `out`.
+        raise NotOnDevices
+    if np.shape(out) != np.shape(result):
+        shapes = f"{np.shape(out)} doesn't match {np.shape(result)}"
+        raise ValueError(f"non-broadcastable output operand with shape {shapes}")
+    np.copyto(out, result)
+    return out
+
+
+def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """The result of a function that NumPy computes on copies in RAM, and the package for larger arrays if it has an
     implementation."""
     places, named = _bound(function, args, given)
-    is_large = sum(one.nbytes for one in arrays_in([places, named])) > RAM_BYTES_MAX
-    if is_large and implementation is not None and is_accepted(implementation, places, named):
+    if named.get("out", 0) is None:
+        del named["out"]
+    arrays = arrays_in([places, named])
+    is_computed = implementation is not None and sum(one.nbytes for one in arrays) > RAM_BYTES_MAX
+    if is_computed and (is_move or (all(map(is_plain, arrays)) and is_computed_as(named.get("dtype")))):
+        kept = {name: one for name, one in named.items() if name != "out"}
         try:
-            return implementation(*places, **named)
+            if is_accepted(implementation, places, kept):
+                return given_to(named.get("out"), implementation(*places, **kept))
         except NotOnDevices:
             pass
     return on_copies(function, places, named)

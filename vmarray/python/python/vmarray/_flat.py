@@ -73,7 +73,13 @@ class Flat:
         outside = (np.asarray(key) < -size) | (np.asarray(key) >= size)
         if np.any(outside):
             raise IndexError(f"index {np.asarray(key)[outside].ravel()[0]} is out of bounds for size {size}")
-        return key % size if isinstance(key, np.ndarray) and size else key if isinstance(key, np.ndarray) else operator.index(key) % size
+        return (
+            key % size
+            if isinstance(key, np.ndarray) and size
+            else key
+            if isinstance(key, np.ndarray)
+            else operator.index(key) % size
+        )
 
     def __getitem__(self, key: Any) -> Any:
         places = self._places(key)

@@ -18,10 +18,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     if method == "reduce":
         return _reduce(ufunc, *inputs, **given)
     if method != "__call__" or ufunc.signature is not None:
-        raise TypeError(
-            f"vmarray.Array does not support numpy.{ufunc.__name__} in this form; if RAM has room, use it on "
-            "numpy.asarray(array), a copy in RAM"
-        )
+        return _in_form(ufunc, method, inputs, given)
     if "out" in given and not all(one.dtype.kind in "biuf" and one.dtype.isnative for one in _arrays(inputs, given)):
         if sum(one.nbytes for one in _arrays(inputs, given)) <= _dispatch.RAM_BYTES_MAX:
             return _dispatch.on_copies(ufunc, inputs, given)
@@ -42,12 +39,42 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     results = _computed(ufunc, inputs, kind, casting)
     if outs is None:
         if mask is not True:
-            raise TypeError("where= needs out=, which supplies the items that are not computed")
+            # NumPy leaves these items undefined; here they are zeroes.
+            _check_mask(mask)
+            shape = np.broadcast_shapes(np.shape(mask), results[0].shape)
+            results = tuple(where_of(np.broadcast_to(mask, shape), one, np.zeros((), one.dtype)) for one in results)
         return results if ufunc.nout > 1 else results[0]
     written = []
     for out, result in zip(outs, results):
         written.append(result if out is None else _written(out, result, mask, casting, ufunc, True))
     return tuple(written) if ufunc.nout > 1 else written[0]
+
+
+def _in_form(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """A method of a ufunc: NumPy computes small operands, the package outer results and cumulative ones."""
+    given = {name: one[0] if name == "out" and method != "__call__" else one for name, one in given.items()}
+    is_large = sum(one.nbytes for one in _dispatch.arrays_in([inputs, given])) > _dispatch.RAM_BYTES_MAX
+    if is_large and method == "outer":
+        one, other = inputs
+        if isinstance(one, (Array, np.ndarray)):
+            return ufunc(one.reshape(*one.shape, *(1,) * np.ndim(other)), other, **given)
+    if is_large and method == "accumulate" and ufunc in _ASSOCIATIVE and isinstance(inputs[0], Array):
+        from ._shapes import accumulated
+
+        array, axis, dtype, out = (*inputs, *(given.get(one) for one in ("axis", "dtype", "out")[len(inputs) - 1 :]))
+        if out is None:
+            return accumulated(ufunc)(array, 0 if axis is None else axis, dtype)
+    if is_large and method == "at" and isinstance(inputs[0], Array) and inputs[0].ndim == 1:
+        array, places, *values = inputs
+        if sum(one.nbytes for one in _dispatch.arrays_in([places, values])) <= _dispatch.RAM_BYTES_MAX:
+            places = np.asarray(places)
+            if places.dtype.kind in "iu" and not ((places < -len(array)) | (places >= len(array))).any():
+                rows, own = np.unique(places % len(array), return_inverse=True)
+                items = np.asarray(array[rows])
+                ufunc.at(items, own.reshape(places.shape), *map(np.asarray, values))
+                array[rows] = items
+                return None
+    return _dispatch.on_copies(ufunc if method == "__call__" else getattr(ufunc, method), inputs, given)
 
 
 def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
@@ -213,8 +240,20 @@ def _given(value: Any, dtype: Any, array: Array, out: Any, keepdims: bool) -> An
     return result if keepdims else result[()]
 
 
-def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any = None) -> Any:
-    """Reduces an array with NumPy, piece by piece. RAM must have room for the result."""
+def reduced(
+    ufunc: np.ufunc,
+    array: Array,
+    axis: Any,
+    dtype: Any,
+    out: Any,
+    keepdims: bool,
+    initial: Any = None,
+    where: Any = True,
+) -> Any:
+    """Reduces an array with NumPy, piece by piece. RAM must have room for the result. With a mask `where`, a function
+    without an identity needs an initial value."""
+    mask = None if where is True else np.broadcast_to(where, array.shape)
+    begin = {} if initial is None or ufunc.identity is not None else {"initial": initial}
     axes = _axes(array, axis)
     axes = tuple(range(array.ndim)) if axes is None else axes
     empty = np.empty((0,) * array.ndim if array.ndim else (), array.dtype)
@@ -224,15 +263,19 @@ def reduced(ufunc: np.ufunc, array: Array, axis: Any, dtype: Any, out: Any, keep
         kind = array.dtype if dtype is None else np.dtype(dtype)
     shape = tuple(1 if number in axes else extent for number, extent in enumerate(array.shape))
     if array.size == 0 or not array.ndim:
-        result = ufunc.reduce(np.asarray(array), axis=axes, dtype=dtype, keepdims=True)
+        options = begin if mask is None else begin | {"where": np.asarray(mask)}
+        result = ufunc.reduce(np.asarray(array), axis=axes, dtype=dtype, keepdims=True, **options)
     else:
         result, is_begun = np.empty(shape, kind), np.zeros(shape, bool)
         for block in _ufuncs.blocks(array.shape):
-            part = ufunc.reduce(np.asarray(array[block]), axis=axes, dtype=dtype, keepdims=True)
+            options = begin if mask is None else begin | {"where": np.asarray(mask[block])}
+            part = ufunc.reduce(np.asarray(array[block]), axis=axes, dtype=dtype, keepdims=True, **options)
             at = tuple(slice(None) if number in axes else one for number, one in enumerate(block))
             if is_begun[at].flat[0]:
                 part = ufunc(result[at], part)
             result[at], is_begun[at] = part, True
+    if initial is not None and not begin:
+        result = ufunc(np.asarray(initial).astype(result.dtype), result)
     if not keepdims:
         result = result.reshape(tuple(one for number, one in enumerate(shape) if number not in axes))
     if out is not None:
@@ -429,6 +472,18 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
     else:
         value = array._core.reduce("count") == array.size
     return _given(value, bool, array, out, keepdims)
+
+
+def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
+    """The result of a reduction with a mask or an initial value, by pieces; None if NumPy alone computes it."""
+    ufunc = {np.sum: np.add, np.prod: np.multiply, np.any: np.logical_or, np.all: np.logical_and}.get(function)
+    ufunc = ufunc or {np.min: np.minimum, np.max: np.maximum, np.amin: np.minimum, np.amax: np.maximum}.get(function)
+    if ufunc is None or not set(given) <= {"axis", "dtype", "keepdims", "initial", "where"}:
+        return None
+    if ufunc.identity is None and "initial" not in given:
+        return None
+    given = {"axis": None, "dtype": None, "keepdims": False} | given
+    return reduced(ufunc, array, out=None, **given)
 
 
 def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -744,7 +799,8 @@ def copied() -> set[Any]:
     """Functions that NumPy computes on copies in RAM."""
     from . import _names
 
-    return {getattr(np, name) for name in _names.NAMES["copy"].split() if name not in _names.GRIDS and callable(getattr(np, name, None))}
+    names = set(_names.NAMES["copy"].split()) - set(_names.GRIDS)
+    return {getattr(np, name) for name in names if hasattr(np, name)}
 
 
 def is_known(function: Any) -> bool:
@@ -770,8 +826,10 @@ def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> A
 
         if function in _creation.FROM_ARRAYS:
             return _creation.FROM_ARRAYS[function](*args, **given)
+        if function is np.lib.stride_tricks.sliding_window_view:
+            return _large.sliding_window_view(*args, **given)
         if function in copied():
-            return _dispatch.copied(function, _large.FUNCTIONS.get(function), args, given)
+            return _dispatch.copied(function, _large.FUNCTIONS.get(function), function in _large.MOVES, args, given)
         name = f"{function.__module__}.{function.__name__}"
         raise TypeError(
             f"vmarray.Array does not support {name}; if RAM has room, {name} of numpy.asarray(array) "

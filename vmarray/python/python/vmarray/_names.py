@@ -71,7 +71,9 @@ ADVICE: dict[str, str] = dict.fromkeys(
     ("asmatrix", "bmat", "matrix"), "arrays of two axes have the operator @; numpy.matrix is of a copy in RAM"
 )
 ADVICE |= dict.fromkeys(("asfortranarray", "isfortran"), "items lie in the order 'C'; use the view array.T")
-ADVICE |= dict.fromkeys(("may_share_memory", "shares_memory"), "views share memory with their array, all results else are copies")
+ADVICE |= dict.fromkeys(
+    ("may_share_memory", "shares_memory"), "views share memory with their array, all results else are copies"
+)
 ADVICE |= dict.fromkeys(("nditer", "nested_iters"), "iterate over the array, its flat, or numpy.ndindex(array.shape)")
 ADVICE["broadcast"] = "use numpy.broadcast_shapes or broadcast_arrays"
 ADVICE["frompyfunc"] = "its results are Python objects; use vmarray.vectorize, or a vmarray.kernel"
@@ -103,7 +105,9 @@ def _ways() -> dict[str, str]:
 @functools.cache
 def known() -> list[str]:
     """The names that the installed NumPy has too, and the package's own."""
-    return [name for name, own in _ways().items() if own in ("package", "refused") or name in np.__dict__ or _is_there(name)]
+    return [
+        name for name, own in _ways().items() if own in ("package", "refused") or name in np.__dict__ or _is_there(name)
+    ]
 
 
 def _is_there(name: str) -> bool:
@@ -147,6 +151,9 @@ def public(function: Any) -> Any:
         return _functions.dispatched(function, args, given)
 
     work.__module__ = "vmarray"
+    known_as = _functions._KNOWN.get(function) if _functions.is_known(function) else None
+    doc = f"Like ``numpy.{function.__name__}``, for arrays of the package and of NumPy, and lists."
+    work.__doc__ = (known_as[0].__doc__ if known_as is not None else None) or doc
     return work
 
 

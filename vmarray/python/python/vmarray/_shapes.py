@@ -260,7 +260,9 @@ def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array
     return False
 
 
-def _accumulated(ufunc: np.ufunc) -> Any:
+def accumulated(ufunc: np.ufunc) -> Any:
+    """Returns the implementation of cumulative sums, products and so on, by pieces."""
+
     def work(array: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
         if out is not None:
             raise NotOnDevices
@@ -268,7 +270,8 @@ def _accumulated(ufunc: np.ufunc) -> Any:
             array, axis = array.reshape(-1), 0
         own = axis_of(axis, array.ndim)
         # NumPy's sums and products of small integers have a wider type, and so has a reduction of no items.
-        kind = ufunc.reduce(np.empty(0, array.dtype)).dtype if dtype is None else np.dtype(dtype)
+        few = np.empty(int(ufunc.identity is None), array.dtype)
+        kind = ufunc.reduce(few).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._options_like(array))
         if accumulated_on_cards(ufunc, array, own, result):
             return result
@@ -292,13 +295,15 @@ def _accumulated(ufunc: np.ufunc) -> Any:
     return work
 
 
-cumsum, cumprod = _accumulated(np.add), _accumulated(np.multiply)
+cumsum, cumprod = accumulated(np.add), accumulated(np.multiply)
 
 
 def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Difference of each item and the one before it, like ``numpy.diff``."""
     if prepend is not None or append is not None:
-        raise NotOnDevices
+        if axis_of(axis, array.ndim) or any(np.ndim(one) > 1 for one in (prepend, append)) or array.ndim > 1:
+            raise NotOnDevices
+        array = concatenate([np.atleast_1d(one) for one in (prepend, array, append) if one is not None], 0)
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
     if n == 0:
