@@ -108,9 +108,9 @@ macro_rules! ranges {
 }
 ranges! {
     ['a, T: Element, D: Device] &'a VirtualArray<T, D>, of T, by |array| array.page_len();
-    ['a, T: Element, H: Home<T> + Sync, D: Device] &'a Source<T, H, D>, of T, by |_source| 1;
-    ['a, S: Store + Sync, const WRITES: bool] Section<'a, S, WRITES>, of S::Element, by |_section| 1;
-    ['a, S: Store + Send + Sync] &'a SharedSection<S>, of S::Element, by |_section| 1;
+    ['a, T: Element, H: Home<T>, D: Device] &'a Source<T, H, D>, of T, by |_source| 1;
+    ['a, S: Store, const WRITES: bool] Section<'a, S, WRITES>, of S::Element, by |_section| 1;
+    ['a, S: Store] &'a SharedSection<S>, of S::Element, by |_section| 1;
     ['a, T: Element, D: Device] RaggedRow<'a, VirtualArray<T, D>>, of T, by |_row| 1;
 }
 
@@ -125,9 +125,9 @@ macro_rules! changed_ranges {
 }
 changed_ranges! {
     ['a, T: Element, D: Device] &'a VirtualArray<T, D>;
-    ['a, T: Element, H: HomeMut<T> + Sync, D: Device] &'a Source<T, H, D>;
-    ['a, S: StoreMut + Sync] Section<'a, S, true>;
-    ['a, S: StoreMut + Send + Sync] &'a SharedSection<S>;
+    ['a, T: Element, H: HomeMut<T>, D: Device] &'a Source<T, H, D>;
+    ['a, S: StoreMut] Section<'a, S, true>;
+    ['a, S: StoreMut] &'a SharedSection<S>;
     ['a, T: Element, D: Device] RaggedRow<'a, VirtualArray<T, D>>;
 }
 
@@ -178,7 +178,7 @@ impl<S: Store, const N: usize, const M: usize, const WRITES: bool> sealed::Seale
 {
 }
 
-impl<S: Store + Sync, const N: usize, const M: usize, const WRITES: bool> FileView
+impl<S: Store, const N: usize, const M: usize, const WRITES: bool> FileView
     for NdSection<'_, S, N, M, WRITES>
 {
     type Element = S::Element;
@@ -192,7 +192,7 @@ impl<S: Store + Sync, const N: usize, const M: usize, const WRITES: bool> FileVi
     }
 }
 
-impl<S: StoreMut + Sync, const N: usize, const M: usize> FileViewMut for NdSection<'_, S, N, M, true> {
+impl<S: StoreMut, const N: usize, const M: usize> FileViewMut for NdSection<'_, S, N, M, true> {
     fn write_piece(self, piece: &Piece, from: &[S::Element]) -> vmarray::Result<()> {
         self.write_box(box_of(piece), from)
     }

@@ -189,7 +189,7 @@ pub struct ColumnElements<'a> {
     pub(crate) of: Box<dyn Broadcast + 'a>,
 }
 
-impl<'a, V: View<'a> + Sync + 'a> Column<'a> for V {
+impl<'a, V: View<'a> + 'a> Column<'a> for V {
     type Element = <V as View<'a>>::Element;
 
     fn listed(self, _: Internal) -> ColumnElements<'a> {

@@ -105,7 +105,7 @@ impl<S: Store> Sealed for &S {}
 /// section.evict(..)?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait View<'a>: Sealed + Copy {
+pub trait View<'a>: Sealed + Copy + Send + Sync {
     /// The type of its elements.
     type Element: crate::Element;
     /// The type of an element's index: `usize`, or `[usize; N]`.

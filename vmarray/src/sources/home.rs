@@ -28,7 +28,7 @@ use crate::engine::channel::PinnedPiece;
 /// after a move of the home. From the first call until the drop of the home, the elements must stay
 /// allocated, and no other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay
 /// allocated even if the home is leaked.
-pub unsafe trait Home<T: Element>: Send {
+pub unsafe trait Home<T: Element>: Send + Sync {
     /// True if the memory stays allocated when the home is leaked instead of dropped. The program may free
     /// borrowed memory then, so a source never registers such memory with a driver.
     const OWNED: bool;

@@ -226,7 +226,7 @@ impl<T: Element> ResultStore for SourceCore<T> {
     }
 }
 
-impl<'a, T: ElementMemory + Element, H: HomeMut<T> + Sync, D: Device>
+impl<'a, T: ElementMemory + Element, H: HomeMut<T>, D: Device>
     Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for &'a mut Source<T, H, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

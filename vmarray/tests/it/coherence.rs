@@ -25,6 +25,8 @@ struct Watched(NonNull<[u32]>);
 
 // SAFETY: an address; see `Home`.
 unsafe impl Send for Watched {}
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
 
 // SAFETY: the memory lives until the test frees it after the drop of the source; the test accesses it between
 // operations only.

@@ -333,7 +333,7 @@ impl<'a, T: KernelType, const N: usize> Argument<'a, &'static [T; N], kind::Tabl
 
 impl<'a, T: ElementMemory, V> Argument<'a, &'static Own<T>, kind::OwnKind> for V
 where
-    V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
+    V: View<'a, Element = T, Store: Store<Device: Device>> + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         Bound::Elements(placed(self, Box::new(Shown(self))))
@@ -342,7 +342,7 @@ where
 
 impl<'a, T: ElementMemory, V> Argument<'a, &'static Anywhere<T>, kind::AnywhereKind> for V
 where
-    V: View<'a, Element = T, Store: Store<Device: Device>> + Sync + 'a,
+    V: View<'a, Element = T, Store: Store<Device: Device>> + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         Bound::Elements(placed(self, Box::new(Shown(self))))
@@ -366,7 +366,7 @@ where
 
 impl<'a, T: ElementMemory, V> Argument<'a, &'static Window<T, 1>, kind::WindowKind> for Windowed<V, usize>
 where
-    V: View<'a, Element = T, Shape = Linear, Store: Store<Device: Device>> + Sync + 'a,
+    V: View<'a, Element = T, Shape = Linear, Store: Store<Device: Device>> + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         let modes = Some(vec![(Mode::Checked, Vec::new())]);
@@ -377,7 +377,7 @@ where
 /// All elements of a view as a result.
 pub(crate) fn changed<'a, V>(view: V) -> Bound<'a>
 where
-    V: View<'a, Element: ElementMemory, Store: StoreMut> + Sync + 'a,
+    V: View<'a, Element: ElementMemory, Store: StoreMut> + 'a,
 {
     let (store, _) = view.parts();
     let placed = placed(view, Box::new(Shown(view)));
@@ -416,8 +416,8 @@ impl<'a, T: ElementMemory + Element, D: Device> Argument<'a, &'static mut Own<T>
     }
 }
 
-impl<'a, T: ElementMemory, S: StoreMut<Element = T> + Sync>
-    Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for SectionMut<'a, S>
+impl<'a, T: ElementMemory, S: StoreMut<Element = T>> Argument<'a, &'static mut Own<T>, kind::OwnMutKind>
+    for SectionMut<'a, S>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         changed(self)

@@ -160,7 +160,7 @@ impl Broadcast for Inside<'_> {
 /// The elements of a view, without a boundary mode.
 pub(crate) struct Shown<V>(pub V);
 
-impl<'a, V: View<'a> + Sync> Broadcast for Shown<V> {
+impl<'a, V: View<'a>> Broadcast for Shown<V> {
     fn stride(&self) -> usize {
         size_of::<V::Element>()
     }

@@ -24,7 +24,7 @@ use crate::ops::sealed::{Internal, Sealed};
 /// assert_eq!(bytes(Source::new(vec![0_u64; 10])?.section(2..)?), 64);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Store: Sealed + Sized {
+pub trait Store: Sealed + Send + Sync + Sized {
     /// The type of its elements.
     type Element: Element;
     /// The type of its devices.

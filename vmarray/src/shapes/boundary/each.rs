@@ -82,7 +82,6 @@ where
         run: impl Fn(Range<[usize; N]>, &mut [V::Element]) -> Result<()> + Send + Sync,
     ) -> Result<()>
     where
-        V: Sync,
         R: Sync,
         W: Sync,
     {

@@ -38,7 +38,7 @@ impl<V, const N: usize, R, W> Everywhere<'_, V, N, R, W> {
 impl<'a, T, V, const N: usize, R, W> Broadcast for Everywhere<'a, V, N, R, W>
 where
     T: Element,
-    V: View<'a, Element = T, Shape: BoxShape<N>> + Sync,
+    V: View<'a, Element = T, Shape: BoxShape<N>>,
     R: Boundary<T, N> + Sync,
     W: Sync,
 {
@@ -143,7 +143,7 @@ impl<'a, T, V, R, W> Argument<'a, &'static Window<T, 1>, kind::WindowKind>
     for Windowed<BoundaryView<V, 1, R, W>, usize>
 where
     T: ElementMemory,
-    V: View<'a, Element = T, Shape: BoxShape<1>, Store: Store<Device: Device>> + Sync + 'a,
+    V: View<'a, Element = T, Shape: BoxShape<1>, Store: Store<Device: Device>> + 'a,
     R: Boundary<T, 1> + Sync + 'a,
     W: Sync + 'a,
 {
@@ -159,7 +159,7 @@ impl<'a, T, V, const N: usize, R, W> Argument<'a, &'static Window<T, N>, kind::W
     for Windowed<BoundaryView<V, N, R, W>, [usize; N]>
 where
     T: ElementMemory,
-    V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + Sync + 'a,
+    V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + 'a,
     R: Boundary<T, N> + Sync + 'a,
     W: Sync + 'a,
 {
@@ -175,7 +175,7 @@ impl<'a, T, V, const N: usize> Argument<'a, &'static Window<T, N>, kind::WindowK
     for Windowed<V, [usize; N]>
 where
     T: ElementMemory,
-    V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + Sync + 'a,
+    V: View<'a, Element = T, Shape: BoxShape<N>, Store: Store<Device: Device>> + 'a,
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         let modes = Some(vec![(Mode::Checked, Vec::new()); N]);
@@ -231,7 +231,7 @@ macro_rules! anywhere {
     ($($N:literal)*) => { $(
         impl<'a, T: ElementMemory, V> Argument<'a, &'static Anywhere<T, $N>, kind::AnywhereKind> for V
         where
-            V: View<'a, Element = T, Shape: BoxShape<$N>, Store: Store<Device: Device>> + Sync + 'a,
+            V: View<'a, Element = T, Shape: BoxShape<$N>, Store: Store<Device: Device>> + 'a,
         {
             fn bound(self, _: Internal) -> Bound<'a> {
                 Bound::Elements(placed(self, Box::new(Shown(self))))
@@ -249,7 +249,7 @@ impl<'a, T: ElementMemory + Element, const N: usize, D: Device>
     }
 }
 
-impl<'a, T: ElementMemory, S: StoreMut<Element = T> + Sync, const N: usize, const M: usize>
+impl<'a, T: ElementMemory, S: StoreMut<Element = T>, const N: usize, const M: usize>
     Argument<'a, &'static mut Own<T>, kind::OwnMutKind> for NdSectionMut<'a, S, N, M>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

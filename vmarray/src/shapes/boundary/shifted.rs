@@ -72,7 +72,7 @@ impl<V, const N: usize> Sealed for Shifted<V, N> {}
 
 impl<'a, V, const N: usize, R, W> Column<'a> for Shifted<BoundaryView<V, N, R, W>, N>
 where
-    V: View<'a, Shape: BoxShape<N>> + Sync + 'a,
+    V: View<'a, Shape: BoxShape<N>> + 'a,
     R: Boundary<V::Element, N> + Copy + Sync + 'a,
     W: Copy + Sync + 'a,
 {

@@ -144,7 +144,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     fn sum_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
-        W: ViewMut<'b> + View<'b, Element: PrefixSummed> + Sync + 'b,
+        W: ViewMut<'b> + View<'b, Element: PrefixSummed> + 'b,
     {
         reduced::<_, _, converted<Self::Element, W::Element>, added<W::Element>, N, M>(
             self, "sum_axis", axis, into, false,
@@ -170,7 +170,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     fn min_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
-        W: ViewMut<'b> + View<'b, Element = Self::Element> + Sync + 'b,
+        W: ViewMut<'b> + View<'b, Element = Self::Element> + 'b,
     {
         type Same<T> = converted<T, T>;
         reduced::<_, _, Same<Self::Element>, lesser<Self::Element>, N, M>(self, "min_axis", axis, into, true)
@@ -193,7 +193,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     fn max_axis<'b, W>(self, axis: usize, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
-        W: ViewMut<'b> + View<'b, Element = Self::Element> + Sync + 'b,
+        W: ViewMut<'b> + View<'b, Element = Self::Element> + 'b,
     {
         type Same<T> = converted<T, T>;
         reduced::<_, _, Same<Self::Element>, greater<Self::Element>, N, M>(self, "max_axis", axis, into, true)
@@ -220,7 +220,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// # Errors
     /// The errors of [`sum_axis`](Self::sum_axis). [`KernelTime`](ErrorKind::KernelTime) on processors if the
     /// function runs for more than 60 s.
-    fn count_axis<'b, F>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + Sync + 'b) -> Result<()>
+    fn count_axis<'b, F>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + 'b) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,
         F: Function<(Self::Element,), bool>,
@@ -457,7 +457,7 @@ fn reduced<'a, 'b, V, W, F, O, const N: usize, const M: usize>(
 ) -> Result<()>
 where
     V: NdView<'a, N, M> + View<'a, Element: PrefixSummed>,
-    W: ViewMut<'b> + View<'b, Element: PrefixSummed> + Sync + 'b,
+    W: ViewMut<'b> + View<'b, Element: PrefixSummed> + 'b,
     F: Function<(V::Element,), W::Element>,
     O: Function<(W::Element, W::Element), W::Element>,
 {
