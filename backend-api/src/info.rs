@@ -114,6 +114,10 @@ pub struct DeviceInfo {
     /// [`largest_allocation_bytes`](Self::largest_allocation_bytes), if a kernel's text can access only one
     /// of them by a view; none if the memory of such an allocation is contiguous.
     pub memory_piece_bytes: Option<u64>,
+    /// True if a started group of a kernel runs on while other groups wait for it in loops. The device may
+    /// start groups in any order, so a group takes its number from a counter. Devices without this promise
+    /// refuse kernels that wait; see [`Needs`](crate::kernel::Needs).
+    pub forward_progress: bool,
 }
 
 impl DeviceInfo {
@@ -134,6 +138,7 @@ impl DeviceInfo {
             driver: String::new(),
             code_language: None,
             memory_piece_bytes: None,
+            forward_progress: false,
         }
     }
 

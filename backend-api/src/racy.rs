@@ -93,7 +93,7 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 ///
 /// # Safety
 /// `bytes` must be 1, 2, 4 or 8. `at` must be readable for `bytes` bytes, and aligned to `bytes`. Other
-/// threads may write to the word meanwhile only by [`change`], with the same length.
+/// threads may write to the word meanwhile only by [`change`] and [`store`], with the same length.
 #[inline]
 #[must_use]
 pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
@@ -104,6 +104,33 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
             2 => (*at.cast::<AtomicU16>()).load(Ordering::Relaxed).into(),
             4 => (*at.cast::<AtomicU32>()).load(Ordering::Relaxed).into(),
             _ => (*at.cast::<AtomicU64>()).load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Stores a word of 1, 2, 4 or 8 bytes by one relaxed atomic access.
+///
+/// ```
+/// use backend_api::racy;
+/// let mut word = 0_u16;
+/// // SAFETY: the word is aligned, and only this thread uses it.
+/// unsafe { racy::store((&raw mut word).cast(), 2, 0x0102) };
+/// assert_eq!(word, 0x0102);
+/// ```
+///
+/// # Safety
+/// `bytes` must be 1, 2, 4 or 8. `at` must be writable for `bytes` bytes, and aligned to `bytes`. Other
+/// threads may access the word meanwhile only by this function, [`load`] and [`change`], with the same
+/// length.
+#[inline]
+pub unsafe fn store(at: *mut u8, bytes: u32, word: u64) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match bytes {
+            1 => (*at.cast::<AtomicU8>()).store(word as u8, Ordering::Relaxed),
+            2 => (*at.cast::<AtomicU16>()).store(word as u16, Ordering::Relaxed),
+            4 => (*at.cast::<AtomicU32>()).store(word as u32, Ordering::Relaxed),
+            _ => (*at.cast::<AtomicU64>()).store(word, Ordering::Relaxed),
         }
     }
 }
@@ -123,7 +150,8 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 ///
 /// # Safety
 /// `bytes` must be 4 or 8. `at` must be readable and writable for `bytes` bytes, and aligned to `bytes`.
-/// Other threads may access the word meanwhile only by this function and [`load`], with the same length.
+/// Other threads may access the word meanwhile only by this function, [`load`] and [`store`], with the same
+/// length.
 #[inline]
 pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64) -> u64 {
     let relaxed = Ordering::Relaxed;

@@ -179,6 +179,7 @@ impl Card {
         info.numa_node = pci.as_deref().and_then(numa_node);
         info.driver = driver.version_text();
         info.code_language = Some(CodeLanguage::Ptx);
+        info.forward_progress = true;
         Ok(Self {
             index: ordinal.unsigned_abs(),
             info,

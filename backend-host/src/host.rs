@@ -145,7 +145,9 @@ static PEERS: EnginePeers<Ram> = EnginePeers::new();
 const DEFAULT_NAME: &str = "host RAM";
 
 fn describe(name: &str, index: u64, bytes: u64) -> DeviceInfo {
-    DeviceInfo::new("host", name, DeviceKind::HostMemory, &format!("host:{index}")).with_total_bytes(bytes)
+    let mut info = DeviceInfo::new("host", name, DeviceKind::HostMemory, &format!("host:{index}"));
+    info.forward_progress = true;
+    info.with_total_bytes(bytes)
 }
 
 /// The first device of the process has number 0, as in discovery.

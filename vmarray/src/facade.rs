@@ -178,9 +178,9 @@ pub mod kernel {
         ScalarArguments, ScalarSource, Shared, SourcePlace, StencilPart, TableSource, Window, function,
         host_form, host_form_returning, interpret, lower, lower_returning, run_on_host,
     };
+    pub use vmarray_kernel::{boundary, group, kernel, random};
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};
-    pub use vmarray_kernel::{kernel, random};
 }
 
 pub mod nd {

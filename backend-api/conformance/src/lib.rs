@@ -64,6 +64,7 @@ mod launches;
 mod lifetimes;
 mod limits;
 mod memory;
+mod ordered;
 mod ordering;
 mod peers;
 pub mod random;
@@ -345,7 +346,7 @@ const fn needs(module: &str) -> &'static [&'static str] {
         b"searches" => &["search"],
         b"indexed" => &["gather", "scatter"],
         b"computes" => &["compute"],
-        b"launches" | b"groups" | b"foreign" => &["launch"],
+        b"launches" | b"groups" | b"ordered" | b"foreign" => &["launch"],
         b"copies" | b"batches" | b"fills" | b"tickets" | b"ordering" | b"refusals" | b"memory"
         | b"lifetimes" | b"stress" => &[],
         _ => panic!("add the module of the check to `needs`"),
@@ -453,6 +454,11 @@ macro_rules! __conformance_list {
                 items_append_their_values
                 items_that_meet_leave_loops_by_their_budget
                 items_have_memory_of_their_own
+            }
+            ordered {
+                elements_of_several_fields_are_moved
+                values_are_released_and_acquired
+                groups_wait_for_earlier_groups
             }
             tickets {
                 tickets_rise_by_one

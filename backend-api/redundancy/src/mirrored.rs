@@ -233,6 +233,7 @@ fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
     let largest = infos.iter().map(|info| info.largest_allocation_bytes).min();
     info.largest_allocation_bytes = largest.unwrap_or(0);
     info.copy_engines = infos[0].copy_engines;
+    info.forward_progress = infos.iter().all(|info| info.forward_progress);
     info.numa_node = infos[0].numa_node.filter(|node| infos.iter().all(|info| info.numa_node == Some(*node)));
     info
 }

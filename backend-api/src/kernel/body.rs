@@ -57,7 +57,8 @@ pub enum Access {
         /// Number of elements of a tile; at least 1.
         tile: u32,
     },
-    /// Loads and atomics of any element, by its index in the view.
+    /// Loads, stores and atomics of any element, by its index in the view. If two items store to one field
+    /// of an element, one of the two values stays.
     Atomic,
     /// Stores to any element, and no loads. The kernel assigns each element to one item by an atomic, such as
     /// a counter in another view. If two items store to one element, one of the two values stays.
@@ -277,11 +278,16 @@ pub enum Scope {
     System,
 }
 
-/// The operation of an atomic (read, modify, write).
+/// The operation of an atomic: a read and a write in one step (relaxed), an acquiring read, or a releasing
+/// write.
+///
+/// If an item *acquires* a value that another item has *released*, it then sees all writes that the other
+/// item had made or seen before: its own, and before a barrier those of its whole group.
 ///
 /// ```
 /// use backend_api::kernel::{Reg, Rmw, Type};
 /// assert!(Rmw::Add.takes(Type::F32) && !Rmw::Max.takes(Type::F32) && !Rmw::Add.takes(Type::U16));
+/// assert!(Rmw::Acquire.takes(Type::F64) && Rmw::Exchange.takes(Type::F32));
 /// assert!(Rmw::CompareExchange { expected: Reg(0) }.takes(Type::U64));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -305,16 +311,22 @@ pub enum Rmw {
         /// Register with the required old value.
         expected: Reg,
     },
+    /// Acquires the value: changes nothing. The operand gives the type only.
+    Acquire,
+    /// Releases the operand: stores it. The atomic has no result.
+    Release,
 }
 
 impl Rmw {
     /// Returns true if the operation exists for values of this type: 32-bit and 64-bit integers, and floats
-    /// only for `Add`.
+    /// only for `Add`, `Exchange`, `Acquire` and `Release`.
     #[must_use]
     pub const fn takes(self, of: Type) -> bool {
         match of {
             Type::U32 | Type::U64 | Type::I32 | Type::I64 => true,
-            Type::F32 | Type::F64 => matches!(self, Self::Add),
+            Type::F32 | Type::F64 => {
+                matches!(self, Self::Add | Self::Exchange | Self::Acquire | Self::Release)
+            }
             _ => false,
         }
     }
@@ -420,7 +432,7 @@ pub enum Op {
     /// fields, and each at most once.
     FieldEquals { to: Reg, view: u16, at: Reg, offset: u32, bytes: Arc<[u8]> },
     /// A store to a declared field of an element: of the item's tile in a view with [`Access::Write`], of
-    /// any element in a view with [`Access::Append`].
+    /// any element in a view with [`Access::Append`] or [`Access::Atomic`].
     Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
     /// A load of an element of a table.
     Lookup { to: Reg, table: u16, at: Reg },

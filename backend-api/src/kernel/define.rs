@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::hash::StableHasher;
-use super::{Body, Code, HostForm, Memory, Op, Space, Type};
+use super::{Body, Code, HostForm, Memory, Op, Place, Rmw, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
 /// A kernel: a verified [`Body`], with a name and optional native code. Cheap to clone. Two kernels are equal
@@ -65,6 +65,9 @@ pub struct Needs {
     pub atomics_of_64_bits: bool,
     /// True if the kernel uses [`Op::PrivateAlloc`].
     pub private_heap: bool,
+    /// True if the kernel [acquires](Rmw::Acquire) elements of a view in a loop: an item can wait there for
+    /// another group. See [`DeviceInfo::forward_progress`](crate::DeviceInfo::forward_progress).
+    pub forward_progress: bool,
 }
 
 impl Needs {
@@ -77,6 +80,7 @@ impl Needs {
         atomics: true,
         atomics_of_64_bits: true,
         private_heap: true,
+        forward_progress: true,
     };
 
     /// Checks that a device has all needed capabilities. `can` lists the capabilities of the device.
@@ -92,6 +96,7 @@ impl Needs {
             (self.atomics, can.atomics, "atomics"),
             (self.atomics_of_64_bits, can.atomics_of_64_bits, "atomics of 64 bits"),
             (self.private_heap, can.private_heap, "a private heap"),
+            (self.forward_progress, can.forward_progress, "forward progress of groups"),
         ];
         let Some((_, _, missing)) = all.into_iter().find(|(needed, can, _)| *needed && !can) else {
             return Ok(());
@@ -109,6 +114,7 @@ impl Needs {
             f64: types.chain(memory.iter().map(|of| of.value())).any(|of| of == Type::F64),
             f16: memory.contains(&Memory::F16),
             groups: body.group_len.is_some(),
+            forward_progress: acquires_in_loops(&body.code, false),
             ..Self::default()
         };
         body.operations(|_, op| match op {
@@ -124,6 +130,15 @@ impl Needs {
         });
         needs
     }
+}
+
+/// Returns true if code acquires elements of views in a loop.
+fn acquires_in_loops(code: &[Op], in_loop: bool) -> bool {
+    code.iter().any(|op| {
+        let in_loop = in_loop || matches!(op, Op::Loop { .. });
+        let acquires = matches!(op, Op::Atomic { op: Rmw::Acquire, place: Place::View { .. }, .. });
+        in_loop && acquires || op.within().into_iter().any(|within| acquires_in_loops(within, in_loop))
+    })
 }
 
 impl VerifiedKernel {

@@ -222,6 +222,11 @@ impl HostView<'_> {
             return false;
         }
         let place = self.place(element, offset);
+        if self.is_atomic && place.addr().is_multiple_of(bytes as usize) {
+            // SAFETY: as in `load_bits`; the view is writable.
+            unsafe { racy::store(place, bytes, bits) };
+            return true;
+        }
         let mut field = [0; 8];
         let field = &mut field[..bytes as usize];
         from_bits(field, bits.to_le_bytes());
@@ -233,9 +238,15 @@ impl HostView<'_> {
     /// Reads elements of `bytes` bytes each from element `first` on, until `into` is full. Returns false if
     /// an element does not exist or has another size, or if it belongs to another item in a view with
     /// [`Access::Write`](super::Access).
+    #[inline]
     #[must_use]
     pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, into.len(), &self.readable) else { return false };
+        if let Some(place) = self.word_at(first, bytes, into.len()) {
+            // SAFETY: as below, and the place is aligned.
+            from_bits(into, unsafe { racy::load(place, bytes as u32) }.to_le_bytes());
+            return true;
+        }
         for (element, into) in (first..).step_by(run).zip(into.chunks_mut(run * bytes)) {
             // SAFETY: the elements exist, are contiguous and have this length; the creator of these items
             // guarantees their memory.
@@ -246,8 +257,14 @@ impl HostView<'_> {
 
     /// Writes elements of `bytes` bytes each from element `first` on. Returns false, and writes nothing, if
     /// the kernel may not write one of the elements.
+    #[inline]
     pub fn write(&self, first: u64, bytes: usize, from: &[u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, from.len(), &self.writable) else { return false };
+        if let Some(place) = self.word_at(first, bytes, from.len()) {
+            // SAFETY: as in `read`, and the view is writable.
+            unsafe { racy::store(place, bytes as u32, to_bits(from)) };
+            return true;
+        }
         for (element, from) in (first..).step_by(run).zip(from.chunks(run * bytes)) {
             // SAFETY: as in `read`; the view is writable.
             unsafe { racy::write(self.place(element, 0), from) };
@@ -255,7 +272,17 @@ impl HostView<'_> {
         true
     }
 
+    /// Returns the address of one element that is a word, in a view for atomics.
+    #[inline(always)]
+    fn word_at(&self, element: u64, bytes: usize, all: usize) -> Option<*mut u8> {
+        if !self.is_atomic || bytes != all || !matches!(bytes, 1 | 2 | 4 | 8) {
+            return None;
+        }
+        Some(self.place(element, 0)).filter(|place| place.addr().is_multiple_of(bytes))
+    }
+
     /// Returns the number of elements of a list that one copy can cover, if all are within a range.
+    #[inline]
     fn run_within(&self, first: u64, bytes: usize, all: usize, within: &Range<u64>) -> Option<usize> {
         let count = all.checked_div(bytes)?;
         let is_inside = count == 0

@@ -333,7 +333,7 @@ impl Check<'_> {
             }
             Op::Store { view, at, offset, of, value } => {
                 let access = self.field(view, offset, of)?;
-                if !matches!(access, Access::Write { .. } | Access::Append) {
+                if !access.is_written() {
                     return Err(
                         self.error(format!("view {view} has the access {access:?}, and cannot be written"))
                     );
@@ -393,6 +393,9 @@ impl Check<'_> {
     fn atomic(&self, op: Rmw, to: Option<Reg>, place: Place, value: Reg) -> Result<()> {
         let found = self.of(value)?;
         self.fits(op.takes(found), &format!("the atomic {op:?}"), found)?;
+        if op == Rmw::Release && to.is_some() {
+            return Err(self.error("a release has no result".into()));
+        }
         self.want(place.at(), Type::U64)?;
         match place {
             Place::View { view, offset, .. } => {
@@ -543,6 +546,10 @@ mod tests {
         let place = Place::View { view: 1, at, offset: 0 };
         let atomic = Op::Atomic { op: Rmw::Add, to: None, place, value: at, scope: Scope::Device };
         refused(vec![atomic], "but an atomic needs Atomic");
+        let place = Place::Array { array: 0, at };
+        let release = |to| Op::Atomic { op: Rmw::Release, to, place, value: at, scope: Scope::Group };
+        refused(vec![release(Some(at))], "a release has no result");
+        assert!(body(vec![release(None)]).verify().is_ok());
         let append = ViewDecl { access: Access::Append, fields: vec![(0, value)] };
         let reading = vec![Op::Load { to: at, view: 2, at, offset: 0, of: value }];
         let mut with_append = body(reading);

@@ -344,7 +344,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
                     );
                     return Stop::Together(self.thread.at - 1);
                 }
-                ["membar", "gl"] => {}
+                ["membar", "gl" | "cta"] => {}
                 words => self.step(instruction, words),
             }
         }

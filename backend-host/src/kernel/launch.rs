@@ -213,6 +213,18 @@ impl<M: Storage> Views for Reached<'_, M> {
     fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()> {
         assert!(element < self.0[view].count);
         let (memory, at) = self.0[view].field(element, offset);
+        if let (Some(address), 1..=8) = (memory.address().filter(|_| self.0[view].is_atomic), from.len()) {
+            let mut word = [0; 8];
+            word[..from.len()].copy_from_slice(from);
+            if cfg!(target_endian = "big") {
+                word[..from.len()].reverse();
+            }
+            // SAFETY: as in `read`.
+            unsafe {
+                racy::store(address.wrapping_add(at as usize), from.len() as u32, u64::from_le_bytes(word));
+            }
+            return Ok(());
+        }
         // SAFETY: as above; written views overlap with no other view, and each element has one writing item.
         unsafe { memory.store(OPERATION, at, from) }
     }

@@ -207,7 +207,7 @@ impl SimulatedDeviceBuilder {
         let name = format!("simulation {}", self.settings.seed);
         let mut info =
             DeviceInfo::new("host", &name, DeviceKind::Simulated, &identity).with_total_bytes(self.bytes);
-        info.copy_engines = 2;
+        (info.copy_engines, info.forward_progress) = (2, true);
         let newest = |timeline: &Timeline| timeline.newest().value;
         let registry = Arc::new(HandleTable::new(info, self.pinned_max_bytes, newest));
         let schedule = Arc::new(Mutex::new(Schedule::new(self.settings, Arc::clone(registry.info()))));

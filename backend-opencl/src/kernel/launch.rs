@@ -27,7 +27,11 @@ use crate::queue::{OpenClSubmission, QueueScratch};
 const OPERATION: &str = "launch";
 /// Supported features. Atomics of 64 bits depend on the device.
 fn can(core: &OpenClCore) -> Needs {
-    Needs { atomics_of_64_bits: core.traits.wide_atomics != WideAtomics::None, ..Needs::ALL }
+    Needs {
+        atomics_of_64_bits: core.traits.wide_atomics != WideAtomics::None,
+        forward_progress: core.info.forward_progress,
+        ..Needs::ALL
+    }
 }
 
 /// Maximal number of pieces of buffers among the arguments.

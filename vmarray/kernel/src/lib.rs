@@ -28,6 +28,7 @@
 // Kernels of this crate have the paths that they have in other crates.
 extern crate self as vmarray_kernel;
 
+pub mod boundary;
 mod bounds_report;
 #[cfg(feature = "num-complex")]
 #[allow(missing_docs, reason = "they are the operators and methods of `num-complex`")]
@@ -39,6 +40,7 @@ mod error;
 #[cfg(feature = "half")]
 mod f16;
 mod function;
+pub mod group;
 #[allow(missing_docs, reason = "the attribute says what they are")]
 mod group_ops;
 mod host;

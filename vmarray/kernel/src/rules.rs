@@ -5,7 +5,7 @@
 use crate::layout::ElementMemory;
 use crate::number::{Float, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned, Rounded};
 use crate::place::At;
-use crate::shared::{Atomic, Group, PrivateSlice, Shared};
+use crate::shared::{Group, PrivateSlice, Shared};
 use crate::stencil::{Anywhere, Window};
 use crate::{KernelType, bounds_report, group_ops};
 use backend_api::expr::{Integer as _, Number as _};
@@ -376,7 +376,7 @@ impl<T: ElementMemory> IndexedElements<usize> for PrivateSlice<T> {
     }
 }
 
-impl<T: Atomic> IndexedElements<usize> for Shared<T> {
+impl<T: ElementMemory> IndexedElements<usize> for Shared<T> {
     type Element = T;
 
     #[inline(always)]

@@ -11,6 +11,7 @@ use crate::{bounds_report, group_ops, rules};
 use backend_api::kernel::HostView;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::atomic::{Ordering, fence};
 
 /// A number with atomic operations: `u32`, `i32`, `f32`, `u64`, `i64`, `f64`, `usize` or `isize`.
 ///
@@ -214,9 +215,26 @@ impl<T: ElementMemory> PrivateSlice<T> {
     }
 }
 
-/// All elements of an array, which any item can change atomically. All methods return the old value, and
-/// `of[i]` reads an element. The order in which items change an element is unspecified, so sums of floats can
-/// differ in rounding.
+/// All elements of an array, which any item reads by `of[i]` and writes by `of.set(i, value)`. If two items
+/// write one element, one of the two values stays; if the element has several fields, this holds for each
+/// field. A write outside of the array writes nothing, and counts as an access out of bounds.
+///
+/// ```
+/// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn scattered(x: &Own<u8>, place: &Own<u32>, to: &Shared<u8>) {
+///     to.set(place.get() as usize, x.get());
+/// }
+/// let mut to = [0; 3];
+/// run_on_host::<scattered>(0..3, (&[7, 8, 9], &[2, 0, 1], &mut to))?;
+/// assert_eq!(to, [8, 9, 7]);
+/// assert!(run_on_host::<scattered>(0..1, (&[7], &[3], &mut to)).is_err());
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
+/// ```
+///
+/// Any item can change [numbers of 32 or 64 bits](Atomic) atomically. The methods return the old value. The
+/// order in which items change an element is unspecified, so sums of floats can differ in rounding.
 ///
 /// ```
 /// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
@@ -270,7 +288,7 @@ impl<T> std::fmt::Debug for Shared<T> {
     }
 }
 
-impl<T: Atomic> Shared<T> {
+impl<T: ElementMemory> Shared<T> {
     /// Number of elements.
     #[allow(
         clippy::len_without_is_empty,
@@ -289,8 +307,66 @@ impl<T: Atomic> Shared<T> {
     pub(crate) fn element(&self, index: usize) -> Option<T> {
         match &self.0 {
             SharedElements::Slice(cells) => cells.get(index).map(Cell::get),
-            SharedElements::View(view) => view.load::<T::Native>(index as u64, 0).map(T::of_native),
+            SharedElements::View(view) => {
+                let mut value = T::zeroed();
+                view.read(index as u64, size_of::<T>(), bytemuck::bytes_of_mut(&mut value)).then_some(value)
+            }
         }
+    }
+
+    /// Writes an element.
+    #[inline(always)]
+    pub fn set(&self, index: usize, value: T) {
+        match &self.0 {
+            SharedElements::Slice(cells) => put(cells, index, value),
+            SharedElements::View(view) => {
+                if !view.write(index as u64, size_of::<T>(), bytemuck::bytes_of(&value)) {
+                    bounds_report::note(index);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Atomic> Shared<T> {
+    /// Reads an element that another item [releases](Self::release). If this item reads the released value,
+    /// it then sees all elements that the other item had written before, and before a `barrier()` those of
+    /// the other item's whole group.
+    ///
+    /// ```
+    /// use vmarray_kernel::{At, Own, Shared, kernel, run_on_host};
+    ///
+    /// #[kernel(crate = vmarray_kernel)]
+    /// fn handed_on(at: At<1>, values: &Shared<u64>, is_there: &Shared<u32>, out: &mut Own<u64>) {
+    ///     if at.index() == 0 {
+    ///         values.set(0, 77);
+    ///         is_there.release(0, 1);
+    ///     }
+    ///     out.set(if is_there.acquire(0) == 1 { values[0] } else { 0 });
+    /// }
+    /// let (mut values, mut is_there, mut out) = ([0], [0], [1, 1]);
+    /// run_on_host::<handed_on>(0..2, ((), &mut values, &mut is_there, &mut out))?;
+    /// assert_eq!(out[0], 77);
+    /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
+    /// ```
+    ///
+    /// In a loop, the item can wait for an item of another group. Only devices with
+    /// [`forward_progress`](backend_api::DeviceInfo::forward_progress) run such a kernel; other devices
+    /// refuse it as unsupported. The other group must have started, so groups take their numbers from a
+    /// counter: `at.group()` is no start order. No device promises progress to an item that waits for its own
+    /// group.
+    #[inline(always)]
+    pub fn acquire(&self, index: usize) -> T {
+        let value = self.element(index);
+        fence(Ordering::Acquire);
+        value.unwrap_or_else(|| bounds_report::read(index))
+    }
+
+    /// Writes an element after all earlier writes of this item: see [`acquire`](Self::acquire).
+    #[inline(always)]
+    pub fn release(&self, index: usize, value: T) {
+        fence(Ordering::Release);
+        self.set(index, value);
     }
 
     #[inline(always)]
@@ -303,6 +379,20 @@ impl<T: Atomic> Shared<T> {
             }
         };
         before.unwrap_or_else(|| bounds_report::read(index))
+    }
+}
+
+impl<T: Atomic, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
+    /// Reads an element that another item of the group [releases](Self::release); see [`Shared::acquire`].
+    pub fn acquire<I: GroupIndex<A, B, C, D>>(&self, index: I) -> T {
+        let _ = index;
+        group_ops::never()
+    }
+
+    /// Writes an element after all earlier writes of this item; see [`Shared::acquire`].
+    pub fn release<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
+        let _ = (index, value);
+        group_ops::never()
     }
 }
 
@@ -320,6 +410,12 @@ macro_rules! atomics {
             #[inline(always)]
             pub fn add$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::add(old, value))
+            }
+
+            /// Stores the value atomically, and returns the old element.
+            #[inline(always)]
+            pub fn exchange$($index)*(&self, index: $Index, value: T) -> T {
+                self.change(index, |_| value)
             }
         }
 
@@ -353,12 +449,6 @@ macro_rules! atomics {
             #[inline(always)]
             pub fn xor$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::xor(old, value))
-            }
-
-            /// Stores the value atomically, and returns the old element.
-            #[inline(always)]
-            pub fn exchange$($index)*(&self, index: $Index, value: T) -> T {
-                self.change(index, |_| value)
             }
 
             /// Stores the value atomically if the old element equals `expected`, and returns the old element.
@@ -479,7 +569,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
     }
 }
 
-impl<T: Atomic> Parameter for &'static Shared<T> {
+impl<T: ElementMemory> Parameter for &'static Shared<T> {
     type Source<'s> = &'s mut [T];
     type Bound<'s> = SharedElements<'s, T>;
     type OfItem<'i> = &'i Shared<T>;

@@ -70,7 +70,7 @@ pub enum ParameterKind {
     /// All elements of rows of different lengths. The parameter before it has the starts of the rows: an
     /// [`Anywhere`](Self::Anywhere) of 64-bit elements.
     Rows(Layout),
-    /// All elements of an array, which the kernel changes by atomics.
+    /// All elements of an array, which the kernel writes, and changes by atomics.
     Shared(Layout),
     /// Elements that items append. It has two views on devices: a 64-bit counter, and the contiguous
     /// elements.

@@ -311,7 +311,7 @@ impl BodyTranslation<'_> {
             None => self.reference(view).is_none(),
         };
         let values = match name {
-            "plus" | "row_len" => 0,
+            "acquire" | "plus" | "row_len" => 0,
             "compare_exchange" => 2,
             _ => 1,
         };
@@ -347,7 +347,6 @@ impl BodyTranslation<'_> {
                 ViewParameter::Anywhere(_)
                 | ViewParameter::Window
                 | ViewParameter::Rows
-                | ViewParameter::Shared
                 | ViewParameter::Append,
             ) => Some(view.as_element(&of)),
             (

@@ -100,7 +100,8 @@ const COMPOSED: [(&str, usize); 57] = [
 ];
 
 /// Methods of parameters.
-const VIEWS: [(&str, usize); 21] = [
+const VIEWS: [(&str, usize); 23] = [
+    ("acquire", 1),
     ("add", 2),
     ("and", 2),
     ("compare_exchange", 3),
@@ -117,6 +118,7 @@ const VIEWS: [(&str, usize); 21] = [
     ("or", 2),
     ("plus", 1),
     ("push", 1),
+    ("release", 2),
     ("row_len", 1),
     ("set", 1),
     ("set", 2),

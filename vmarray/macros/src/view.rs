@@ -94,7 +94,11 @@ impl ViewParameter {
                  `&Shared<T>`"
             ),
             Self::Group => format!("write memory of a group by `{name}.set(i, value)`"),
-            Self::Shared => format!("change shared elements by `{name}.add(i, value)` and the like"),
+            Self::Shared => {
+                format!(
+                    "write shared elements by `{name}.set(i, value)`, or `{name}.add(i, value)` and the like"
+                )
+            }
             Self::Append => format!("append an element by `{name}.push(value)`"),
         }
     }
@@ -109,7 +113,7 @@ impl ViewParameter {
             Self::Window => "`shape()`",
             Self::Rows => "`len()` and `row_len(row)`",
             Self::Group => "`set(i, value)`, `add(i, value)` and the like",
-            Self::Shared => "`len()`, `add(i, value)`, `max(i, value)`, `exchange(i, value)` and the like",
+            Self::Shared => "`len()`, `set(i, value)`, `add(i, value)`, `exchange(i, value)` and the like",
             Self::Append => "`push(value)`",
         };
         format!("`{name}` has no `{method}`: it has {has}")
@@ -184,25 +188,19 @@ fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     }
 }
 
-/// Returns advice for an element type that the view does not support, because arrays cannot store it, or no
-/// atomic instruction can change it.
+/// Returns advice for an element type that the view does not support, because arrays cannot store it.
 pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let of = match of {
         Type::Reference(reference) => &*reference.elem,
         of => of,
     };
-    let view = ViewParameter::named(of, false)
+    ViewParameter::named(of, false)
         .filter(|view| !matches!(view, ViewParameter::At(_) | ViewParameter::Group))?;
     let Type::Path(path) = of else { return None };
     let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
     let GenericArgument::Type(element) = arguments.args.first()? else { return None };
-    match (view, element.to_token_stream().to_string().as_str()) {
-        (_, "bool") => Some((element, "arrays cannot have `bool` elements: use `u8`, and compare with 0")),
-        (ViewParameter::Shared, "u8" | "u16" | "i8" | "i16") => {
-            Some((element, "elements that are changed atomically have 4 or 8 bytes: use `u32` or `i32`"))
-        }
-        _ => None,
-    }
+    let is_bool = element.to_token_stream().to_string() == "bool";
+    is_bool.then_some((element, "arrays cannot have `bool` elements: use `u8`, and compare with 0"))
 }
 
 #[cfg(test)]

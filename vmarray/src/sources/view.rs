@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::{Device, DeviceSpan, Reach};
-use vmarray_kernel::{Atomic, ElementMemory, Own, Shared, kind};
+use vmarray_kernel::{ElementMemory, Own, Shared, kind};
 
 use super::Source;
 use super::core::SourceCore;
@@ -234,8 +234,8 @@ impl<'a, T: ElementMemory + Element, H: HomeMut<T>, D: Device>
     }
 }
 
-impl<'a, T: Atomic + Element, H: HomeMut<T>, D: Device> Argument<'a, &'static Shared<T>, kind::SharedKind>
-    for &'a mut Source<T, H, D>
+impl<'a, T: ElementMemory + Element, H: HomeMut<T>, D: Device>
+    Argument<'a, &'static Shared<T>, kind::SharedKind> for &'a mut Source<T, H, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
         let len = View::len(&*self);

@@ -254,7 +254,8 @@ impl ReferenceDevice {
     #[must_use]
     pub fn new(total_bytes: u64) -> Self {
         let identity = format!("reference:{total_bytes}");
-        let info = DeviceInfo::new("reference", "reference device", DeviceKind::Simulated, &identity);
+        let mut info = DeviceInfo::new("reference", "reference device", DeviceKind::Simulated, &identity);
+        info.forward_progress = true;
         let (memory, queues) = Default::default();
         Self { info: info.with_total_bytes(total_bytes), memory, queues }
     }

@@ -32,7 +32,8 @@ impl<'a> HostItems<'a> {
                     (own.clone(), own)
                 }
                 Access::Append => (0..0, 0..count),
-                Access::Read | Access::Atomic => (0..count, 0..0),
+                Access::Atomic => (0..count, 0..count),
+                Access::Read => (0..count, 0..0),
             };
             let is_atomic = decl.access == Access::Atomic;
             HostView { bases, page_len, stride, count, readable, writable, is_atomic, memory: PhantomData }

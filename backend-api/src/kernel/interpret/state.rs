@@ -1,5 +1,7 @@
 //! The state of a launch and of its items, and their operations.
 
+use std::sync::atomic::{Ordering, fence};
+
 use super::interpreter::Interpreter;
 use super::views::{Views, from_bits, to_bits};
 use crate::expr::Number;
@@ -417,6 +419,9 @@ impl<'s, V: Views> LaunchState<'s, V> {
         (place, at): (Place, u64),
         (of, [value, expected]): (Type, [u64; 2]),
     ) -> Result<u64> {
+        if op == Rmw::Release {
+            fence(Ordering::Release);
+        }
         let changed = |old: u64| match op {
             Rmw::Add => binary(Binary::Add, of, old, value),
             Rmw::Min => binary(Binary::Min, of, old, value),
@@ -424,13 +429,18 @@ impl<'s, V: Views> LaunchState<'s, V> {
             Rmw::And => binary(Binary::And, of, old, value),
             Rmw::Or => binary(Binary::Or, of, old, value),
             Rmw::Xor => binary(Binary::Xor, of, old, value),
-            Rmw::Exchange => value,
+            Rmw::Exchange | Rmw::Release => value,
             Rmw::CompareExchange { .. } if old == expected => value,
-            Rmw::CompareExchange { .. } => old,
+            Rmw::CompareExchange { .. } | Rmw::Acquire => old,
         };
         match place {
             Place::View { view, offset, .. } => {
                 let Some(element) = self.element(item, site, view, at) else { return Ok(0) };
+                if op == Rmw::Acquire {
+                    let value = self.read(view, element, offset, Memory::Value(of));
+                    fence(Ordering::Acquire);
+                    return value;
+                }
                 self.views.change(view.into(), element, offset, of.bytes(), &mut |old| changed(old))
             }
             Place::Array { array, .. } => Ok(match self.array(item, site, array, at) {

@@ -133,6 +133,7 @@ pub(in crate::kernel) fn called(number: usize) -> String {
 }
 
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
+const FENCE: &str = "mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);";
 
 /// A block or loop around the code that is being written.
 struct Label {
@@ -181,10 +182,24 @@ fn changed(op: Rmw, of: Type, value: &str) -> String {
         Rmw::And => Binary::And,
         Rmw::Or => Binary::Or,
         Rmw::Xor => Binary::Xor,
-        Rmw::Exchange => return value.to_owned(),
+        Rmw::Exchange | Rmw::Release => return value.to_owned(),
+        Rmw::Acquire => return "old".into(),
         Rmw::CompareExchange { expected } => return format!("old == {} ? {value} : old", r(expected)),
     };
     binary(how, of, "old", value)
+}
+
+/// Name of an atomic function with one operand.
+fn named(op: Rmw) -> &'static str {
+    match op {
+        Rmw::Add => "add",
+        Rmw::Min => "min",
+        Rmw::Max => "max",
+        Rmw::And => "and",
+        Rmw::Or => "or",
+        Rmw::Xor => "xor",
+        Rmw::Exchange | Rmw::CompareExchange { .. } | Rmw::Acquire | Rmw::Release => "",
+    }
 }
 
 /// Tests whether a number is inside the allocated part of the private memory, and aligned.
@@ -680,26 +695,21 @@ impl<'a> Writer<'a> {
         let call = |name: &str, operands: &str| {
             format!("{}_{name}(word, {operands})", if wide { "atom" } else { "atomic" })
         };
-        let named = match op {
-            Rmw::Add => "add",
-            Rmw::Min => "min",
-            Rmw::Max => "max",
-            Rmw::And => "and",
-            Rmw::Or => "or",
-            Rmw::Xor => "xor",
-            Rmw::Exchange | Rmw::CompareExchange { .. } => "",
-        };
         let bits = |value: &str| to_bits(of, value);
+        if op == Rmw::Release {
+            then.push(FENCE.into());
+        }
         let old = match op {
-            Rmw::Exchange if at_once => call("xchg", &value),
+            Rmw::Acquire => from_bits(of, &format!("({unsigned}){}", call("add", "0"))),
+            Rmw::Exchange | Rmw::Release if at_once => call("xchg", &value),
             Rmw::CompareExchange { expected } if at_once => {
                 call("cmpxchg", &format!("{}, {value}", r(expected)))
             }
-            Rmw::Exchange => from_bits(of, &call("xchg", &bits(&value))),
+            Rmw::Exchange | Rmw::Release => from_bits(of, &call("xchg", &bits(&value))),
             Rmw::CompareExchange { expected } => {
                 from_bits(of, &call("cmpxchg", &format!("{}, {}", bits(&r(expected)), bits(&value))))
             }
-            _ if at_once => call(named, &value),
+            _ if at_once => call(named(op), &value),
             _ => {
                 then.extend([
                     format!("{unsigned} seen = *word, before;"),
@@ -718,6 +728,9 @@ impl<'a> Writer<'a> {
             Some(to) => then.push(format!("{to} = {old};")),
             None if old.contains("(word") => then.push(format!("{old};")),
             None => {}
+        }
+        if op == Rmw::Acquire {
+            then.push(FENCE.into());
         }
         self.checked(&inside, &then, (site, &at, to.as_deref()));
     }

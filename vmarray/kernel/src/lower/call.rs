@@ -172,7 +172,10 @@ impl Lower {
         };
         let Node::Leaf(leaf) = &element.node else { return Err(unknown) };
         let leaf = leaf.clone();
-        let Some(index) = element.index else { return Err(unknown) };
+        let (Some(index), Leaf::Field(found, ..) | Leaf::Element(found, _)) = (element.index, &leaf) else {
+            return Err(unknown);
+        };
+        let found = *found;
         let mut operands = Vec::with_capacity(2);
         for value in rest {
             let operand = self.operand(value)?;
@@ -186,19 +189,25 @@ impl Lower {
             ("or", [value]) => (Rmw::Or, *value),
             ("xor", [value]) => (Rmw::Xor, *value),
             ("exchange", [value]) => (Rmw::Exchange, *value),
+            ("acquire", []) => (Rmw::Acquire, self.literal(found, 0)),
+            ("release", [value]) => (Rmw::Release, *value),
             ("compare_exchange", [expected, value]) => (Rmw::CompareExchange { expected: *expected }, *value),
             _ => return Err(unknown),
         };
         let at = self.register(index.at);
-        let (found, place) = match leaf {
-            Leaf::Field(of, view, offset) => (of, Place::View { view, at, offset }),
-            Leaf::Element(of, array) => (of, Place::Array { array, at }),
+        let place = match leaf {
+            Leaf::Field(_, view, offset) => Place::View { view, at, offset },
+            Leaf::Element(_, array) => Place::Array { array, at },
             _ => return Err(unknown),
         };
         let to = self.new_register(found);
         self.removable[to.at()] = false;
         self.mark();
-        self.code.push(Op::Atomic { op, to: Some(to), place, value, scope });
+        let result = (op != Rmw::Release).then_some(to);
+        self.code.push(Op::Atomic { op, to: result, place, value, scope });
+        if op == Rmw::Release {
+            return Ok(LoweredValue::unit());
+        }
         Ok(LoweredValue::scalar(found, ScalarOperand::Register(to)))
     }
 
@@ -402,6 +411,12 @@ impl Lower {
             }
             ("set", [value]) if matches!(self.views[view].access, Access::Write { .. }) => {
                 let place = self.view_element(view, None);
+                self.assign(&place, value)?;
+                Ok(LoweredValue::unit())
+            }
+            ("set", [at, value]) if self.views[view].access == Access::Atomic => {
+                let at = self.operand(at)?;
+                let place = self.view_element(view, Some(at));
                 self.assign(&place, value)?;
                 Ok(LoweredValue::unit())
             }

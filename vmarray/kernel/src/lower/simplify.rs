@@ -1,7 +1,7 @@
 //! Simplification of a lowered body: turns arrays with constant indices into registers, and removes unused
 //! results.
 
-use backend_api::kernel::{ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
+use backend_api::kernel::{Access, ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};
 
 /// Maximum length of an array that becomes registers if only constants index it.
@@ -262,8 +262,12 @@ fn drop_unchanged(body: &mut Body) {
             loads.insert(to, (view, at, offset, of));
         }
     });
+    let is_own = |view: u16| matches!(body.views[usize::from(view)].access, Access::Write { .. });
     let is_same = |op: &Op| {
         let Op::Store { view, at, offset, of: Memory::Value(of), value } = *op else { return false };
+        if !is_own(view) {
+            return false;
+        }
         let Some((loaded, from, from_offset, lies_as)) = loads.get(&value) else { return false };
         let is_there = match (literals.get(from), literals.get(&at)) {
             (Some(from), Some(at)) => from == at,
@@ -370,7 +374,7 @@ fn number_anew(body: &mut Body) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backend_api::kernel::{Access, Binary, ViewDecl};
+    use backend_api::kernel::{Binary, ViewDecl};
 
     const LEAVE: Op = Op::Break { out: 0 };
     const NEXT: Op = Op::Literal { to: Reg(0), bits: 1 };

@@ -1,5 +1,7 @@
 //! Boundary modes.
 
+use crate::boundary;
+
 /// Boundary mode of an axis: the result of a read beyond the edges of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -39,15 +41,12 @@ impl Mode {
 
     /// The index of the element shown at an index, for modes that show elements and a non-empty axis.
     pub(super) fn shown(self, index: isize, extent: usize) -> usize {
-        let count = extent as isize;
-        let (at, period) = match self {
-            Self::Checked | Self::Value | Self::Clamp => return index.clamp(0, count - 1) as usize,
-            Self::Circular => return index.rem_euclid(count) as usize,
-            Self::Mirror => (index, (2 * (count - 1)).max(1)),
-            Self::Symmetric => (index, 2 * count),
-        };
-        let at = at.rem_euclid(period);
-        at.min(if self == Self::Mirror { period - at } else { period - 1 - at }) as usize
+        match self {
+            Self::Checked | Self::Value | Self::Clamp => boundary::clamp(index, extent),
+            Self::Circular => boundary::circular(index, extent),
+            Self::Mirror => boundary::mirror(index, extent),
+            Self::Symmetric => boundary::symmetric(index, extent),
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::harness::{ITEMS, random};
 use vmarray_kernel::{
-    Anywhere, Append, At, ErrorKind, Group, KernelType, Own, Shared, interpret, kernel, lower, run_on_host,
+    Anywhere, Append, At, ErrorKind, Group, KernelType, Own, Shared, group, interpret, kernel, lower,
+    run_on_host,
 };
 
 /// Sums a group's elements by repeated halving, into the first of them.
@@ -330,4 +331,25 @@ fn items_that_miss_a_barrier_are_reported_with_its_line() {
     assert!(error.to_string().contains("groups.rs:") && error.line() > 0, "{error}");
     let error = lower::<any_mask>().unwrap_err();
     assert!(error.to_string().contains("constant below 32"), "{error}");
+}
+
+#[kernel(crate = vmarray_kernel, group = 96)]
+fn combined(at: At<1>, parts: &Group<f32, 3>, x: &mut Own<[f32; 4]>) {
+    let own = x.get()[0];
+    let (least, most) = (group::min(at, parts, own), group::max(at, parts, own));
+    x.set([least, most, group::sum(at, parts, own), group::scan_sum(at, parts, own)]);
+}
+
+#[test]
+fn groups_combine_values_of_all_items() {
+    let value = |item: usize| (item * 37 % 101) as f32 - 50.0;
+    let mut x: Vec<[f32; 4]> = (0..192).map(|item| [value(item), 0.0, 0.0, 0.0]).collect();
+    run_on_host::<combined>(0..192, ((), (), &mut x)).unwrap();
+    for (item, found) in x.into_iter().enumerate() {
+        let first = item / 96 * 96;
+        let of_group = || (first..first + 96).map(value);
+        let [least, most] = [f32::min, f32::max].map(|both| of_group().reduce(both).unwrap());
+        // These sums are exact.
+        assert_eq!(found, [least, most, of_group().sum(), (first..=item).map(value).sum()], "item {item}");
+    }
 }

@@ -14,4 +14,5 @@ mod memory;
 mod numbers;
 mod parameters;
 mod places;
+mod sorting;
 mod structs;

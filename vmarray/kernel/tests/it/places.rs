@@ -4,7 +4,7 @@ use crate::harness::{random, same};
 use backend_api::kernel::{Interpreter, Op, Slices};
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, Mode, lower_for};
 use vmarray_kernel::{
-    Anywhere, At, Own, ScalarSource, StencilPart, Window, interpret, kernel, lower, run_on_host,
+    Anywhere, At, Own, ScalarSource, StencilPart, Window, boundary, interpret, kernel, lower, run_on_host,
 };
 
 #[kernel(crate = vmarray_kernel)]
@@ -257,5 +257,31 @@ fn windows_end_however_far_outside() {
         run_on_host::<far_along>(0..6, ((), by, window(), &mut out)).unwrap_err();
         let report = interpret::<far_along>(0..6, ((), by, window(), &mut other)).unwrap();
         assert_eq!((report.failures, out, other), (6, [0; 6], [0; 6]), "{by}");
+    }
+}
+
+#[kernel(crate = vmarray_kernel)]
+fn by_functions(i: &Own<isize>, x: &Anywhere<u32>, out: &mut Own<[u32; 4]>) {
+    let (i, n) = (i.get(), x.len());
+    out.set([
+        x[boundary::clamp(i, n)],
+        x[boundary::circular(i, n)],
+        x[boundary::mirror(i, n)],
+        x[boundary::symmetric(i, n)],
+    ]);
+}
+
+#[test]
+fn boundary_modes_show_elements_at_any_distance() {
+    let indices: Vec<isize> = random(3, 500);
+    for extent in [1, 2, 7] {
+        let x: Vec<u32> = (1..=extent).collect();
+        let mut out = [vec![[0; 4]; 500], vec![[0; 4]; 500]];
+        run_on_host::<by_functions>(0..500, (&indices, &x, &mut out[0])).unwrap();
+        assert_eq!(interpret::<by_functions>(0..500, (&indices, &x, &mut out[1])).unwrap().failures, 0);
+        assert_eq!(out[0], out[1]);
+        for (i, [_, circular, ..]) in indices.iter().zip(&out[0]) {
+            assert_eq!(*circular, i.rem_euclid(extent as isize) as u32 + 1, "{i} of {extent}");
+        }
     }
 }

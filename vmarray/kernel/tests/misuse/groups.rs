@@ -25,7 +25,10 @@ fn types(at: At<1>, part: &Group<f32, 64>, bins: &Shared<u32>, sums: &Shared<f32
 }
 
 #[kernel(crate = vmarray_kernel)]
-fn elements(bins: &Shared<u8>) {} //~ elements that are changed atomically have 4 or 8 bytes: use `u32`
+fn elements(bins: &Shared<u8>) {
+    bins.set(0, 1);
+    bins.add(0, 1); //~ a `u8` cannot be changed atomically
+}
 
 #[kernel(crate = vmarray_kernel, group = "many")] //~ mismatched types
 fn length(at: At<1>) {}

@@ -5,7 +5,7 @@ use std::ops::Range;
 use backend_api::Device;
 use vmarray_kernel::launch::{Mode, numbered};
 use vmarray_kernel::{
-    Anywhere, Append, Atomic, ElementMemory, KernelType, Own, Parameter, Rows, Shared, Window, kind,
+    Anywhere, Append, ElementMemory, KernelType, Own, Parameter, Rows, Shared, Window, kind,
 };
 
 use super::broadcast::{Broadcast, Inside, Modes, Shown};
@@ -390,7 +390,7 @@ pub(crate) fn shared<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) ->
     Bound::Elements(PlacedElements::of(Operand::changed(store.as_target(INTERNAL), start), len))
 }
 
-impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::SharedKind>
+impl<'a, T: ElementMemory + Element, D: Device> Argument<'a, &'static Shared<T>, kind::SharedKind>
     for &'a mut VirtualArray<T, D>
 {
     fn bound(self, _: Internal) -> Bound<'a> {
@@ -399,7 +399,7 @@ impl<'a, T: Atomic + Element, D: Device> Argument<'a, &'static Shared<T>, kind::
     }
 }
 
-impl<'a, T: Atomic, S: StoreMut<Element = T>> Argument<'a, &'static Shared<T>, kind::SharedKind>
+impl<'a, T: ElementMemory, S: StoreMut<Element = T>> Argument<'a, &'static Shared<T>, kind::SharedKind>
     for SectionMut<'a, S>
 {
     fn bound(self, _: Internal) -> Bound<'a> {

@@ -66,6 +66,7 @@ super::flaws! {
     LaunchesMissTheLast:
         launches_with_every_operation random_launches launches_with_half_precision
         launches_on_striped_pages launches_keep_their_order items_that_fail_go_on
+        elements_of_several_fields_are_moved
         code_from_elsewhere_is_run;
     AnyLaunchIsAccepted: malformed_launches_are_refused a_foreign_submission_may_refuse_a_launch;
     BarriersAreLeftOut:
@@ -73,7 +74,8 @@ super::flaws! {
         items_that_meet_leave_loops_by_their_budget;
     LanesAreOthers: operations_across_lanes;
     ArenasAreHalved: items_have_memory_of_their_own;
-    AtomicsDoNotAdd: atomics_of_every_kind items_append_their_values;
+    AtomicsDoNotAdd: atomics_of_every_kind items_append_their_values groups_wait_for_earlier_groups;
+    ReleasesAdd: values_are_released_and_acquired;
     PreparationsLaunch: preparing_launches_changes_nothing;
     GathersMissTheLast: gathers_of_every_stride gathers_and_scatters_of_large_elements;
     GathersCutIndices: a_gather_with_an_index_outside_fails;
@@ -256,6 +258,7 @@ impl Flawed {
                 Op::Atomic { op, .. } if self.is(Flaw::AtomicsDoNotAdd) && *op == Rmw::Add => {
                     *op = Rmw::Exchange;
                 }
+                Op::Atomic { op, .. } if self.is(Flaw::ReleasesAdd) && *op == Rmw::Release => *op = Rmw::Add,
                 Op::If { then, otherwise, .. } => {
                     self.bend_code(then);
                     self.bend_code(otherwise);

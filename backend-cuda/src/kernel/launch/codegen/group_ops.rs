@@ -225,6 +225,10 @@ impl Writer<'_> {
         // Operations with the same result for signed and unsigned numbers use the unsigned type.
         let (unsigned, bits) = (plain.replace('s', "u"), if is_wide(of) { "b64" } else { "b32" });
         let (step, kind, operands) = match op {
+            Rmw::Acquire | Rmw::Release => {
+                self.ordered(op, bits, (space, &address), [&old, &value], inside.as_deref());
+                ("", "", String::new())
+            }
             Rmw::Add if of.is_float() => {
                 self.add_float(
                     site,
@@ -250,6 +254,34 @@ impl Writer<'_> {
         }
         if let Some(inside) = inside {
             self.check(site, &inside, &r(place.at()));
+        }
+    }
+
+    /// Acquires or releases a value. GPUs before 7.0 have fences only.
+    fn ordered(
+        &mut self,
+        op: Rmw,
+        bits: &str,
+        (space, address): (&str, &str),
+        [old, value]: [&str; 2],
+        inside: Option<&str>,
+    ) {
+        let guard = inside.map_or_else(String::new, |inside| format!("@{inside} "));
+        let (scope, fence) = if space == "shared" { ("cta", "membar.cta") } else { ("gpu", "membar.gl") };
+        let has_order = self.capability >= (7, 0);
+        match (op, has_order) {
+            (Rmw::Acquire, true) => {
+                emit!(self.text, "{guard}ld.acquire.{scope}.{space}.{bits} {old}, [{address}]");
+            }
+            (Rmw::Acquire, false) => {
+                emit!(self.text, "{guard}ld.volatile.{space}.{bits} {old}, [{address}]");
+                emit!(self.text, "{fence}");
+            }
+            (_, true) => emit!(self.text, "{guard}st.release.{scope}.{space}.{bits} [{address}], {value}"),
+            (_, false) => {
+                emit!(self.text, "{fence}");
+                emit!(self.text, "{guard}st.volatile.{space}.{bits} [{address}], {value}");
+            }
         }
     }
 

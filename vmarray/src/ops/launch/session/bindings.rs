@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use backend_api::Device;
-use vmarray_kernel::{Anywhere, Atomic, ElementMemory, KernelType, Own, Rows, Shared, kind};
+use vmarray_kernel::{Anywhere, ElementMemory, KernelType, Own, Rows, Shared, kind};
 #[cfg(doc)]
 use vmarray_kernel::{Parameter, Window};
 
@@ -318,7 +318,7 @@ elements! {
     SessionArray<T: ElementMemory, S> OwnKind &'static Own<T>;
     SessionArray<T: ElementMemory, S> AnywhereKind &'static Anywhere<T>;
     SessionArray<T: ElementMemory, S> OwnMutKind &'static mut Own<T>;
-    SessionArray<T: Atomic> SharedKind &'static Shared<T>;
+    SessionArray<T: ElementMemory> SharedKind &'static Shared<T>;
     SessionCopy<T: ElementMemory, S> OwnKind &'static Own<T>;
     SessionCopy<T: ElementMemory, S> AnywhereKind &'static Anywhere<T>;
 }

@@ -1,0 +1,134 @@
+//! Operations of a whole group, written as kernel functions: sums, prefix sums, and the places of equal
+//! digits. All items of the group call them together, like `barrier()`.
+//!
+//! The number of items of the group is a multiple of 32. `parts` has an element for each 32 items; a kernel
+//! can use it again after the call. Items beyond the result take part with the value that they pass.
+//!
+//! ```
+//! use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};
+//!
+//! #[kernel(crate = vmarray_kernel, group = 64)]
+//! fn sums(at: At<1>, parts: &Group<u32, 2>, x: &mut Own<u32>) {
+//!     let all = group::sum(at, parts, x.get());
+//!     let up_to_this = group::scan_sum(at, parts, x.get());
+//!     x.set(100 * all + up_to_this);
+//! }
+//! let mut x = [1; 64];
+//! run_on_host::<sums>(0..64, ((), (), &mut x))?;
+//! assert_eq!((x[0], x[40], x[63]), (6401, 6441, 6464));
+//! # Ok::<_, vmarray_kernel::OutOfBounds>(())
+//! ```
+
+use crate::{At, Group, KernelNumber};
+use vmarray_macros::kernel;
+
+macro_rules! reductions {
+    ($($name:ident, $both:ident, $what:literal;)*) => { $(
+        #[doc = concat!("Returns ", $what, " of the values of all items of the group.")]
+        #[kernel(crate = crate)]
+        pub fn $name<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
+            let own = lanes::$name(x);
+            if at.in_group() % 32 == 0 {
+                parts.set(at.in_group() / 32, own);
+            }
+            barrier();
+            let mut all = parts[0];
+            for warp in 1..parts.len() {
+                all = $both(all, parts[warp]);
+            }
+            barrier();
+            all
+        }
+    )* };
+}
+reductions! {
+    sum, sum_of, "the sum";
+    min, min_of, "the smallest";
+    max, max_of, "the largest";
+}
+
+#[kernel(crate = crate)]
+fn sum_of<T: KernelNumber>(a: T, b: T) -> T {
+    a + b
+}
+
+#[kernel(crate = crate)]
+fn min_of<T: KernelNumber>(a: T, b: T) -> T {
+    a.min(b)
+}
+
+#[kernel(crate = crate)]
+fn max_of<T: KernelNumber>(a: T, b: T) -> T {
+    a.max(b)
+}
+
+/// Returns the sum of the values of the group's items up to and including this item.
+#[kernel(crate = crate)]
+pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
+    let warp = at.in_group() / 32;
+    let mut sum = lanes::scan_sum(x);
+    if at.in_group() % 32 == 31 {
+        parts.set(warp, sum);
+    }
+    barrier();
+    let mut before = T::ZERO;
+    for other in 0..warp {
+        before = before + parts[other];
+    }
+    barrier();
+    if warp > 0 {
+        sum = before + sum;
+    }
+    sum
+}
+
+/// Returns a bit for each lane: 1 if the `bits` lowest bits of its digit equal those of this item.
+#[kernel(crate = crate)]
+pub fn lanes_alike(digit: u32, bits: u32) -> u32 {
+    let mut alike = u32::MAX;
+    for bit in 0..bits {
+        let is_set = (digit >> bit) % 2 == 1;
+        let lanes = lanes::ballot(is_set);
+        alike = alike & (if is_set { lanes } else { !lanes });
+    }
+    alike
+}
+
+/// Takes the next places of digits, of `bits` bits: adds to the element `first + digit` of `next` the number
+/// of lanes with the digit, and returns its old value plus the number of lower lanes with the digit. So equal
+/// digits of 32 items keep their order. The items of each 32 pass another `first`.
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};
+///
+/// /// The places of numbers below 4 in the sorted order of 32 numbers.
+/// #[kernel(crate = vmarray_kernel, group = 32)]
+/// fn places(at: At<1>, next: &Group<u32, 4>, x: &mut Own<u32>) {
+///     if at.in_group() < 4 {
+///         next.set(at.in_group(), 8 * at.in_group() as u32); // there are 8 of each
+///     }
+///     barrier();
+///     x.set(group::take_places(at, next, 0, x.get(), 2));
+/// }
+/// let mut x: Vec<u32> = (0..32).map(|i| i % 4).collect();
+/// run_on_host::<places>(0..32, ((), (), &mut x))?;
+/// assert_eq!(x[..6], [0, 8, 16, 24, 1, 9]);
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
+/// ```
+#[kernel(crate = crate)]
+pub fn take_places<const N: usize>(
+    at: At<1>,
+    next: &Group<u32, N>,
+    first: usize,
+    digit: u32,
+    bits: u32,
+) -> u32 {
+    let alike = lanes_alike(digit, bits);
+    let (lane, lowest) = (at.in_group() as u32 % 32, alike.trailing_zeros());
+    let mut place = 0;
+    if lane == lowest {
+        place = next.add(first + digit as usize, alike.count_ones());
+    }
+    let before = alike & ((1 << lane) - 1);
+    lanes::shuffle(place, lowest) + before.count_ones()
+}
