@@ -14,6 +14,7 @@ mod lanes;
 mod private_heap;
 mod unroll;
 pub(super) mod warps;
+mod wide;
 mod windows;
 
 use std::collections::HashMap;
@@ -56,7 +57,7 @@ pub(crate) struct KernelKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewLayout {
     pub stride: u64,
-    /// Alignment of all elements in bytes: the greatest common divisor of their addresses, at most 8.
+    /// Alignment of all elements in bytes: the greatest common divisor of their addresses, at most 16.
     pub align: u64,
     /// Page length of the view if its pages are in several buffers; else 1.
     pub page_len: u64,
@@ -510,9 +511,13 @@ impl<'a> Writer<'a> {
     }
 
     fn code(&mut self, code: &[Op]) {
-        for op in code {
+        let mut done = 0;
+        for (number, op) in code.iter().enumerate() {
             let site = self.site;
             self.site += 1;
+            if number < done {
+                continue;
+            }
             op.each_read(|register| {
                 if self.words[register.at()] {
                     // Compare with 1, because NVIDIA's assembler crashes on "is not 0" in some loops.
@@ -520,6 +525,10 @@ impl<'a> Writer<'a> {
                 }
             });
             if self.step_around(site, op) {
+                continue;
+            }
+            done = number + self.access_wide(site, &code[number..]);
+            if number < done {
                 continue;
             }
             match op {

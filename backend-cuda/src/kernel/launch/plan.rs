@@ -38,7 +38,7 @@ impl Planned {
             let count = view.bases().len();
             let bases = &bases[next..next + count];
             next += count;
-            let starts = bases.iter().fold(view.stride() | 8, |all, base| all | base);
+            let starts = bases.iter().fold(view.stride() | 16, |all, base| all | base);
             // With a single base all pages are contiguous, so their length does not matter.
             let page_len = if count == 1 { 1 } else { view.page_len() };
             let access = body.views[number].access;

@@ -91,6 +91,9 @@ fn launches_conform() {
         "items_of_a_group_take_different_ways",
         "operations_across_lanes",
         "atomics_of_every_kind",
+        "elements_of_several_fields_are_moved",
+        "values_are_released_and_acquired",
+        "groups_wait_for_earlier_groups",
         "items_append_their_values",
         "items_that_meet_leave_loops_by_their_budget",
         "items_have_memory_of_their_own",
@@ -154,6 +157,44 @@ fn items_take_memory_on_a_card_that_is_almost_full() {
     launch(2048, None).unwrap();
     // This is more than any GPU has.
     assert_eq!(launch(1 << 32, None).unwrap_err().kind(), ErrorKind::OutOfMemory);
+}
+
+#[test]
+fn fields_of_an_element_are_loaded_and_stored_at_once() {
+    let of = Memory::Value(Type::U32);
+    let fields: Vec<(u32, Memory)> = (0..4).map(|field| (4 * field, of)).collect();
+    let values = || (2..).map(Reg).zip([0, 4, 8, 12]);
+    let mut code = vec![Op::Param { to: Reg(1), number: 0 }, Op::Literal { to: Reg(0), bits: 0 }];
+    code.extend(values().map(|(to, offset)| Op::Load { to, view: 1, at: Reg(1), offset, of }));
+    code.extend(values().map(|(value, offset)| Op::Store { view: 0, at: Reg(0), offset, of, value }));
+    let kernel = VerifiedKernel::new(Body {
+        registers: [vec![Type::U64; 2], vec![Type::U32; 4]].concat(),
+        params: vec![Type::U64],
+        views: [Access::Write { tile: 1 }, Access::Read]
+            .map(|access| ViewDecl { access, fields: fields.clone() })
+            .into(),
+        code,
+        ..Body::default()
+    })
+    .unwrap();
+    for (align, expected) in
+        [(16, ["ld.global.nc.v4.u32", "st.global.v4.u32"]), (8, ["ld.global.nc.v2.u32"; 2])]
+    {
+        let view =
+            codegen::ViewLayout { stride: 16, align, page_len: 1, bases: 1, is_inside: false, ahead: 0 };
+        let shape = KernelKey {
+            kernel: kernel.clone(),
+            views: vec![view.clone(), view],
+            page_len: 1,
+            channels: 1,
+            has_budget: false,
+            gives_tables: false,
+            lanes: 1,
+            is_around: false,
+        };
+        let (text, _) = codegen::module(&[shape], (9, 0));
+        assert!(expected.iter().all(|instruction| text.contains(instruction)), "{text}");
+    }
 }
 
 #[test]
