@@ -22,7 +22,7 @@ pub fn run(args: CompareArgs) -> Result<()> {
         let is_whole = only.is_empty() || only.iter().any(|name| family.starts_with(name));
         let only = if is_whole { vec![family] } else { only };
         let command = |which| in_turns(if which == 0 { &args.old } else { &args.new }, &only, options);
-        turns::rows(&command, &|_| true, &mut |name, times| {
+        turns::rows(&command, &|_| true, &|| true, &mut |name, times| {
             rows.insert(name, times);
         })?;
     }

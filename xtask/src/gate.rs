@@ -5,6 +5,7 @@
 //! and the Python package.
 //!
 //! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
+//! - A noisy row is measured again while the run is on schedule for [`SECONDS`].
 //! - A row is listed and not judged if the 95 % interval of the old build against itself reaches further
 //!   than [`NOISE_MOST`] from 1.
 //!   If fewer than half of the rows are judged, the command fails.
@@ -18,12 +19,15 @@ use crate::compare::in_turns;
 use crate::turns::{self, NOISE_MOST, Times};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Instant;
 
 /// The least speed of a row, new to old.
 const ROW_LEAST: f64 = 0.97;
+/// The seconds of a run, in host RAM and on GPUs.
+const SECONDS: [f64; 2] = [180.0, 300.0];
 /// The least geometric mean of the speeds of a group.
 const GROUP_LEAST: f64 = 0.98;
 
@@ -203,10 +207,15 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Times>> {
     let devices = args.devices.iter().flat_map(|devices| ["--devices".into(), devices.clone()]);
     let options: Vec<String> = std::iter::once("--quick".into()).chain(devices).collect();
     let mut rows = BTreeMap::new();
+    let (start, done) = (Instant::now(), Cell::new(0.0));
     let mut add = |name: String, times: Times| {
         println!("{}", Judged::of(&times).line(&name));
         rows.insert(name, times);
+        done.set(done.get() + 1.0);
     };
+    let seconds = SECONDS[usize::from(args.devices.as_deref() != Some("host"))];
+    let row_seconds = seconds / (FIRST_CALLS.len() + ROWS.len() + PYTHON.matches("\nserve(").count()) as f64;
+    let has_time = || start.elapsed().as_secs_f64() < row_seconds * (done.get() + 1.0);
     for name in FIRST_CALLS {
         turns::first_calls(&|which| in_turns(programs[which], &[name], &options), &mut add)?;
     }
@@ -217,7 +226,7 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Times>> {
         let threads = if is_alone { &["--threads".into(), "1".into()][..] } else { &[] };
         let options = [&options, threads].concat();
         let command = |which: usize| in_turns(programs[which], family, &options);
-        turns::rows(&command, &is_in_list, &mut add)?;
+        turns::rows(&command, &is_in_list, &has_time, &mut add)?;
     }
     if let [old, new] = &args.python[..] {
         let python = |which: usize| {
@@ -225,7 +234,7 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Times>> {
             command.args(["-c", PYTHON]).args(&args.devices);
             command
         };
-        turns::rows(&python, &|_| true, &mut add)?;
+        turns::rows(&python, &|_| true, &has_time, &mut add)?;
     }
     Ok(rows)
 }

@@ -31,7 +31,7 @@ POOLS = dict.fromkeys(
     "bitwise_right_shift left_shift right_shift gcd lcm bincount and_ xor rshift ilshift irshift iand ior ixor".split(),
     _INTEGERS,
 )
-POOLS |= dict.fromkeys("isnat is_busday datetime_as_string".split(), _DATES)
+POOLS |= dict.fromkeys("isnat datetime_as_string".split(), _DATES) | {"is_busday": [np.dtype("M8[D]")]}
 POOLS |= dict.fromkeys(["packbits", "unpackbits"], [np.dtype("u1"), np.dtype("?")])
 POOLS |= dict.fromkeys(
     "ldexp heaviside nextafter spacing frexp modf logaddexp logaddexp2 hypot arctan2 histogram float_power".split(), NUMBERS

@@ -87,7 +87,7 @@ mod tests {
         row.count([("cores", 2.5), ("hit_rate", f64::NAN)]);
         let words = line(&row).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words, "bulk/read 40.0 GB/s ±5 % bus 50.0 (0.800x) 2.50 cores");
-        let limit = row_of("limits/down", Unit::GigabytesPerSecond, None, &[("queued", 50.0)]);
-        assert!(line(&limit).ends_with("queued 50.0 GB/s"));
+        let limit = row_of("copies/down", Unit::GigabytesPerSecond, None, &[("single", 50.0)]);
+        assert!(line(&limit).ends_with("single 50.0 GB/s"));
     }
 }
