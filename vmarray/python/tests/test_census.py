@@ -15,7 +15,7 @@ from differences import DIFFERENCES, rows
 import vmarray as vm
 
 #: Number of cases of each function in a sample, and of attempts to find them.
-SAMPLE, TRIED = 20, 120
+SAMPLE, TRIED = 20, 240
 
 
 def _done(log):
