@@ -91,7 +91,6 @@ __all__ = [
 ]
 
 
-
 def __getattr__(name: str) -> Any:
     """Another name of NumPy's main namespace; `_names` states for each one which code computes it."""
     found = globals()[name] = _names.named(name)

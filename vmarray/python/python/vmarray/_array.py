@@ -1003,11 +1003,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("cannot conjugate non-numeric dtype")
         return _numpy.conjugate(self) if self.dtype.kind == "c" else self
 
-    def conjugate(self) -> Array:
-        """The complex conjugates of the items, or the array itself if the items are real."""
-        if self.dtype.kind not in "biufc":
-            raise TypeError("cannot conjugate non-numeric dtype")
-        return _numpy.conjugate(self) if self.dtype.kind == "c" else self
+    conjugate = conj
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """The product with another array, like ``numpy.dot``."""
@@ -1218,11 +1214,11 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     >>> vm.arange(2, 10, 3)
     Array([2, 5, 8], dtype=int64)
     """
-    options = _checked(options)
     if len(limits) == 4 and dtype is None:
         dtype = limits[3]
     names = [one for one in ("start", "stop", "step") if one in options]
     named = dict(zip(("start", "stop", "step"), limits)) | {one: options.pop(one) for one in names}
+    options = _checked(options)
     if not named or (not limits and named.get("stop") is None) or len(limits) > 4:
         raise TypeError(f"arange() takes 1 to 3 numbers, not {len(limits)}; call arange(start, stop, step)")
     start, stop, step = named.get("start", 0), named.get("stop"), named.get("step", 1)
@@ -1485,7 +1481,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         like, device = options.pop("like", None), options.pop("device", None)
         if like is not None or device not in (None, "cpu"):
             options.setdefault("devices", _options_like(like).get("devices") if device in (None, "cpu") else device)
-    unknown = set(options) - _OPTIONS - {"start", "stop", "step"}
+    unknown = set(options) - _OPTIONS
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}; the options are {', '.join(sorted(_OPTIONS))}")
     return options
