@@ -42,7 +42,7 @@ pub struct TimeLimit {
 
 impl TimeLimit {
     /// Number of loop iterations (back edges) of an item between two readings of the clock.
-    pub const TURNS: u32 = 1 << 16;
+    pub const TURNS: u32 = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
     /// Creates the limit of one launch.
     #[must_use]

@@ -33,7 +33,7 @@ pub(super) struct Marked {
 }
 
 #[cfg_attr(
-    not(target_arch = "x86_64"),
+    not(all(target_arch = "x86_64", not(any(portable_copy, miri)))),
     allow(dead_code, reason = "only comparisons in vector registers mark")
 )]
 impl Marked {
