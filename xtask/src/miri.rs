@@ -13,7 +13,7 @@ const WEAK: &str = "";
 /// Loads return the newest value: with weak memory Miri aborts if atomic accesses of different sizes meet,
 /// even ordered ones. Accesses of elements and of bytes in a frame do.
 const STRONG: &str = " -Zmiri-disable-weak-memory-emulation";
-/// Idle threads may outlive the tests, so that Miri must not look for leaks.
+/// Idle threads and constants of tests may outlive the tests, so that Miri must not look for leaks.
 const THREADS: &str = " -Zmiri-ignore-leaks";
 
 /// Names of tests, or prefixes of their paths; all if empty.
@@ -23,7 +23,7 @@ type Tests = &'static [&'static str];
 /// if `None`), and flags.
 const PARTS: [(&str, Tests, Option<Tests>, [&str; 2]); 7] = [
     ("vmarray-backend-api", &[], None, [WEAK, ""]),
-    ("vmarray-support", &[], None, [WEAK, ""]),
+    ("vmarray-support", &[], None, [WEAK, THREADS]),
     ("vmarray-engine", &["page::"], Some(&["page::"]), [WEAK, ""]),
     ("vmarray-engine", &["nontemporal_copy::", "scoped_threads::"], None, [WEAK, THREADS]),
     ("vmarray", &["base::element::"], Some(&["base::element::"]), [WEAK, THREADS]),
