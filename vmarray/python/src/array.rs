@@ -494,6 +494,7 @@ impl Core {
         let asked = match what {
             "count" => Asked::Count,
             "first" => Asked::First,
+            "first_nan" => Asked::FirstNan,
             "int_sum" => Asked::IntSum,
             "float_sum" => Asked::FloatSum,
             "int_min" => Asked::IntExtreme { is_least: true },

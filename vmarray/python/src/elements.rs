@@ -43,6 +43,8 @@ pub enum Asked {
     FloatExtreme { is_least: bool },
     /// Index of the first true value.
     First,
+    /// Index of the first `F64` value that is NaN.
+    FirstNan,
 }
 
 /// Bins of equal width from `first` to `last`, inclusive; the edges between them are `first + number * step`.

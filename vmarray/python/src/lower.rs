@@ -191,6 +191,10 @@ impl<'s> Lowering<'s> {
             Asked::FloatSum | Asked::FloatExtreme { .. } => {
                 self.code.cast(value, kind, Kind::Number(Type::F64))
             }
+            Asked::FirstNan => {
+                let number = self.code.cast(value, kind, Kind::Number(Type::F64));
+                self.code.is_nan(number)
+            }
         };
         let filter = match mask {
             Some(mask) => {
@@ -215,6 +219,8 @@ impl<'s> Lowering<'s> {
     /// the values of items that meet it.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
+        // The program compares values with themselves; what remains is a search for a true value.
+        let asked = if asked == Asked::FirstNan { Asked::First } else { asked };
         let (mut whole, mut first) = (None, None);
         self.run(|elements, range, others| {
             let before = range.start - *first.get_or_insert(range.start);
@@ -232,7 +238,7 @@ impl<'s> Lowering<'s> {
             Asked::Count | Asked::IntSum => Reduced::Int(0),
             Asked::FloatSum => Reduced::Float(0.0),
             Asked::FloatExtreme { .. } => Reduced::FloatAt(None),
-            Asked::IntExtreme { .. } | Asked::First => Reduced::IntAt(None),
+            Asked::IntExtreme { .. } | Asked::First | Asked::FirstNan => Reduced::IntAt(None),
         }))
     }
 

@@ -243,7 +243,7 @@ impl Code {
     }
 
     /// True if a value is a NaN; never true for an integer.
-    fn is_nan(&mut self, of: Value) -> Value {
+    pub fn is_nan(&mut self, of: Value) -> Value {
         self.binary(Binary::Ne, of, of)
     }
 

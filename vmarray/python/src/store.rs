@@ -134,7 +134,7 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
         let joined = &self.array.section(range)?.join(others)?;
         Ok(match asked {
             Asked::Count => Reduced::Int(joined.count_where(.., condition(code)?)? as i128),
-            Asked::First => {
+            Asked::First | Asked::FirstNan => {
                 Reduced::IntAt(joined.position_first(.., condition(code)?)?.map(|place| (place, 0)))
             }
             Asked::IntSum => Reduced::Int(joined.sum(.., filtered::<_, i64>(code)?)?),

@@ -335,7 +335,7 @@ def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool =
         return None
     if not (is_anywhere or array._core.is_on_cards):
         return None
-    if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
+    if array.dtype.kind == "f" and array._core.reduce("first_nan") is not None:
         return None
     core = _core.reduce_axis(array._core, axis, "min" if ufunc is np.minimum else "max", is_anywhere)
     return None if core is None else Array._of(core)
@@ -406,7 +406,7 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
         if found is not None and array.dtype == np.uint64:
             return found[0], found[1] + 2**63
         return found
-    place = np.isnan(array)._core.reduce("first")
+    place = array._core.reduce("first_nan")
     if place is not None:
         return place[0], np.nan
     found = array._core.reduce(f"float_{which}")

@@ -283,7 +283,7 @@ class Groups:
             raise ValueError(f"values must have the shape {(self._len,)} of the keys, not {values.shape}")
         if what != "sum" and values.dtype.kind == "f":
             # The library's extremes ignore NaNs.
-            is_whole = np.isnan(values)._core.reduce("first") is None
+            is_whole = values._core.reduce("first_nan") is None
         else:
             is_whole = True
         own = values.astype(np.int64) if values.dtype == np.bool_ and what == "sum" else values
@@ -464,7 +464,7 @@ def quantile(
     if is_small(array):
         return np.quantile(np.asarray(array), q, method=method, keepdims=keepdims)
     whole = np.quantile(np.zeros(2, array.dtype), q, method=method)
-    if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
+    if array.dtype.kind == "f" and array._core.reduce("first_nan") is not None:
         result = np.full(shares.shape, np.nan, whole.dtype)
     else:
         at = shares.astype(_place_kind(shares.dtype, array.size)) * (array.size - 1)
@@ -520,7 +520,7 @@ def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool 
     if out is not None or array.dtype.kind not in "iuf":
         raise NotOnDevices
     if axis is None and _has_order(array) and array.size:
-        if array.dtype.kind == "f" and np.isnan(array)._core.reduce("first") is not None:
+        if array.dtype.kind == "f" and array._core.reduce("first_nan") is not None:
             middle = np.asarray(np.nan, array.dtype)
         else:
             places = sorted({(array.size - 1) // 2, array.size // 2})
