@@ -4,7 +4,7 @@
 use crate::project;
 use crate::steps::Outcome;
 use crate::tools;
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,16 +100,25 @@ fn write_texts(sh: &Shell, to: &Path) -> Result<()> {
 
 /// Packs texts into the contents of a file.
 fn packed(texts: &BTreeMap<String, String>) -> Vec<u8> {
-    let all: String = texts.iter().map(|(name, text)| format!("{name}\n{text}\0")).collect();
-    compress_to_vec_zlib(all.as_bytes(), LEVEL)
+    let packed = texts.values().map(|text| compress_to_vec_zlib(text.as_bytes(), LEVEL)).collect::<Vec<_>>();
+    let lines = texts.keys().zip(&packed).map(|(name, packed)| format!("{name} {}\n", packed.len()));
+    [(lines.collect::<String>() + "\n").into_bytes(), packed.concat()].concat()
 }
 
 /// Returns the packed texts of the current folder.
 fn unpacked(sh: &Shell) -> Result<BTreeMap<String, String>> {
-    let bytes = decompress_to_vec_zlib(&sh.read_binary_file(PACKED)?);
-    let all = String::from_utf8(bytes.map_err(|error| anyhow!("{PACKED}: {error}"))?)?;
-    let texts = all.split_terminator('\0').filter_map(|text| text.split_once('\n'));
-    Ok(texts.map(|(name, text)| (name.to_owned(), text.to_owned())).collect())
+    let file = sh.read_binary_file(PACKED)?;
+    let end =
+        file.windows(2).position(|two| two == b"\n\n").with_context(|| format!("{PACKED}: no index"))?;
+    let mut rest = &file[end + 2..];
+    let text = |line: &str| {
+        let (name, bytes) = line.split_once(' ')?;
+        let packed;
+        (packed, rest) = rest.split_at_checked(bytes.parse().ok()?)?;
+        Some((name.to_owned(), String::from_utf8(decompress_to_vec_zlib(packed).ok()?).ok()?))
+    };
+    let texts = std::str::from_utf8(&file[..end])?.lines().map(text).collect::<Option<_>>();
+    texts.with_context(|| format!("{PACKED}: a text is damaged"))
 }
 
 /// Returns the names of the CUDA sources in the current folder, without their ending.

@@ -3,22 +3,30 @@
 use miniz_oxide::inflate::decompress_to_vec_zlib;
 use std::sync::OnceLock;
 
-/// Source texts of kernels, compressed together. `cargo xtask ptx` makes the file.
+/// Source texts of kernels, each compressed by itself. `cargo xtask ptx` makes the file.
 ///
-/// The first access unpacks all texts, which takes a millisecond for some 300 KB of them, and keeps them
+/// The first access to a text unpacks this text, which takes a millisecond for some 300 KB, and keeps it
 /// until the program ends.
 #[derive(Debug)]
 pub struct PackedTexts {
+    packed: &'static [u8],
+    texts: OnceLock<Vec<PackedText>>,
+}
+
+/// One text of a file.
+#[derive(Debug)]
+struct PackedText {
+    name: &'static str,
     packed: &'static [u8],
     unpacked: OnceLock<String>,
 }
 
 impl PackedTexts {
-    /// Creates texts from the contents of a file: a zlib stream of texts, each as its name, a line break, the
-    /// text, and a NUL.
+    /// Creates texts from the contents of a file. It begins with a line for each text, with the name and the
+    /// number of packed bytes. After an empty line, the packed texts follow: zlib streams of UTF-8.
     #[must_use]
     pub const fn new(packed: &'static [u8]) -> Self {
-        Self { packed, unpacked: OnceLock::new() }
+        Self { packed, texts: OnceLock::new() }
     }
 
     /// Returns the text with a name, as a C string: it ends with a NUL.
@@ -27,13 +35,13 @@ impl PackedTexts {
     /// Panics if the file has no such text, or is not of the form above.
     #[must_use]
     pub fn c_text(&self, name: &str) -> &str {
-        let unpack = || {
-            let bytes = decompress_to_vec_zlib(self.packed).expect("the build contains a whole zlib stream");
-            String::from_utf8(bytes).expect("the packed texts are UTF-8")
-        };
-        let texts = self.unpacked.get_or_init(unpack).split_inclusive('\0');
-        let named = texts.filter_map(|text| text.split_once('\n')).find(|(of, _)| *of == name);
-        named.unwrap_or_else(|| panic!("no text is named {name:?}")).1
+        let texts = self.texts.get_or_init(|| index(self.packed).expect("the build contains a whole file"));
+        let text = texts.iter().find(|text| text.name == name);
+        let text = text.unwrap_or_else(|| panic!("no text is named {name:?}"));
+        text.unpacked.get_or_init(|| {
+            let bytes = decompress_to_vec_zlib(text.packed).expect("the build contains a whole zlib stream");
+            String::from_utf8(bytes).expect("the packed texts are UTF-8") + "\0"
+        })
     }
 
     /// Returns the text with a name, without the NUL.
@@ -46,6 +54,19 @@ impl PackedTexts {
     }
 }
 
+/// Returns the packed texts of a file; `None` if the file has another form.
+fn index(file: &'static [u8]) -> Option<Vec<PackedText>> {
+    let end = file.windows(2).position(|two| two == b"\n\n")?;
+    let (lines, mut rest) = (std::str::from_utf8(&file[..end]).ok()?, &file[end + 2..]);
+    let text = |line: &'static str| {
+        let (name, bytes) = line.split_once(' ')?;
+        let packed;
+        (packed, rest) = rest.split_at_checked(bytes.parse().ok()?)?;
+        Some(PackedText { name, packed, unpacked: OnceLock::new() })
+    };
+    lines.lines().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,10 +74,13 @@ mod tests {
 
     #[test]
     fn texts_are_found_by_their_whole_names() {
-        let packed = compress_to_vec_zlib(b"copy_list\nfirst\nlines\0copy\nsecond\0", 6).leak();
+        let [first, second] = [&b"first\nlines"[..], b"second"].map(|text| compress_to_vec_zlib(text, 6));
+        let lines = format!("copy_list {}\ncopy {}\n\n", first.len(), second.len());
+        let packed = [lines.as_bytes(), &first, &second].concat().leak();
         let texts = PackedTexts::new(packed);
         assert_eq!((texts.text("copy"), texts.c_text("copy_list")), ("second", "first\nlines\0"));
         let missing = std::panic::catch_unwind(|| texts.text("cop").len());
         assert!(missing.is_err());
+        assert!(index(&packed[..packed.len() - 1]).is_none(), "a file that is cut off");
     }
 }
