@@ -19,6 +19,7 @@ mod channels;
 mod copy;
 mod fetch;
 mod in_ram;
+mod library_kernel;
 mod operand_staging;
 mod peer_copy;
 mod question;
@@ -32,6 +33,7 @@ pub(crate) use channels::{are_groups_within_pages, distinct, read_all, unsettled
 pub(crate) use copy::{SHORT_BYTES, copies_within, copy_elements};
 pub(crate) use fetch::put_from;
 pub use in_ram::WorkQueue;
+pub(crate) use library_kernel::LibraryKernel;
 pub(crate) use operand_staging::ReadOperand;
 pub use peer_copy::PeerCopy;
 pub use question::{Answer, Question, RunWork, TakenAnswer};

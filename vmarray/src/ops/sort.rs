@@ -6,6 +6,7 @@ pub(crate) mod card_model;
 mod external;
 mod external_merge;
 mod in_place;
+mod kernels;
 mod keys;
 mod look_back;
 mod merge;

@@ -34,6 +34,13 @@ impl CardModel {
         Self::over(Arc::new(HostDevice::new(64 << 20).unwrap()), kind)
     }
 
+    /// Creates a device without forward progress. It runs the sort's kernels in RAM by the interpreter.
+    fn without_progress() -> Self {
+        let mut card = Self::new();
+        card.info.forward_progress = false;
+        card
+    }
+
     /// Creates a device that reports this kind. An inner OpenCL device runs the kernels itself.
     fn over(inner: Arc<dyn Device>, kind: DeviceKind) -> Self {
         let mut info = inner.info().clone();
@@ -73,8 +80,7 @@ fn words(bytes: &[u8], stride: u64) -> Vec<u64> {
     bytes.chunks_exact(stride as usize).map(word).collect()
 }
 
-/// Runs a kernel of a sort, given the words of its views, the bytes of an element of each, and the
-/// parameters.
+/// Runs a native kernel, given the words of its views, the bytes of an element of each, and the parameters.
 fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
     let bits = 8 * strides[0];
     let ordered = |flips: &[u64], word: u64| {
@@ -82,13 +88,6 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
         (word ^ flips[0] ^ (sign & flips[1])) & (u64::MAX >> (64 - bits))
     };
     match entry {
-        "count_digits_of" => {
-            for word in std::mem::take(&mut views[0]) {
-                let key = ordered(&params[1..], word);
-                (0..strides[0])
-                    .for_each(|digit| views[1][(digit << 8 | key >> (8 * digit) & 255) as usize] += 1);
-            }
-        }
         "move_keys_of" | "move_pairs_of" => {
             let mut next = views[2].clone();
             for at in 0..params[0] as usize {
@@ -121,32 +120,6 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
             let room = listed.len().min(params[1] as usize);
             views[1][..room].copy_from_slice(&listed[..room]);
             views[2][1] = starts.len() as u64;
-        }
-        "find_splits_of" => {}
-        // These kernels need the position of a channel's element among all elements.
-        "merge_keys_of" | "merge_pairs_of" | "gather_share_of" => {
-            let &[first, count, page_len, channels, channel, base] = &params[..6] else { unreachable!() };
-            let number = |own: u64| {
-                let dealt = (own / page_len * channels + channel) * page_len + own % page_len;
-                dealt.wrapping_sub(base) as usize
-            };
-            if entry == "gather_share_of" {
-                for own in 0..count {
-                    views[1][number(first + own)] = views[0][own as usize];
-                }
-                return;
-            }
-            let lengths = [params[6], params[7]].map(|len| len as usize);
-            let from = (0..2).flat_map(|run| (0..lengths[run]).map(move |at| (run, at)));
-            let mut merged: Vec<(usize, usize)> = from.collect();
-            merged.sort_by_key(|&(run, at)| ordered(&params[8..], views[run][at]));
-            for own in 0..count {
-                let (run, at) = merged[number(first + own)];
-                views[3][own as usize] = views[run][at];
-                if entry == "merge_pairs_of" {
-                    views[6][own as usize] = views[4 + run][at];
-                }
-            }
         }
         other => panic!("the tested sorts do not use the kernel {other}"),
     }
@@ -277,6 +250,22 @@ fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
             "round {round}: wrong order of {len} keys on {channels} channels"
         );
     }
+}
+
+#[test]
+fn kernels_of_sorts_are_interpreted_on_a_card_without_progress() {
+    let device = Arc::new(CardModel::without_progress());
+    let mut random = SplitMix64::new(19);
+    let array = |len| VirtualArray::<i16>::builder(len).devices([Arc::clone(&device)]).build().unwrap();
+    let of_keys = array(9000);
+    let unsorted: Vec<i16> = (0..9000).map(|_| random.next() as i16).collect();
+    of_keys.write(0, &unsorted).unwrap();
+    let bytes = of_keys.stats().total().bytes_from_device;
+    of_keys.sort(..).unwrap();
+    assert_eq!(of_keys.stats().total().bytes_from_device, bytes, "through RAM");
+    let mut expected = unsorted;
+    expected.sort_unstable();
+    assert!(of_keys.to_vec(..).unwrap() == expected);
 }
 
 #[test]

@@ -3,11 +3,19 @@
 
 use std::ops::Range;
 
-use super::onesweep::MERGE_TILE;
+use vmarray_kernel::KernelType;
+
 use crate::ops::executor::{ChannelShare, Striping, within_channel};
 
+/// Number of elements in a tile of a merge: an odd number for each item, so that the items read different
+/// banks of their group's memory.
+pub(super) const MERGE_TILE: u64 = 17 * MERGING_BLOCK;
+/// Number of items in a group that merges.
+pub(super) const MERGING_BLOCK: u64 = 256;
+
 /// Striped elements of one channel, counted from its first slot on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, KernelType)]
+#[kernel_type(crate = vmarray_kernel)]
 pub(super) struct StripedRange {
     pub first: u64,
     pub count: u64,

@@ -7,19 +7,20 @@
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Report, VerifiedKernel};
+use backend_api::kernel::Report;
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, Fill, Launch, LaunchView, Queue, Request, Route,
     Ticket, Transfer,
 };
 
+use super::kernels::{count_kernel, move_kernel};
 use super::keys::KeyOrder;
-use super::onesweep::{COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES, count_kernel, move_kernel};
+use super::onesweep::{COUNTING_BLOCK, DIGITS, MoveKernel, STATE_HEADER_BYTES};
 use crate::base::error::Result;
 use crate::base::progress::Steps;
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
-use crate::ops::executor::{ChannelShare, RunAccess};
+use crate::ops::executor::{ChannelShare, LibraryKernel, RunAccess};
 
 /// Maximal number of keys in one launch: less than 2^30, because blocks exchange counts of that size.
 const KEYS_AT_ONCE: u64 = 1 << 29;
@@ -49,7 +50,7 @@ pub(super) struct Sorter<'a> {
     pub share: &'a ChannelShare<'a>,
     pub order: KeyOrder,
     steps: &'a Steps,
-    count: &'a VerifiedKernel,
+    count: &'a LibraryKernel,
     moves: &'a MoveKernel,
     /// Digit counts, and states of tiles.
     memory: DeviceBuffer<dyn Device>,
@@ -67,7 +68,8 @@ impl<'a> Sorter<'a> {
     pub fn new(share: &'a ChannelShare<'a>, order: KeyOrder, steps: &'a Steps) -> Result<Self> {
         let keys = share.keys;
         let value_bytes = share.values.map(|of| of.stride);
-        let kernels = (count_kernel(keys.stride), move_kernel(share.lane.device(), keys.stride, value_bytes));
+        let device = share.lane.device();
+        let kernels = (count_kernel(device, keys.stride), move_kernel(device, keys.stride, value_bytes));
         let (Some(count), Some(moves)) = kernels else { return Err(refusal().into()) };
         let states = (Self::words(keys.stride) * 8).next_multiple_of(ALIGN);
         let of_states = Self::state_bytes(moves, keys.count.min(Self::at_once(moves)));
@@ -124,7 +126,7 @@ impl<'a> Sorter<'a> {
         let (words, stride) = (Self::words(self.share.keys.stride), self.share.keys.stride);
         let counted = stride * DIGITS as u64;
         let blocks = keys.div_ceil(COUNTED_BY_BLOCK).min(COUNTING_BLOCKS);
-        let numbers = Elements { start: self.memory.at(0), count: words, stride: 8 };
+        let numbers = Elements { start: self.memory.at(0), count: 2 * words, stride: 4 };
         let items = blocks * u64::from(COUNTING_BLOCK);
         let views = [Elements { start: at.keys, count: keys, stride }.into(), numbers.into()];
         let fill = Fill { to: self.memory.at(0), bytes: words * 8, pattern: &[0] };
@@ -179,8 +181,8 @@ impl<'a> Sorter<'a> {
         self.done(copies.iter().map(|(.., keys)| keys).sum(), &mut |queue| queue.submit(&transfers))
     }
 
-    /// Launches a kernel over `items` items in the queue that also moves the keys. Waits until the kernel has
-    /// ended.
+    /// Launches a kernel over `items` items in the queue that also moves the keys, with these values of its
+    /// parameters. Waits until the kernel has ended.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
@@ -188,14 +190,15 @@ impl<'a> Sorter<'a> {
     /// the device.
     pub fn launch(
         &self,
-        kernel: &VerifiedKernel,
+        kernel: &LibraryKernel,
         items: u64,
         views: &[LaunchView<'_>],
-        params: &[u64],
+        values: &[u64],
     ) -> backend_api::Result<()> {
         let report_at = Self::words(self.share.keys.stride) * 8;
-        let new = Launch::new(kernel, items, Geometry::plain(0), self.host.at(report_at));
-        let launch = Launch { views, params, ..new };
+        let new = Launch::new(kernel.kernel(), items, Geometry::plain(0), self.host.at(report_at));
+        let params = kernel.params(values, views, items);
+        let launch = Launch { views, params: &params, ..new };
         self.done(views.iter().map(LaunchView::count).max().unwrap_or(0), &mut |queue| {
             queue.submit(&launch)
         })?;
@@ -264,8 +267,7 @@ impl<'a> Sorter<'a> {
         let numbers =
             |place: u64| Elements { start: self.memory.at(place * digits * 8), count: digits, stride: 8 };
         let (mut starts, mut ends) = (numbers(stride), numbers(stride + 1));
-        let states = (self.memory.bytes() - self.states) / 4;
-        let states = Elements { start: self.memory.at(self.states), count: states, stride: 4 };
+        let states_start = self.memory.at(self.states);
         let keys_to = Elements { start: to.keys, count, stride };
         let upload = Transfer::Upload { from: self.host.at(0), to: starts.start, bytes: digits * 8 };
         self.copy_numbers(upload)?;
@@ -274,6 +276,7 @@ impl<'a> Sorter<'a> {
             let here = Self::at_once(self.moves).min(count - first);
             self.report(here)?;
             let bytes = Self::state_bytes(self.moves, here);
+            let states = Elements { start: states_start, count: bytes / 4, stride: 4 };
             let fill = Fill { to: states.start, bytes, pattern: &[0] };
             self.done(0, &mut |queue| queue.submit(&fill))?;
             let keys = Elements { start: from.keys.plus(first * stride), count: here, stride };
@@ -285,6 +288,10 @@ impl<'a> Sorter<'a> {
             }
             let params = [here, 8 * place, self.order.flip, self.order.flip_negative];
             let items = here.div_ceil(self.moves.tile) * u64::from(self.moves.block);
+            if let Some([count, add]) = &self.moves.counts {
+                self.launch(count, items, &[keys.into(), states.into()], &params)?;
+                self.launch(add, digits * digits, &[states.into()], &[])?;
+            }
             self.launch(&self.moves.kernel, items, &views, &params)?;
             (starts, ends) = (ends, starts);
             first += here;

@@ -14,10 +14,11 @@ use backend_api::{Commit, Device, DeviceBuffer, Elements, LaunchView};
 use parking_lot::Mutex;
 
 use super::in_place;
+use super::kernels::{gather_kernel, merge_kernel, split_kernel};
 use super::keys::KeyOrder;
-use super::merge::{MergePart, StripedRange, parts_of};
+use super::merge::{MERGING_BLOCK, MergePart, StripedRange, parts_of};
 use super::on_device::{KeysMemory, KeysPlace, Sorter, refusal};
-use super::onesweep::{MERGING_BLOCK, gather_kernel, is_unsupported, merge_kernels};
+use super::onesweep::is_unsupported;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
@@ -277,10 +278,9 @@ impl<'s> SortedShares<'s, '_> {
                     Elements { start: here, count: dealt.count, ..from },
                     Elements { start: to, count, ..from },
                 ];
-                // Each thread of a block may copy several elements.
-                let items = dealt.count.div_ceil(MERGING_BLOCK).min(1 << 14) * MERGING_BLOCK;
-                if items > 0 {
-                    sorter.sorter.launch(kernel, items, &views.map(LaunchView::from), &dealt.params())?;
+                if dealt.count > 0 {
+                    let views = views.map(LaunchView::from);
+                    sorter.sorter.launch(kernel, dealt.count, &views, &dealt.params())?;
                 }
             }
         }
@@ -312,7 +312,9 @@ impl<'s> SortedShares<'s, '_> {
         let sorter = &self.sorters[number];
         let share = sorter.sorter.share;
         let ChannelShare { keys, values, first, lane, .. } = share;
-        let kernels = merge_kernels(keys.stride, values.map(|of| of.stride)).ok_or_else(refusal)?;
+        let find = split_kernel(keys.stride).ok_or_else(refusal)?;
+        let kernel =
+            merge_kernel(lane.device(), keys.stride, values.map(|of| of.stride)).ok_or_else(refusal)?;
         let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
         let dealt = |part: &MergePart| {
             if is_last {
@@ -343,13 +345,13 @@ impl<'s> SortedShares<'s, '_> {
             });
             let to = sorter.sorter.further(to, own);
             let splits = DeviceBuffer::<dyn Device>::new(lane.device(), tiles * 16, Commit::Lazy)?;
-            let splits = Elements { start: splits.at(0), count: 2 * tiles, stride: 8 };
+            let splits = Elements { start: splits.at(0), count: tiles, stride: 16 };
             let keys_read =
                 read.map(|(place, count)| LaunchView::from(Elements { start: place.keys, count, ..*keys }));
             let mut views = vec![keys_read[0], keys_read[1], splits.into()];
             let mut params = dealt.params().to_vec();
             params.extend([lengths[0], lengths[1], flip, flip_negative]);
-            sorter.sorter.launch(&kernels.find, tiles, &views, &params)?;
+            sorter.sorter.launch(find, tiles, &views, &params)?;
             views.push(Elements { start: to.keys, count, ..*keys }.into());
             if let Some(of) = values {
                 let values = read.into_iter().chain([(to, count)]).filter_map(|(place, count)| {
@@ -358,7 +360,7 @@ impl<'s> SortedShares<'s, '_> {
                 views.extend(values);
                 params.push(of.stride);
             }
-            sorter.sorter.launch(&kernels.merge, tiles * MERGING_BLOCK, &views, &params)?;
+            sorter.sorter.launch(kernel, tiles * MERGING_BLOCK, &views, &params)?;
         }
         Ok(())
     }

@@ -8,45 +8,45 @@ use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
 use vmarray_support::texts::PackedTexts;
 
+use crate::ops::executor::LibraryKernel;
+
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
-/// Number of threads in a block that counts digits.
+/// Number of threads in a block that counts digits or merges.
 pub(super) const COUNTING_BLOCK: u32 = 256;
 /// Bytes of a pass's state before the states of its tiles.
 pub(super) const STATE_HEADER_BYTES: u64 = 64;
 
-/// Number of elements in a tile of a merge, as in `merge.h`.
-pub(super) const MERGE_TILE: u64 = 17 * MERGING_BLOCK;
-/// Number of threads in a block that merges or gathers elements.
-pub(super) const MERGING_BLOCK: u64 = 256;
-
 /// A kernel that sorts keys by one digit, together with their values if there are any.
 ///
 /// Views: the keys, their target, the first position of each value of the digit, the same for the keys of the
-/// next launch, and the states; with values, also the values and their target. Parameters: the number of
-/// keys, the shift of the digit, and the two words of the key order.
+/// next launch, and the states; with values, also the values and their target. Values of parameters: the
+/// number of keys, the shift of the digit, and the two words of the key order.
 #[derive(Debug)]
 pub(super) struct MoveKernel {
-    pub kernel: VerifiedKernel,
+    pub kernel: LibraryKernel,
     /// Number of threads in a block.
     pub block: u32,
     /// Number of keys that a block sorts.
     pub tile: u64,
+    /// Kernels to run before it, if its blocks do not wait: the first, with the same items and
+    /// values, has the keys and the states as views; the second, with a block of 256 items for each digit,
+    /// only the states.
+    pub counts: Option<[LibraryKernel; 2]>,
 }
 
-/// Returns the kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: the keys, and the counts.
-/// Parameters: the number of keys, and the two words of the key order.
-pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static VerifiedKernel> {
+/// Returns the native kernel of [`count_kernel`](super::kernels::count_kernel).
+pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static LibraryKernel> {
     let made = |key: Type| {
-        let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U64)];
+        let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U32)];
         let texts = [Some(keys_text(key)), Some(c_text(key, None))];
-        kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok()
+        kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok().map(LibraryKernel::native)
     };
-    static ALL: OfLengths<VerifiedKernel> = OfLengths::new();
+    static ALL: OfLengths<LibraryKernel> = OfLengths::new();
     ALL.get(key_bytes, None, |key, _| made(key))
 }
 
-/// Returns a device's kernel for keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes or without values.
+/// Returns the native kernel of [`move_kernel`](super::kernels::move_kernel).
 pub(super) fn move_kernel(
     device: &Arc<dyn Device>,
     key_bytes: u64,
@@ -61,50 +61,18 @@ pub(super) fn move_kernel(
     }
 }
 
-/// Two kernels that merge two sorted runs into one.
-#[derive(Debug)]
-pub(super) struct MergeKernels {
-    /// Kernel that finds the start and the end of each tile in the first run; each item processes a tile. Its
-    /// views are the keys of both runs, and two numbers for each tile. Its parameters are the six words of a
-    /// [`StripedRange`](super::merge::StripedRange), the lengths of the runs, and the two words of the key
-    /// order.
-    pub find: VerifiedKernel,
-    /// Kernel that writes the tiles, one for each block. Its views are the keys of both runs, the two numbers
-    /// for each tile, and the target; with values, also the values of both runs and their target. Its
-    /// parameters are the same as for [`find`](Self::find); with values, also the bytes of a value.
-    pub merge: VerifiedKernel,
-}
-
-/// Returns the kernels that merge keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes or without values.
-pub(super) fn merge_kernels(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static MergeKernels> {
-    static ALL: OfLengths<MergeKernels> = OfLengths::new();
+/// Returns the native kernel of [`merge_kernel`](super::kernels::merge_kernel), for CUDA only.
+pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static LibraryKernel> {
+    static ALL: OfLengths<LibraryKernel> = OfLengths::new();
     ALL.get(key_bytes, value_bytes, |key, value| {
-        let (runs, numbers) = ([view(Access::Read, key), view(Access::Read, key)], Type::U64);
-        let texts = [Some(merges_text(key)), Some(c_text(key, value))];
-        let block = (MERGING_BLOCK as u32, 0);
-        let views = [&runs[..], &[view(Access::Append, numbers)]].concat();
-        let find = kernel("find_splits_of", texts, block, views, 10).ok()?;
-        let mut views = [&runs[..], &[view(Access::Read, numbers), view(Access::Append, key)]].concat();
-        let Some(value) = value else {
-            return Some(MergeKernels {
-                find,
-                merge: kernel("merge_keys_of", texts, block, views, 10).ok()?,
-            });
-        };
-        views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
-        Some(MergeKernels { find, merge: kernel("merge_pairs_of", texts, block, views, 11).ok()? })
-    })
-}
-
-/// Returns the kernel that copies a channel's elements of 1, 2, 4 or 8 bytes to their positions among all
-/// elements. Views: the elements, and the target. Parameters: the six of a
-/// [`StripedRange`](super::merge::StripedRange).
-pub(super) fn gather_kernel(bytes: u64) -> Option<&'static VerifiedKernel> {
-    static ALL: OfLengths<VerifiedKernel> = OfLengths::new();
-    ALL.get(bytes, None, |of, _| {
-        let views = vec![view(Access::Read, of), view(Access::Append, of)];
-        let texts = [Some(merges_text(of)), Some(c_text(of, None))];
-        kernel("gather_share_of", texts, (MERGING_BLOCK as u32, 0), views, 6).ok()
+        let mut views = [Access::Read, Access::Read].map(|access| view(access, key)).to_vec();
+        views.extend([view(Access::Read, Type::U64), view(Access::Append, key)]);
+        let (name, params) = if value.is_some() { ("merge_pairs_of", 11) } else { ("merge_keys_of", 10) };
+        if let Some(value) = value {
+            views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
+        }
+        let block = (COUNTING_BLOCK, 0);
+        kernel(name, [Some(merges_text(key)), None], block, views, params).ok().map(LibraryKernel::native)
     })
 }
 
@@ -197,14 +165,14 @@ fn c_scan_tile(bytes: u64) -> u64 {
 }
 
 /// Objects that are created once for each length of keys, with values of 4 or 8 bytes or without values.
-struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
+pub(super) struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
 
 impl<T> OfLengths<T> {
-    const fn new() -> Self {
+    pub const fn new() -> Self {
         Self([const { [const { OnceLock::new() }; 3] }; 4])
     }
 
-    fn get(
+    pub fn get(
         &self,
         key_bytes: u64,
         value_bytes: Option<u64>,
@@ -218,7 +186,7 @@ impl<T> OfLengths<T> {
 }
 
 /// Returns the type of values of 4 or 8 bytes, or of no values. Returns `None` for other lengths.
-fn value_type(bytes: Option<u64>) -> Option<Option<Type>> {
+pub(super) fn value_type(bytes: Option<u64>) -> Option<Option<Type>> {
     match bytes {
         None => Some(None),
         Some(4) => Some(Some(Type::U32)),
@@ -227,7 +195,7 @@ fn value_type(bytes: Option<u64>) -> Option<Option<Type>> {
     }
 }
 
-fn key_type(bytes: u64) -> Option<Type> {
+pub(super) fn key_type(bytes: u64) -> Option<Type> {
     Some(match bytes {
         1 => Type::U8,
         2 => Type::U16,
@@ -252,13 +220,8 @@ fn c_text(key: Type, value: Option<Type>) -> &'static str {
 
 fn c_text_of(key: Type, value: Option<Type>) -> String {
     let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", c_name(value)));
-    let (each, merged) = (c_each(key, value), MERGE_TILE / MERGING_BLOCK);
-    let key_is = format!("#define KEY {}\n#define EACH {each}\n#define MERGED {merged}\n", c_name(key));
-    let texts = [
-        include_str!("onesweep/onesweep.cl"),
-        include_str!("onesweep/merge.cl"),
-        include_str!("onesweep/look_back.cl"),
-    ];
+    let key_is = format!("#define KEY {}\n#define EACH {}\n", c_name(key), c_each(key, value));
+    let texts = [include_str!("onesweep/onesweep.cl"), include_str!("onesweep/look_back.cl")];
     [key_is, value_is, texts.concat()].concat()
 }
 
@@ -336,7 +299,12 @@ impl MoveKernel {
             views.extend([view(Access::Read, value), view(Access::Append, value)]);
         }
         let kernel = kernel(name, texts, (block, shared), views, 4).ok()?;
-        Some(Self { kernel, block, tile: u64::from(block * each) })
+        Some(Self {
+            kernel: LibraryKernel::native(kernel),
+            block,
+            tile: u64::from(block * each),
+            counts: None,
+        })
     }
 }
 

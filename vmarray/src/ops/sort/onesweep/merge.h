@@ -10,7 +10,7 @@
 
 #define METHOD __device__ __attribute__((always_inline))
 
-// As `MERGE_TILE` of onesweep.rs. An odd number for each thread, since threads then read different banks.
+// As `MERGE_TILE` of kernels/merge.rs. An odd number for each thread, since threads then read different banks.
 const u32 EACH = 17, TILE = THREADS * EACH;
 
 // Elements of one channel, counted from its first slot on: where they are among all that are dealt out.
@@ -59,21 +59,6 @@ struct Runs {
     u64 of_first, of_second;    // how many
     u64 flip, flip_negative;
 };
-
-// For each tile, how many elements before it, and before its end, are from the first run.
-template <u32 K> INLINE void find_splits(const Runs &runs, const DealtShare &share, u64 splits, u64 tiles) {
-    u64 t = (u64)block() * THREADS + thread();
-    if (t >= tiles)
-        return;
-    MergeTile tile(share, t);
-    auto key = [&](u32 run, u64 place) {
-        return in_order<K>(runs.flip, runs.flip_negative, load<K>((run ? runs.second : runs.first) + place * K));
-    };
-    u64 number = share.number(tile.first);
-    store<8>(splits + t * 16, from_first(number, runs.of_first, runs.of_second, key));
-    number += tile.end - tile.first;
-    store<8>(splits + t * 16 + 8, from_first(number, runs.of_first, runs.of_second, key));
-}
 
 template <u32 V> INLINE void place_values(u64 first, u64 second, u64 to, u32 of_first, u32 count, SHARED u16 *sources) {
     for (u32 j = thread(); j < count; j += THREADS) {
@@ -144,19 +129,8 @@ INLINE void merge(const Runs &runs, u64 to, const DealtShare &share, u64 splits,
     }
 }
 
-// Elements of a channel go to where they are among all: `to` has those from `share.base` on.
-template <u32 K> INLINE void gather_share(u64 from, u64 to, const DealtShare &share) {
-    for (u64 j = (u64)block() * THREADS + thread(); j < share.count; j += (u64)blocks() * THREADS)
-        store<K>(to + share.number(share.first + j) * K, load<K>(from + j * K));
-}
-
 #define SHARE DealtShare{own_first, own_count, page_len, channels, channel, base}
 #define MERGES(K)                                                                                                    \
-    KERNEL find_splits_of(u64 first, u64 second, u64 splits, u64 items, u64 own_first, u64 own_count, u64 page_len,  \
-                          u64 channels, u64 channel, u64 base, u64 of_first, u64 of_second, u64 flip,                \
-                          u64 flip_negative) {                                                                       \
-        find_splits<K>(Runs{first, second, of_first, of_second, flip, flip_negative}, SHARE, splits, items);         \
-    }                                                                                                                \
     KERNEL merge_keys_of(u64 first, u64 second, u64 splits, u64 to, u64, u64 own_first, u64 own_count, u64 page_len, \
                          u64 channels, u64 channel, u64 base, u64 of_first, u64 of_second, u64 flip,                 \
                          u64 flip_negative) {                                                                        \
@@ -168,8 +142,4 @@ template <u32 K> INLINE void gather_share(u64 from, u64 to, const DealtShare &sh
                           u64 of_first, u64 of_second, u64 flip, u64 flip_negative, u64 value_bytes) {               \
         merge<K, true>(Runs{first, second, of_first, of_second, flip, flip_negative}, to, SHARE, splits, values,     \
                        other_values, values_to, (u32)value_bytes);                                                   \
-    }                                                                                                                \
-    KERNEL gather_share_of(u64 from, u64 to, u64, u64 own_first, u64 own_count, u64 page_len, u64 channels,          \
-                           u64 channel, u64 base) {                                                                  \
-        gather_share<K>(from, to, SHARE);                                                                            \
     }

@@ -1,11 +1,11 @@
-// The kernels of sorts in OpenCL C 1.2: those of onesweep.h, merge.h and look_back.h, for devices of which nothing is
+// The kernels of sorts in OpenCL C 1.2: those of onesweep.h and look_back.h, for devices of which nothing is
 // known but what OpenCL says. Groups have 256 items, use less than 32 KiB of local memory, and know no sub-groups.
 //
 // Groups wait for those that have begun before them, which OpenCL does not say that devices go on with; all known do.
 // What they tell each other is one word, so nothing else has to be seen with it.
 //
 // Before the text: `KEY`, the unsigned type of a key; `VALUE`, that of a value, if keys have some; `EACH`, how many keys
-// an item moves; and of merges their tiles' share, `MERGED`.
+// an item moves.
 
 #define DIGITS 256
 #define BLOCK 256

@@ -1,0 +1,93 @@
+//! Kernels of the library itself, for launches without an array's launch plan.
+
+use backend_api::LaunchView;
+use backend_api::kernel::{HostForm, VerifiedKernel};
+use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
+use vmarray_kernel::{GroupPart, Kernel, LoweredKernel, ParameterKind, ScalarSource};
+
+/// A kernel that the library launches over memory of a device: a lowered `#[kernel]` function, or native code
+/// for a device. Each view is contiguous, and the items count from 0.
+#[derive(Debug)]
+pub(crate) struct LibraryKernel {
+    kernel: VerifiedKernel,
+    params: Vec<LaunchScalar>,
+}
+
+/// A parameter of the body, computed for each launch.
+#[derive(Clone, Copy, Debug)]
+enum LaunchScalar {
+    /// A scalar among the values that the caller passes.
+    Value(usize),
+    /// The number of elements of a view.
+    ViewLen(usize),
+    /// The number of groups.
+    Groups,
+    /// The number of the first item, or of the first group.
+    Zero,
+}
+
+impl LibraryKernel {
+    /// Lowers a kernel function with one axis and no [`Own`](vmarray_kernel::Own) of rows, windows or tables.
+    ///
+    /// # Panics
+    /// If the kernel cannot be lowered: an error in the library.
+    pub fn of<K: Kernel>() -> Self {
+        // The host interprets kernels with groups.
+        let host_form = K::group_len().is_none().then(|| host_form_of::<K>(0, false)).flatten();
+        match lower_for::<K>(&LaunchVariant::default()) {
+            Ok(lowered) => Self::lowered(lowered, host_form),
+            Err(error) => panic!("a kernel of the library cannot be lowered: {error}"),
+        }
+    }
+
+    fn lowered(lowered: LoweredKernel, host_form: Option<HostForm>) -> Self {
+        let scalars = |parameter: usize| match &lowered.parameters[parameter].kind {
+            ParameterKind::Value(layout) => layout.scalars(),
+            _ => 0,
+        };
+        let scalar = |source: &ScalarSource| match *source {
+            ScalarSource::Value { parameter, position } => {
+                LaunchScalar::Value((0..parameter).map(scalars).sum::<usize>() + position)
+            }
+            ScalarSource::Length { parameter } => {
+                let view = lowered.views.iter().position(|of| *of == parameter);
+                LaunchScalar::ViewLen(view.unwrap_or_else(|| panic!("parameter {parameter} has no view")))
+            }
+            ScalarSource::Groups(GroupPart::Count) => LaunchScalar::Groups,
+            ScalarSource::Origin | ScalarSource::Groups(GroupPart::First) => LaunchScalar::Zero,
+            other => panic!("`{}` needs a launch plan for {other:?}", lowered.name),
+        };
+        let params = lowered.scalars.iter().map(scalar).collect();
+        let mut kernel = match VerifiedKernel::new(lowered.body) {
+            Ok(kernel) => kernel.named(lowered.name),
+            Err(error) => panic!("a kernel of the library cannot be verified: {error}"),
+        };
+        if let Some(form) = host_form {
+            kernel = kernel.with_host(form);
+        }
+        Self { kernel, params }
+    }
+
+    /// Wraps a kernel with native code, whose parameters are the first values of each launch.
+    pub fn native(kernel: VerifiedKernel) -> Self {
+        let params = (0..kernel.body().params.len()).map(LaunchScalar::Value).collect();
+        Self { kernel, params }
+    }
+
+    pub fn kernel(&self) -> &VerifiedKernel {
+        &self.kernel
+    }
+
+    /// Returns the parameters of a launch. `values` are the scalars of the kernel's value parameters, in the
+    /// order of the kernel's declaration; surplus values are ignored.
+    pub fn params(&self, values: &[u64], views: &[LaunchView<'_>], items: u64) -> Vec<u64> {
+        let group_len = u64::from(self.kernel.body().group_len.unwrap_or(1));
+        let param = |scalar: &LaunchScalar| match *scalar {
+            LaunchScalar::Value(number) => values[number],
+            LaunchScalar::ViewLen(view) => views[view].count(),
+            LaunchScalar::Groups => items.div_ceil(group_len),
+            LaunchScalar::Zero => 0,
+        };
+        self.params.iter().map(param).collect()
+    }
+}

@@ -1,0 +1,108 @@
+//! Kernels of sorts: which kernel a device runs for each stage.
+//!
+//! Stages are written in the kernel language. [`runs_native_code`] lists the exceptions: stages with native
+//! code, in PTX or OpenCL C, for a device on which the kernel is not known to be as fast.
+
+mod count;
+mod keys;
+mod merge;
+mod passes;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+
+use backend_api::{CodeLanguage, Device};
+
+use super::onesweep::{self, MoveKernel, OfLengths};
+use crate::ops::executor::LibraryKernel;
+
+/// Stages with native code for some device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Count,
+    Move,
+    Merge,
+}
+
+/// Returns true if a device runs the native code of a stage.
+fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
+    /// With `VMARRAY_SORT_KERNELS=lowered` all devices run the kernels, to measure them.
+    static ARE_ALL_LOWERED: OnceLock<bool> = OnceLock::new();
+    let lowered = || std::env::var_os("VMARRAY_SORT_KERNELS").is_some_and(|value| value == "lowered");
+    let language = [CodeLanguage::Ptx, CodeLanguage::OpenClC].into_iter().find(|of| device.info().takes(*of));
+    let is_native = match (stage, language) {
+        (_, Some(CodeLanguage::Ptx)) => true,
+        (Stage::Count | Stage::Move, Some(CodeLanguage::OpenClC)) => true,
+        // Most unit tests run moves of keys as native code of a model, because the interpreter is slow.
+        (Stage::Move, None) => cfg!(test) && device.info().forward_progress,
+        (_, _) => false,
+    };
+    is_native && !*ARE_ALL_LOWERED.get_or_init(lowered)
+}
+
+/// Returns the kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: the keys, and for each
+/// count two words. Values: the number of keys, and the two words of the key order.
+pub(super) fn count_kernel(device: &Arc<dyn Device>, key_bytes: u64) -> Option<&'static LibraryKernel> {
+    static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
+    if runs_native_code(Stage::Count, device) {
+        return onesweep::count_kernel(key_bytes);
+    }
+    LOWERED.get(key_bytes, None, |key, _| Some(count::of(key)))
+}
+
+/// Returns the kernel that moves keys of 1, 2, 4 or 8 bytes, with values of 4 or 8 bytes or without values.
+pub(super) fn move_kernel(
+    device: &Arc<dyn Device>,
+    key_bytes: u64,
+    value_bytes: Option<u64>,
+) -> Option<&'static MoveKernel> {
+    static WITH_WAITS: OfLengths<MoveKernel> = OfLengths::new();
+    static WITHOUT_WAITS: OfLengths<MoveKernel> = OfLengths::new();
+    if runs_native_code(Stage::Move, device) {
+        return onesweep::move_kernel(device, key_bytes, value_bytes);
+    }
+    let waits = device.info().forward_progress;
+    let all = if waits { &WITH_WAITS } else { &WITHOUT_WAITS };
+    all.get(key_bytes, value_bytes, |key, value| {
+        Some(MoveKernel {
+            kernel: passes::of(key, value, waits),
+            block: passes::BLOCK as u32,
+            tile: passes::tile(key, value) as u64,
+            counts: (!waits).then(|| passes::counts_of(key, value)),
+        })
+    })
+}
+
+/// Returns the kernel that finds the start and the end of each tile of a merge in the first run, for keys of
+/// 1, 2, 4 or 8 bytes; each item processes a tile. Views: the keys of both runs, and two numbers for each
+/// tile. Values: the six words of a [`StripedRange`](super::merge::StripedRange), the lengths of the runs,
+/// and the two words of the key order.
+pub(super) fn split_kernel(key_bytes: u64) -> Option<&'static LibraryKernel> {
+    static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
+    LOWERED.get(key_bytes, None, |key, _| Some(merge::splits_of(key)))
+}
+
+/// Returns the kernel that merges two sorted runs, with values of 4 or 8 bytes or without values. Each group
+/// writes a tile. Views: the keys of both runs, the two numbers for each tile, and the target; with values,
+/// also the values of both runs and their target. Values: as for [`split_kernel`]; with values, also the
+/// bytes of a value.
+pub(super) fn merge_kernel(
+    device: &Arc<dyn Device>,
+    key_bytes: u64,
+    value_bytes: Option<u64>,
+) -> Option<&'static LibraryKernel> {
+    static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
+    if runs_native_code(Stage::Merge, device) {
+        return onesweep::merge_kernel(key_bytes, value_bytes);
+    }
+    LOWERED.get(key_bytes, value_bytes, |key, value| Some(merge::of(key, value)))
+}
+
+/// Returns the kernel that copies a channel's elements of 1, 2, 4 or 8 bytes to their positions among all
+/// elements; each item copies an element. Views: the elements, and the target. Values: the six of a
+/// [`StripedRange`](super::merge::StripedRange).
+pub(super) fn gather_kernel(bytes: u64) -> Option<&'static LibraryKernel> {
+    static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
+    LOWERED.get(bytes, None, |of, _| Some(merge::gather_of(of)))
+}

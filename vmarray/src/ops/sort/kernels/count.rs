@@ -1,0 +1,67 @@
+//! The kernel that counts digits.
+
+use backend_api::kernel::Type;
+use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, kernel};
+
+use super::keys::{by_key, in_order};
+use crate::ops::executor::LibraryKernel;
+
+const BLOCK: usize = 256;
+const DIGITS: usize = 256;
+/// Copies of the counts, so that lanes with equal digits seldom change the same word.
+const COPIES: usize = 4;
+/// Number of keys that an item reads before it counts them.
+const AT_ONCE: usize = 8;
+
+/// Returns the kernel for a type of keys.
+pub(super) fn of(key: Type) -> LibraryKernel {
+    by_key!(key, K => count_digits<K, { size_of::<K>() * DIGITS * COPIES }>)
+}
+
+/// Counts the keys with each digit in each place: adds to the words `2 * (place * 256 + digit)`, which the
+/// next words extend to 64 bits, because some devices have no atomics of this length.
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn count_digits<K: KernelInteger + ElementMemory, const N: usize>(
+    at: At<1>,
+    count: usize,
+    order: (K, K),
+    keys: &Anywhere<K>,
+    here: &Group<u32, N>,
+    counts: &Shared<u32>,
+) {
+    let t = at.in_group();
+    let mut from = at.group() * (AT_ONCE * BLOCK);
+    while from < count {
+        let mut read = [K::ZERO; AT_ONCE];
+        for i in 0..AT_ONCE {
+            let j = from + i * BLOCK + t;
+            if j < count {
+                read[i] = keys[j];
+            }
+        }
+        for i in 0..AT_ONCE {
+            if from + i * BLOCK + t < count {
+                let key = in_order(read[i], order);
+                for place in 0..K::BITS / 8 {
+                    let digit = (key >> (8 * place)) as usize % DIGITS;
+                    here.add((place as usize * DIGITS + digit) * COPIES + t % COPIES, 1);
+                }
+            }
+        }
+        from += at.groups() * (AT_ONCE * BLOCK);
+    }
+    barrier();
+    for place in 0..K::BITS / 8 {
+        let number = place as usize * DIGITS + t;
+        let mut sum = 0;
+        for copy in 0..COPIES {
+            sum += here[number * COPIES + copy];
+        }
+        if sum > 0 {
+            let before = counts.add(2 * number, sum);
+            if before + sum < sum {
+                counts.add(2 * number + 1, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Kernels of a pass of a radix sort: they move keys, and their values, to the places of one digit.
+//!
+//! Each group sorts a tile of keys in its memory, and then writes runs of equal digits. A group finds the
+//! number of equal digits in earlier tiles in one of two ways:
+//!
+//! - On devices with forward progress it publishes its own counts, and looks back at the counts of earlier
+//!   groups (A. Adinets, D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs", 2022).
+//! - On other devices two more kernels count the digits of all tiles before.
+//!
+//! The words of states begin with a header, whose first word counts the groups that have started. Then follow
+//! 256 words for each tile.
+
+use backend_api::kernel::Type;
+use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, group, kernel};
+
+use super::keys::{as_it_was, by_key, in_order};
+use crate::ops::executor::LibraryKernel;
+
+/// Number of items in a group.
+pub(super) const BLOCK: usize = 384;
+const DIGITS: usize = 256;
+/// Number of words before the states of tiles.
+const HEADER: usize = 16;
+const WARPS: usize = BLOCK / 32;
+/// Length of the counts of all warps.
+const COUNTS: usize = WARPS * DIGITS;
+/// Number of keys that an item moves, and of keys in a tile, by the length of the longer of key and value.
+/// The group's memory for a tile has at most 33 KiB.
+const SHORT: (usize, usize) = (22, 22 * BLOCK);
+const PAIR: (usize, usize) = (16, 16 * BLOCK);
+const LONG: (usize, usize) = (11, 11 * BLOCK);
+
+/// Parts of a state: a count of one tile, a count of all tiles up to one, and the number.
+const OF_TILE: u32 = 1 << 30;
+const OF_ALL: u32 = 2 << 30;
+const NUMBER: u32 = OF_TILE - 1;
+
+/// Returns the number of keys in a tile.
+pub(super) fn tile(key: Type, value: Option<Type>) -> usize {
+    match (key, value) {
+        (Type::U64, _) | (_, Some(Type::U64)) => LONG.1,
+        (_, Some(_)) => PAIR.1,
+        (_, None) => SHORT.1,
+    }
+}
+
+/// Returns the kernel that moves keys, with values if they have a type.
+pub(super) fn of(key: Type, value: Option<Type>, waits: bool) -> LibraryKernel {
+    if waits { moving::<true>(key, value) } else { moving::<false>(key, value) }
+}
+
+fn moving<const WAITS: bool>(key: Type, value: Option<Type>) -> LibraryKernel {
+    match (key, value) {
+        (Type::U8, None) => LibraryKernel::of::<move_keys<u8, WAITS, { SHORT.0 }, { SHORT.1 }>>(),
+        (Type::U16, None) => LibraryKernel::of::<move_keys<u16, WAITS, { SHORT.0 }, { SHORT.1 }>>(),
+        (Type::U32, None) => LibraryKernel::of::<move_keys<u32, WAITS, { SHORT.0 }, { SHORT.1 }>>(),
+        (_, None) => LibraryKernel::of::<move_keys<u64, WAITS, { LONG.0 }, { LONG.1 }>>(),
+        (Type::U8, Some(Type::U32)) => pairs::<u8, u32, u32, WAITS, { PAIR.0 }, { PAIR.1 }>(),
+        (Type::U16, Some(Type::U32)) => pairs::<u16, u32, u32, WAITS, { PAIR.0 }, { PAIR.1 }>(),
+        (Type::U32, Some(Type::U32)) => pairs::<u32, u32, u32, WAITS, { PAIR.0 }, { PAIR.1 }>(),
+        (_, Some(Type::U32)) => pairs::<u64, u32, u64, WAITS, { LONG.0 }, { LONG.1 }>(),
+        (key, Some(_)) => {
+            by_key!(key, K => move_pairs<K, u64, u64, WAITS, { LONG.0 }, { LONG.1 }>)
+        }
+    }
+}
+
+fn pairs<K, V, W, const WAITS: bool, const E: usize, const N: usize>() -> LibraryKernel
+where
+    K: KernelInteger + ElementMemory,
+    V: KernelInteger + ElementMemory,
+    W: KernelInteger + ElementMemory,
+{
+    LibraryKernel::of::<move_pairs<K, V, W, WAITS, E, N>>()
+}
+
+/// Returns the two kernels that run before a kernel whose groups do not wait: the first counts the digits of
+/// each tile, by one group a tile; the second replaces the counts by those of all earlier tiles, by one group
+/// a digit.
+pub(super) fn counts_of(key: Type, value: Option<Type>) -> [LibraryKernel; 2] {
+    let counts = match tile(key, value) {
+        tile if tile == SHORT.1 => by_key!(key, K => count_tile<K, { SHORT.1 }>),
+        tile if tile == PAIR.1 => by_key!(key, K => count_tile<K, { PAIR.1 }>),
+        _ => by_key!(key, K => count_tile<K, { LONG.1 }>),
+    };
+    [counts, LibraryKernel::of::<add_tiles>()]
+}
+
+/// Returns the digit of a key.
+#[kernel(crate = vmarray_kernel)]
+fn digit_of<K: KernelInteger>(key: K, shift: u32) -> u32 {
+    (key >> shift) as u32 % DIGITS as u32
+}
+
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn count_tile<K: KernelInteger + ElementMemory, const N: usize>(
+    at: At<1>,
+    count: usize,
+    shift: u32,
+    order: (K, K),
+    keys: &Anywhere<K>,
+    states: &Shared<u32>,
+    here: &Group<u32, DIGITS>,
+) {
+    let t = at.in_group();
+    for i in 0..N / BLOCK {
+        let j = at.group() * N + i * BLOCK + t;
+        if j < count {
+            here.add(digit_of(in_order(keys[j], order), shift) as usize, 1);
+        }
+    }
+    barrier();
+    if t < DIGITS {
+        states.set(HEADER + at.group() * DIGITS + t, here[t]);
+    }
+}
+
+#[kernel(crate = vmarray_kernel, group = 256)]
+fn add_tiles(at: At<1>, states: &Shared<u32>, parts: &Group<u32, 8>) {
+    let tiles = (states.len() - HEADER) / DIGITS;
+    let mut before = 0;
+    let mut first = 0;
+    while first < tiles {
+        let tile = first + at.in_group();
+        let state = HEADER + tile * DIGITS + at.group();
+        let own = if tile < tiles { states[state] } else { 0 };
+        let sum = group::scan_sum(at, parts, own);
+        if tile < tiles {
+            states.set(state, before + sum - own);
+        }
+        before += group::sum(at, parts, own);
+        first += 256;
+    }
+}
+
+/// Moves the keys of a tile, and then their values if there are any: `W` is the longer type of both.
+#[kernel(crate = vmarray_kernel)]
+fn move_tile<
+    K: KernelInteger + ElementMemory,
+    V: KernelInteger + ElementMemory,
+    W: KernelInteger + ElementMemory,
+    const WAITS: bool,
+    const HAS_VALUES: bool,
+    const E: usize,
+    const N: usize,
+>(
+    at: At<1>,
+    all: usize,
+    shift: u32,
+    order: (K, K),
+    keys: &Anywhere<K>,
+    to: &Shared<K>,
+    starts: &Anywhere<u64>,
+    ends: &Shared<u64>,
+    states: &Shared<u32>,
+    values: &Anywhere<V>,
+    values_to: &Shared<V>,
+    started: &Group<u32, 1>,
+    next: &Group<u32, COUNTS>,
+    parts: &Group<u32, WARPS>,
+    sorted: &Group<W, N>,
+    first: &Group<u64, DIGITS>,
+) {
+    let t = at.in_group();
+    if WAITS {
+        // The groups with lower numbers have started.
+        if t == 0 {
+            started.set(0, states.add(0, 1));
+        }
+        barrier();
+    }
+    let tile = if WAITS { started[0] as usize } else { at.group() };
+    let (base, count) = (tile * N, (all - tile * N).min(N));
+    let (own, of_warp) = (t / 32 * 32 * E + t % 32, t / 32 * DIGITS);
+    let mut read = [K::MAX; E];
+    for i in 0..E {
+        // Missing keys are the last keys of the last digit.
+        if own + i * 32 < count {
+            read[i] = in_order(keys[base + own + i * 32], order);
+        }
+    }
+    for i in 0..E {
+        next.add(of_warp + digit_of(read[i], shift) as usize, 1);
+    }
+    barrier();
+    let (real, start) = count_digits::<WAITS, N>(at, tile, count, states, next, parts);
+    let mut places = [0_u32; E];
+    for i in 0..E {
+        let place = group::take_places(at, next, of_warp, digit_of(read[i], shift), 8);
+        places[i] = place.min(N as u32 - 1);
+        sorted.set(places[i] as usize, read[i] as W);
+    }
+    find_targets::<WAITS>(at, tile, (real, start), base + N >= all, starts, ends, states, first);
+    barrier();
+    let mut digits = [0_u32; E];
+    for i in 0..E {
+        let j = t + i * BLOCK;
+        if j < count {
+            let key = sorted[j] as K;
+            digits[i] = digit_of(key, shift);
+            to.set((first[digits[i] as usize] + j as u64) as usize, as_it_was(key, order));
+        }
+    }
+    if HAS_VALUES {
+        move_values(at, (base, count), places, digits, values, values_to, sorted, first);
+    }
+}
+
+/// Publishes the number of keys with each digit, and stores in `next` the first place of each warp's keys in
+/// the sorted tile. Returns, for the first items, the number of keys with their digit and the first place.
+#[kernel(crate = vmarray_kernel)]
+fn count_digits<const WAITS: bool, const N: usize>(
+    at: At<1>,
+    tile: usize,
+    count: usize,
+    states: &Shared<u32>,
+    next: &Group<u32, COUNTS>,
+    parts: &Group<u32, WARPS>,
+) -> (u32, u32) {
+    let t = at.in_group();
+    let mut of_tile = 0;
+    if t < DIGITS {
+        for warp in 0..WARPS {
+            of_tile += next[warp * DIGITS + t];
+        }
+    }
+    let real = if t == DIGITS - 1 { of_tile - (N - count) as u32 } else { of_tile };
+    if WAITS {
+        if t < DIGITS {
+            // The state is one word, so it needs no release.
+            let state = real | (if tile == 0 { OF_ALL } else { OF_TILE });
+            states.exchange(HEADER + tile * DIGITS + t, state);
+        }
+    }
+    let start = group::scan_sum(at, parts, of_tile) - of_tile;
+    if t < DIGITS {
+        let mut place = start;
+        for warp in 0..WARPS {
+            let of_digit = next[warp * DIGITS + t];
+            next.set(warp * DIGITS + t, place);
+            place += of_digit;
+        }
+    }
+    barrier();
+    (real, start)
+}
+
+/// Stores in `first`, for each digit, the place of its first key in the target, less the place in the tile.
+#[kernel(crate = vmarray_kernel)]
+fn find_targets<const WAITS: bool>(
+    at: At<1>,
+    tile: usize,
+    counts: (u32, u32),
+    is_last: bool,
+    starts: &Anywhere<u64>,
+    ends: &Shared<u64>,
+    states: &Shared<u32>,
+    first: &Group<u64, DIGITS>,
+) {
+    let t = at.in_group();
+    if t < DIGITS {
+        let before = tiles_before::<WAITS>(tile, HEADER + tile * DIGITS + t, counts.0, states);
+        let place = starts[t] + before as u64;
+        first.set(t, place - counts.1 as u64);
+        if is_last {
+            ends.set(t, place + counts.0 as u64);
+        }
+    }
+}
+
+/// Moves the values of a tile, whose range is its first key and the number of keys. The values take the
+/// places of the keys in the group's memory.
+#[kernel(crate = vmarray_kernel)]
+fn move_values<
+    V: KernelInteger + ElementMemory,
+    W: KernelInteger + ElementMemory,
+    const E: usize,
+    const N: usize,
+>(
+    at: At<1>,
+    range: (usize, usize),
+    places: [u32; E],
+    digits: [u32; E],
+    values: &Anywhere<V>,
+    values_to: &Shared<V>,
+    sorted: &Group<W, N>,
+    first: &Group<u64, DIGITS>,
+) {
+    let t = at.in_group();
+    let own = t / 32 * 32 * E + t % 32;
+    barrier();
+    for i in 0..E {
+        if own + i * 32 < range.1 {
+            sorted.set(places[i] as usize, values[range.0 + own + i * 32] as W);
+        }
+    }
+    barrier();
+    for i in 0..E {
+        let j = t + i * BLOCK;
+        if j < range.1 {
+            values_to.set((first[digits[i] as usize] + j as u64) as usize, sorted[j] as V);
+        }
+    }
+}
+
+/// Returns the number of keys with this item's digit in earlier tiles.
+#[kernel(crate = vmarray_kernel)]
+fn tiles_before<const WAITS: bool>(tile: usize, state: usize, own: u32, states: &Shared<u32>) -> u32 {
+    let mut before = 0;
+    if !WAITS {
+        before = states[state];
+    } else if tile > 0 {
+        let mut look = state - DIGITS;
+        loop {
+            let found = states.acquire(look);
+            if found != 0 {
+                before += found & NUMBER;
+                if found >= OF_ALL {
+                    break;
+                }
+                look -= DIGITS;
+            }
+        }
+        states.exchange(state, (before + own) | OF_ALL);
+    }
+    before
+}
+
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn move_keys<K: KernelInteger + ElementMemory, const WAITS: bool, const E: usize, const N: usize>(
+    at: At<1>,
+    all: usize,
+    shift: u32,
+    order: (K, K),
+    keys: &Anywhere<K>,
+    to: &Shared<K>,
+    starts: &Anywhere<u64>,
+    ends: &Shared<u64>,
+    states: &Shared<u32>,
+    started: &Group<u32, 1>,
+    next: &Group<u32, COUNTS>,
+    parts: &Group<u32, WARPS>,
+    sorted: &Group<K, N>,
+    first: &Group<u64, DIGITS>,
+) {
+    move_tile::<K, K, K, WAITS, false, E, N>(
+        at, all, shift, order, keys, to, starts, ends, states, keys, to, started, next, parts, sorted, first,
+    );
+}
+
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn move_pairs<
+    K: KernelInteger + ElementMemory,
+    V: KernelInteger + ElementMemory,
+    W: KernelInteger + ElementMemory,
+    const WAITS: bool,
+    const E: usize,
+    const N: usize,
+>(
+    at: At<1>,
+    all: usize,
+    shift: u32,
+    order: (K, K),
+    keys: &Anywhere<K>,
+    to: &Shared<K>,
+    starts: &Anywhere<u64>,
+    ends: &Shared<u64>,
+    states: &Shared<u32>,
+    values: &Anywhere<V>,
+    values_to: &Shared<V>,
+    started: &Group<u32, 1>,
+    next: &Group<u32, COUNTS>,
+    parts: &Group<u32, WARPS>,
+    sorted: &Group<W, N>,
+    first: &Group<u64, DIGITS>,
+) {
+    move_tile::<K, V, W, WAITS, true, E, N>(
+        at, all, shift, order, keys, to, starts, ends, states, values, values_to, started, next, parts,
+        sorted, first,
+    );
+}
