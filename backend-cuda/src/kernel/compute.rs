@@ -171,7 +171,8 @@ fn find(
         }
         places.scan(work, scan, chunks.chunks, limit, answer)?;
         if limit > 0 && chunks.chunks > 0 {
-            work.stream().launch(computing.functions[1], blocks, &mut list)?;
+            let kernel = computing.list(work.context())?;
+            work.stream().launch(kernel, blocks, &mut list)?;
         }
     }
     work.order.search_ready = true;

@@ -45,7 +45,7 @@ struct Searching {
 
 /// Returns the contents of `cell`; if it is empty, initialises it by `load`. If two threads load at once,
 /// one result is dropped.
-fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> DriverResult<T>) -> DriverResult<&T> {
+pub(super) fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> DriverResult<T>) -> DriverResult<&T> {
     if let Some(found) = cell.get() {
         return Ok(found);
     }

@@ -1,15 +1,16 @@
 //! Cache of translated programs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use backend_api::Compute;
-use backend_api::expr::{ProgramCache, Task};
+use backend_api::expr::{Action, ProgramCache, Task};
 
 use super::codegen;
 use super::shape::ProgramKey;
 use crate::context::CudaContext;
 use crate::driver::objects::{Module, THREADS};
 use crate::driver::{DriverResult, Function};
+use crate::kernel::modules::once;
 use crate::kernel::ptx;
 
 /// The kernels of one shape.
@@ -19,6 +20,20 @@ pub(super) struct Computing {
     /// The number of blocks of the first kernel that a multiprocessor runs at once.
     pub blocks: u32,
     _module: Module,
+    shape: ProgramKey,
+    list: OnceLock<(Function, Module)>,
+}
+
+impl Computing {
+    /// Returns the kernel that lists the matches of a search. Only searches for indices translate it.
+    pub fn list(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
+        let load = || {
+            let names = ["compute_list"];
+            let module = Module::load(context, &codegen::splice(ptx("compute_find"), &self.shape, &names))?;
+            Ok((module.function(names[0])?, module))
+        };
+        once(&self.list, load).map(|(list, _)| *list)
+    }
 }
 
 /// The translated programs of a device.
@@ -37,7 +52,9 @@ impl TranslatedProgramCache {
         let module = Module::load(context, &codegen::splice(text, &shape, names))?;
         let functions = names.iter().map(|name| module.function(name)).collect::<DriverResult<Vec<_>>>()?;
         let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
-        let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
+        let list = OnceLock::new();
+        let computing = Computing { functions, blocks, _module: module, shape: shape.clone(), list };
+        let (made, forgotten) = self.0.add(shape, computing);
         // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
         // them.
         if let Some(forgotten) = forgotten
@@ -57,14 +74,18 @@ impl TranslatedProgramCache {
         compute: &Compute<'_>,
         starts: &[u64],
     ) -> DriverResult {
-        self.get(context, ProgramKey::new(compute, starts).0).map(drop)
+        let computing = self.get(context, ProgramKey::new(compute, starts).0)?;
+        match compute.action {
+            Action::Find { limit: 1.., .. } => computing.list(context).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Returns the text that contains a shape's kernels, and their names.
+/// Returns the text that contains a shape's kernels, and the names of the kernels that each request needs.
 pub(super) fn source(shape: &ProgramKey) -> (&'static str, &'static [&'static str]) {
     let (task, kernels): (_, &[_]) = match &shape.task {
-        Task::Find { .. } => ("find", &["compute_count", "compute_list"]),
+        Task::Find { .. } => ("find", &["compute_count"]),
         Task::Sum { value, .. } if shape.of(*value).is_float() => ("sum", &["compute_sum_floats"]),
         Task::Sum { .. } => ("sum", &["compute_sum"]),
         Task::Extremes { value, .. } if shape.of(*value).bytes() == 8 => {

@@ -29,8 +29,13 @@ fn text_of(
     let sources = strides.map(|stride| Elements { start: memory.at(0), count: 1000, stride });
     let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
     let (shape, _) = ProgramKey::new(&Compute { program, sources: &sources, geometry, action }, &starts);
-    let (text, names) = source(&shape);
-    codegen::splice(text, &shape, names)
+    kernels(&shape)
+}
+
+/// The text of all kernels for a shape.
+fn kernels(shape: &ProgramKey) -> String {
+    let (text, names) = source(shape);
+    codegen::splice(text, shape, &[names, &["compute_list"]].concat())
 }
 
 /// A function of two numbers and a bool with a branch, an array and a table.
@@ -177,9 +182,7 @@ fn search<R>(
 
 fn search_text(elements: (u64, u64, u64), field_offset: u64, value: &[u8]) -> String {
     search(elements, field_offset, value, |compute, starts| {
-        let (shape, _) = ProgramKey::new(compute, starts);
-        let (text, names) = source(&shape);
-        codegen::splice(text, &shape, names)
+        kernels(&ProgramKey::new(compute, starts).0)
     })
 }
 
