@@ -14,7 +14,6 @@ use crate::storage::Storage;
 #[derive(Debug)]
 pub(super) enum Numbers {}
 
-#[expect(clippy::unused_self, clippy::missing_safety_doc, reason = "same signature as in `fused`")]
 impl Numbers {
     pub fn new<M: Storage>(_: &Compute<'_>, _: &[MemoryPlace<M>], _: Reg) -> Option<Self> {
         None

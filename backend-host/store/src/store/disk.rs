@@ -46,7 +46,6 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
 
 /// Reason why no program will find the writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect a replaced file"))]
 pub(crate) enum Loss {
     /// The file was removed: it has no name any more.
     Removed,
@@ -58,6 +57,7 @@ pub(crate) enum Loss {
 #[derive(Debug)]
 pub(crate) struct FileDisk {
     file: File,
+    #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect a replaced file"))]
     path: PathBuf,
     /// The process that opened the file. A process that is forked off it shares file and lock, but knows
     /// nothing of later commits.
