@@ -198,6 +198,56 @@ fn fields_of_an_element_are_loaded_and_stored_at_once() {
 }
 
 #[test]
+fn arrays_of_groups_are_cleared_unless_all_elements_are_written_first() {
+    use vmarray_kernel::{At, Group, Own, kernel, lower};
+
+    #[kernel(crate = vmarray_kernel, group = 64)]
+    fn turned<const N: usize>(at: At<1>, part: &Group<u32, N>, x: &mut Own<u32>) {
+        part.set(at.in_group(), x.get());
+        part.set(at.in_group() + 64, 1);
+        barrier();
+        x.set(part[N - 1 - at.in_group()]);
+    }
+
+    #[kernel(crate = vmarray_kernel, group = 64)]
+    fn read_before(at: At<1>, part: &Group<u32, 64>, x: &mut Own<u32>) {
+        let before = part[63 - at.in_group()];
+        part.set(at.in_group(), x.get());
+        barrier();
+        x.set(before + part[63 - at.in_group()]);
+    }
+
+    #[kernel(crate = vmarray_kernel, group = 64)]
+    fn written_by_some(at: At<1>, part: &Group<u32, 64>, x: &mut Own<u32>) {
+        if x.get() > 7 {
+            part.set(at.in_group(), x.get());
+        }
+        barrier();
+        x.set(part[63 - at.in_group()]);
+    }
+
+    let clears = |lowered: vmarray_kernel::LoweredKernel| {
+        let view =
+            codegen::ViewLayout { stride: 4, align: 4, page_len: 1, bases: 1, is_inside: false, ahead: 0 };
+        let shape = KernelKey {
+            kernel: VerifiedKernel::new(lowered.body).unwrap(),
+            views: vec![view],
+            page_len: 1,
+            channels: 1,
+            has_budget: false,
+            gives_tables: false,
+            lanes: 1,
+            is_around: false,
+        };
+        codegen::module(&[shape], (9, 0)).0.contains("clear_shared")
+    };
+    assert!(!clears(lower::<turned<128>>().unwrap()));
+    assert!(!clears(lower::<turned<100>>().unwrap()));
+    assert!(clears(lower::<turned<129>>().unwrap()));
+    assert!(clears(lower::<read_before>().unwrap()) && clears(lower::<written_by_some>().unwrap()));
+}
+
+#[test]
 fn a_panic_in_a_submission_leaves_nothing_in_flight() {
     let scene = fake::FakeScene::new(4096);
     let (core, id) = (&scene.device.core, scene.queue.id());

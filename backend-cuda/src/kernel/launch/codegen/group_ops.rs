@@ -1,7 +1,8 @@
 //! Code of operations that several items execute together: groups, subgroup operations, atomics.
 
-use backend_api::kernel::{Binary, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
+use backend_api::kernel::{Binary, Builtin, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
 
+use super::known::writes;
 use super::{Writer, bytes_of, r};
 use crate::kernel::text::{emit, is_wide, memory_suffix, register, suffix};
 
@@ -32,7 +33,7 @@ impl Writer<'_> {
         let bytes = bytes_of(&self.body.arrays, Space::Group);
         if bytes > 0 {
             self.text.declarations.push_str(&format!("\t.shared .align 16 .b8 shared[{bytes}];\n"));
-            self.clear_shared(len, bytes);
+            self.clear_shared(len);
         }
         self.item();
         if bytes > 0 {
@@ -44,24 +45,71 @@ impl Writer<'_> {
         emit!(self.text, "@{more} bra next");
     }
 
-    /// Clears shared words; each thread clears words at the stride of the block.
-    fn clear_shared(&mut self, len: u32, bytes: u64) {
-        let (at, begin, end, more) = (
-            self.text.temporary("b64"),
-            self.text.temporary("b64"),
-            self.text.temporary("b64"),
-            self.text.temporary("pred"),
-        );
-        emit!(self.text, "mov.u64 {begin}, shared");
-        emit!(self.text, "add.u64 {end}, {begin}, {bytes}");
-        emit!(self.text, "mul.wide.u32 {at}, thread, 8");
-        emit!(self.text, "add.u64 {at}, {at}, {begin}");
-        self.text.label("clear_shared");
-        emit!(self.text, "setp.lt.u64 {more}, {at}, {end}");
-        emit!(self.text, "@{more} st.shared.u64 [{at}], 0");
-        emit!(self.text, "add.u64 {at}, {at}, {}", 8 * len);
-        emit!(self.text, "@{more} bra clear_shared");
-        emit!(self.text, "barrier.sync 0");
+    /// Clears shared words, except arrays that the items write first; each thread clears words at the stride
+    /// of the block.
+    fn clear_shared(&mut self, len: u32) {
+        let arrays = self.body.arrays.iter().enumerate();
+        let cleared: Vec<_> = arrays
+            .filter(|(number, array)| array.space == Space::Group && !self.is_written_first(*number, len))
+            .map(|(number, array)| (self.array_at(number), array.bytes().next_multiple_of(8)))
+            .collect();
+        for (first, bytes) in &cleared {
+            let (at, end, more) =
+                (self.text.temporary("b64"), self.text.temporary("b64"), self.text.temporary("pred"));
+            let begin = self.text.temporary("b64");
+            emit!(self.text, "mov.u64 {begin}, shared");
+            emit!(self.text, "add.u64 {begin}, {begin}, {first}");
+            emit!(self.text, "add.u64 {end}, {begin}, {bytes}");
+            emit!(self.text, "mul.wide.u32 {at}, thread, 8");
+            emit!(self.text, "add.u64 {at}, {at}, {begin}");
+            self.text.label(&format!("clear_shared_{first}"));
+            emit!(self.text, "setp.lt.u64 {more}, {at}, {end}");
+            emit!(self.text, "@{more} st.shared.u64 [{at}], 0");
+            emit!(self.text, "add.u64 {at}, {at}, {}", 8 * len);
+            emit!(self.text, "@{more} bra clear_shared_{first}");
+        }
+        if !cleared.is_empty() {
+            emit!(self.text, "barrier.sync 0");
+        }
+    }
+
+    /// Returns true if the items write all elements of an array of their group before a barrier that precedes
+    /// all reads, or never read the array. Counts only writes outside of branches and loops, at the item's
+    /// number in the group plus a literal.
+    fn is_written_first(&self, array: usize, len: u32) -> bool {
+        fn reads(op: &Op, array: usize) -> bool {
+            match op {
+                Op::Get { array: of, .. } | Op::Atomic { place: Place::Array { array: of, .. }, .. } => {
+                    usize::from(*of) == array
+                }
+                _ => op.within().into_iter().flatten().any(|op| reads(op, array)),
+            }
+        }
+        let code = &self.body.code;
+        let is_number_in_group = |register: Reg| {
+            let in_group =
+                |op: &Op| matches!(op, Op::Builtin { to, what: Builtin::InGroup } if *to == register);
+            code.iter().any(in_group) && writes(self.body)[register.at()] == 1
+        };
+        let mut starts = Vec::new();
+        for op in code {
+            match op {
+                Op::Put { array: of, at, .. } if usize::from(*of) == array => {
+                    let (part, literal) = self.bounds.sums[at.at()].unwrap_or((*at, 0));
+                    starts.extend(is_number_in_group(part).then_some(literal));
+                }
+                Op::Barrier => {
+                    starts.sort_unstable();
+                    let ends = starts.iter().try_fold(0, |end: u64, start| {
+                        (*start <= end).then(|| end.max(start.saturating_add(len.into())))
+                    });
+                    return ends.is_some_and(|end| end >= self.body.arrays[array].len.into());
+                }
+                op if reads(op, array) => return false,
+                _ => {}
+            }
+        }
+        true
     }
 
     /// A subgroup operation on the lanes of a warp. Groups consist of whole warps.
