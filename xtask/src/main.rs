@@ -57,9 +57,9 @@ struct Cli {
 enum Command {
     /// Runs the main job on real input: a genome store and a picture, each larger than its cache, each
     /// verified.
-    Demo(arrays::DemoArgs),
+    Demo,
     /// Lists the devices that an array could use on this machine.
-    Devices(arrays::DemoArgs),
+    Devices,
     /// Runs every test that needs no GPU.
     TestHost(test_host::Args),
     /// Runs every test, the stress tests included, on a machine with GPUs. Fails without a GPU.
@@ -153,8 +153,7 @@ fn hits(sh: &Shell, _: bool) -> Result<Outcome> {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo(args) => arrays::demo("demo", &args),
-        Command::Devices(args) => arrays::demo("devices", &args),
+        Command::Demo | Command::Devices => return launcher::run(&launcher::DEMO),
         #[cfg(feature = "array")]
         Command::Soak(args) => soak::run(args),
         #[cfg(feature = "array")]
@@ -167,7 +166,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::session::run(args),
         #[cfg(not(feature = "array"))]
         Command::Soak(_) | Command::Kills(_) | Command::Compare(_) | Command::Gate(_) | Command::Bench(_) => {
-            arrays::again()
+            eprintln!("building xtask, optimised …");
+            return launcher::run(&["--release", "--features", "array", "--quiet", "--package", "xtask"]);
         }
         Command::Damage(args) => damage::run(args),
         Command::Hits => step("hits", SampleArgs { sample: false }, hits),

@@ -93,7 +93,16 @@ pub fn run(args: DemoArgs) -> Result<()> {
         let note = if host { ", the memory of the devices included, since they are the host's" } else { "" };
         println!("RAM: at most {}{note}", HumanBytes(peak));
     }
+    if is_light_build() {
+        println!("optimised less than `release`; with full rates: cargo run --release -p demo -- demo");
+    }
     Ok(())
+}
+
+/// Determines if cargo has built this program with the profile `light`: the program's folder has its name.
+fn is_light_build() -> bool {
+    let program = std::env::current_exe().unwrap_or_default();
+    program.parent().and_then(Path::file_name).is_some_and(|folder| folder == "light")
 }
 
 /// The folder of the workspace's `Cargo.toml`.

@@ -1,0 +1,28 @@
+//! Builds the program of a command of `cargo xtask` and runs it.
+
+use std::io;
+use std::process::{Command, ExitCode};
+
+/// Options of cargo for the program of `cargo xtask demo` and `cargo xtask devices`. Cargo shows progress.
+pub const DEMO: [&str; 4] = ["--profile", "light", "--package", "demo"];
+/// Options of cargo for the program of the other commands.
+pub const XTASK: [&str; 3] = ["--quiet", "--package", "xtask"];
+
+/// Runs `cargo run` with these options. The program gets the arguments of this process. Returns its exit
+/// code; on Unix it replaces this process, so that it receives the signals.
+pub fn run(options: &[&str]) -> ExitCode {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.arg("run").args(options).arg("--").args(std::env::args_os().skip(1));
+    #[cfg(unix)]
+    let result: io::Result<Option<i32>> = Err(std::os::unix::process::CommandExt::exec(&mut command));
+    #[cfg(not(unix))]
+    let result: io::Result<Option<i32>> = command.status().map(|status| status.code());
+    match result {
+        Ok(code) => code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
+        Err(error) => {
+            eprintln!("error: cannot run cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The program behind `cargo xtask`: starts the program of a command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match std::env::args_os().nth(1) {
+        Some(command) if command == "demo" || command == "devices" => launcher::run(&launcher::DEMO),
+        _ => launcher::run(&launcher::XTASK),
+    }
+}
