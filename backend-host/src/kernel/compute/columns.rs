@@ -53,12 +53,15 @@ impl ValueColumn {
 /// Calls a function, inlined and compiled for AVX2 with FMA if the processor has both. Only explicit fused
 /// operations are fused.
 macro_rules! wide {
-    ($function:ident($($name:ident: $T:ty),*)) => { wide!($function($($name: $T),*) -> ()) };
-    ($function:ident($($name:ident: $T:ty),*) -> $R:ty) => {{
+    ($function:ident $($rest:tt)*) => { wide!(<> $function $($rest)*) };
+    (<$($G:ident: $bound:path),*> $function:ident($($name:ident: $T:ty),*)) => {
+        wide!(<$($G: $bound),*> $function($($name: $T),*) -> ())
+    };
+    (<$($G:ident: $bound:path),*> $function:ident($($name:ident: $T:ty),*) -> $R:ty) => {{
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2,fma")]
-            fn avx2($($name: $T),*) -> $R {
+            fn avx2<$($G: $bound),*>($($name: $T),*) -> $R {
                 $function($($name),*)
             }
             if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
@@ -72,31 +75,44 @@ macro_rules! wide {
 pub(super) use wide;
 
 #[inline(always)]
+fn one_here<A: Copy, R, F: Fn(A) -> R>(a: &[A], out: &mut [R], f: F) {
+    for (out, a) in out.iter_mut().zip(a) {
+        *out = f(*a);
+    }
+}
+
+#[inline(always)]
+fn two_here<A: Copy, R, F: Fn(A, A) -> R>(a: &[A], b: &[A], out: &mut [R], f: F) {
+    for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+        *out = f(*a, *b);
+    }
+}
+
+/// Computes a column from another one. Each operation is a function of its own: the compiler takes over a
+/// minute for all of them in one function.
+#[inline(never)]
 fn one<A: bytemuck::Pod, R: bytemuck::Pod>(
     a: &ValueColumn,
     out: &mut ValueColumn,
     lanes: usize,
     f: impl Fn(A) -> R,
 ) {
-    for (out, a) in out.of_mut::<R>(lanes).iter_mut().zip(a.of::<A>(lanes)) {
-        *out = f(*a);
-    }
+    let (a, out) = (a.of(lanes), out.of_mut(lanes));
+    wide!(<A: Copy, R: Sized, F: Fn(A) -> R> one_here(a: &[A], out: &mut [R], f: F));
 }
 
-#[inline(always)]
+/// Computes a column from two others, like `one`.
+#[inline(never)]
 fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
     (a, b): (&ValueColumn, &ValueColumn),
     out: &mut ValueColumn,
     lanes: usize,
     f: impl Fn(A, A) -> R,
 ) {
-    let (a, b) = (a.of::<A>(lanes), b.of::<A>(lanes));
-    for ((out, a), b) in out.of_mut::<R>(lanes).iter_mut().zip(a).zip(b) {
-        *out = f(*a, *b);
-    }
+    let (a, b, out) = (a.of(lanes), b.of(lanes), out.of_mut(lanes));
+    wide!(<A: Copy, R: Sized, F: Fn(A, A) -> R> two_here(a: &[A], b: &[A], out: &mut [R], f: F));
 }
 
-#[inline(always)]
 fn unary(op: Unary, of: Type, a: &ValueColumn, out: &mut ValueColumn, lanes: usize) {
     macro_rules! column {
         ($A:ty, $R:ty, $function:expr) => {
@@ -107,7 +123,6 @@ fn unary(op: Unary, of: Type, a: &ValueColumn, out: &mut ValueColumn, lanes: usi
     by_unary!(op, of, column, {})
 }
 
-#[inline(always)]
 fn binary(op: Binary, of: Type, pair: (&ValueColumn, &ValueColumn), out: &mut ValueColumn, lanes: usize) {
     macro_rules! number {
         ($method:ident) => {
@@ -128,7 +143,6 @@ fn binary(op: Binary, of: Type, pair: (&ValueColumn, &ValueColumn), out: &mut Va
     by_binary!(op, number, integer, comparison)
 }
 
-#[inline(always)]
 fn cast(from: Type, to: Type, a: &ValueColumn, out: &mut ValueColumn, lanes: usize) {
     if (from, to) == (Type::F32, Type::U32) {
         return one(a, out, lanes, f32_to_u32);
@@ -151,7 +165,7 @@ fn f32_to_u32(number: f32) -> u32 {
 }
 
 #[inline(always)]
-fn fma(of: Type, [a, b, c]: [&ValueColumn; 3], out: &mut ValueColumn, lanes: usize) {
+fn fma_here(of: Type, [a, b, c]: [&ValueColumn; 3], out: &mut ValueColumn, lanes: usize) {
     macro_rules! fma {
         ($T:ty) => {{
             let summands = b.of::<$T>(lanes).iter().zip(c.of::<$T>(lanes));
@@ -168,7 +182,7 @@ fn fma(of: Type, [a, b, c]: [&ValueColumn; 3], out: &mut ValueColumn, lanes: usi
 }
 
 #[inline(always)]
-fn select(
+fn select_here(
     of: Type,
     condition: &ValueColumn,
     yes: &ValueColumn,
@@ -194,6 +208,24 @@ fn select(
     }
 }
 
+fn fma(of: Type, terms: [&ValueColumn; 3], out: &mut ValueColumn, lanes: usize) {
+    wide!(fma_here(of: Type, terms: [&ValueColumn; 3], out: &mut ValueColumn, lanes: usize))
+}
+
+fn select(
+    of: Type,
+    condition: &ValueColumn,
+    yes: &ValueColumn,
+    no: &ValueColumn,
+    out: &mut ValueColumn,
+    lanes: usize,
+) {
+    wide!(select_here(
+        of: Type, condition: &ValueColumn, yes: &ValueColumn, no: &ValueColumn, out: &mut ValueColumn,
+        lanes: usize
+    ))
+}
+
 /// The end of an evaluation because a call of a function has exceeded its time limit.
 #[derive(Debug)]
 pub(super) struct Late {
@@ -204,10 +236,9 @@ pub(super) struct Late {
     pub report: Report,
 }
 
-/// Evaluates the operations in `needed` that compute. Columns of fields, literals and indices are already
-/// filled.
-#[inline(always)]
-fn evaluate_here(
+/// Evaluates the operations in `needed` that compute, with the widest vectors that the processor has. Columns
+/// of fields, literals and indices are already filled.
+pub(super) fn evaluate(
     program: &Program,
     needed: &[bool],
     limits: &[Option<TimeLimit>],
@@ -244,20 +275,6 @@ fn evaluate_here(
         }
     }
     Ok(())
-}
-
-/// Evaluates with the widest vectors that the processor has.
-pub(super) fn evaluate(
-    program: &Program,
-    needed: &[bool],
-    limits: &[Option<TimeLimit>],
-    columns: &mut [ValueColumn],
-    lanes: usize,
-) -> Result<(), Late> {
-    wide!(evaluate_here(
-        program: &Program, needed: &[bool], limits: &[Option<TimeLimit>], columns: &mut [ValueColumn],
-        lanes: usize
-    ) -> Result<(), Late>)
 }
 
 #[cfg(test)]
