@@ -185,7 +185,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
         // Check the order before allocating memory.
         let keys = columns.keys.as_slice();
-        match InOrder::of(keys, size_of::<V>() > 0, threads, move |key| self.compared(*key)) {
+        match InOrder::of(keys, !KeyRow::<K, V>::IS_KEY, threads, self.compared_of_key()) {
             InOrder::Ascending => return Ok(()),
             InOrder::Descending => {
                 begin_write();
@@ -230,7 +230,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         scratches: &mut [Scratch<K, V>],
     ) {
         let threads = scratches.len();
-        match InOrder::of(&*rows, size_of::<V>() > 0, threads, move |row| row.compared(self)) {
+        match InOrder::of(&*rows, !KeyRow::<K, V>::IS_KEY, threads, move |row| row.compared(self)) {
             InOrder::Neither => {
                 if let [beside] = scratches
                     && let Some(most) = self.majority(rows)
@@ -257,19 +257,21 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         bits: u64,
         scratches: &mut [Scratch<K, V>],
     ) {
-        let (len, threads, is_keys) = (columns.len(), scratches.len(), size_of::<V>() == 0);
+        let (len, threads) = (columns.len(), scratches.len());
         // Calls a function with the keys in their present place.
         macro_rules! of_keys {
             ($function:expr $(, $arguments:expr)*) => {
                 match place {
                     RowsPlace::Columns => {
-                        $function(columns.keys.as_slice(), $($arguments,)* threads, move |key| self.key(*key))
+                        $function(columns.keys.as_slice(), $($arguments,)* threads, self.number_of_key())
                     }
                     RowsPlace::Rows => $function(rows, $($arguments,)* threads, move |row| row.key(self)),
                 }
             };
         }
-        if is_keys && let Some(values) = of_keys!(count::values, 2) {
+        if KeyRow::<K, V>::IS_KEY
+            && let Some(values) = of_keys!(count::values, 2)
+        {
             return self.write(columns.keys, values, threads);
         }
         let first = match place {
@@ -278,11 +280,13 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         };
         let differ = of_keys!(survey::differing, bits);
         let window = BitWindow::of(differ);
-        if is_keys && window.bits <= count::BITS_MAX && len >= 4 << window.bits {
+        if KeyRow::<K, V>::IS_KEY && window.bits <= count::BITS_MAX && len >= 4 << window.bits {
             let counts = of_keys!(count::of, window);
             let values = (0..).map(|value| first & !differ | value << window.shift);
             self.write(columns.keys, values.zip(counts), threads);
-        } else if is_keys && let Some(values) = of_keys!(count::values, count::FIRST_VALUES_MAX) {
+        } else if KeyRow::<K, V>::IS_KEY
+            && let Some(values) = of_keys!(count::values, count::FIRST_VALUES_MAX)
+        {
             self.write(columns.keys, values, threads);
         } else if threads == 1 && size_of_val(rows) <= CACHED_BYTES {
             if place == RowsPlace::Columns {

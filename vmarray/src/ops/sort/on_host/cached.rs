@@ -88,7 +88,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     }
 
     fn compare<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {
-        if size_of::<V>() == 0 {
+        if KeyRow::<K, V>::IS_KEY {
             rows.sort_unstable_by_key(|row| row.key(self));
         } else {
             rows.sort_by_key(|row| row.key(self));

@@ -175,7 +175,7 @@ pub(super) fn values<T: Sync>(
     }
     let mut first = ValueCounts::new();
     let some: Vec<u64> = items.iter().step_by(items.len() / FIRST).map(key).collect();
-    first.add(&some, |key| *key)?;
+    first.add(&some, u64::clone)?;
     if first.values > most {
         return None;
     }

@@ -137,6 +137,17 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         BucketTable::new(&samples, each, window).map_or(Bucketing::Digit(digit), Bucketing::Table)
     }
 
+    /// Returns the function from a key to its bucket. Its type depends on the key alone.
+    fn of_digit<K: KeyBits>(self, digit: BitWindow) -> impl Fn(&K) -> usize + Copy + Sync {
+        move |key| digit.value(self.key(*key))
+    }
+
+    /// Returns the function from a key to its bucket, like `of_digit`.
+    fn of_table<K: KeyBits>(self, table: &BucketTable) -> impl Fn(&K) -> usize + Copy + Sync {
+        let bucket = table.bucket();
+        move |key| bucket(self.key(*key))
+    }
+
     /// Moves columns to rows, in the order of buckets. Returns the end of each bucket.
     pub(super) fn deal<K: KeyBits, V: Pod + Send + Sync>(
         self,
@@ -147,13 +158,11 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     ) -> Vec<usize> {
         match buckets {
             Bucketing::Digit(digit) => {
-                let digit = *digit;
-                let bucket = move |key| digit.value(self.key(key));
+                let bucket = self.of_digit(*digit);
                 deal_by::<{ count::TURNS }, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
             Bucketing::Table(table) => {
-                let of_key = table.bucket();
-                let bucket = move |key| of_key(self.key(key));
+                let bucket = self.of_table(table);
                 // Use fewer turns, because the table also occupies the L1 cache.
                 deal_by::<2, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
@@ -165,7 +174,7 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
     columns: &Columns<'_, K, V>,
     rows: &mut [KeyRow<K, V>],
     values: usize,
-    bucket: impl Fn(K) -> usize + Copy + Sync,
+    bucket: impl Fn(&K) -> usize + Copy + Sync,
     threads: usize,
 ) -> Vec<usize> {
     let (keys, all_values) = (columns.keys.as_slice(), columns.values.as_slice());
@@ -175,7 +184,7 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
     let counts: Vec<Mutex<Vec<usize>>> = parts.iter().map(|_| Mutex::new(Vec::new())).collect();
     scoped_threads::each(threads, parts.len(), |number| {
         let mut found = vec![0; values];
-        count::in_turns::<TURNS, _>(parts[number].0, move |key| bucket(*key), &mut found);
+        count::in_turns::<TURNS, _>(parts[number].0, bucket, &mut found);
         *counts[number].lock() = found;
     });
     let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
@@ -205,7 +214,7 @@ fn deal_part<K: KeyBits, V: Pod>(
     keys: &[K],
     values: &[V],
     places: &mut [&mut [KeyRow<K, V>]],
-    bucket: impl Fn(K) -> usize,
+    bucket: impl Fn(&K) -> usize,
     passes_caches: bool,
 ) {
     let size = size_of::<KeyRow<K, V>>();
@@ -224,7 +233,7 @@ fn deal_part<K: KeyBits, V: Pod>(
     let mut filled = skipped;
     let mut lines = nontemporal_copy::LineCopies::default();
     for (key, value) in keys.iter().zip(values) {
-        let at = bucket(*key) % (1 << BITS_MAX);
+        let at = bucket(key) % (1 << BITS_MAX);
         let fill = usize::from(filled[at]);
         buffer[at * line + fill] = KeyRow::new(*key, *value);
         if fill + 1 < line {

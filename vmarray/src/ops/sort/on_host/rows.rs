@@ -17,6 +17,9 @@ pub(super) struct KeyRow<K, V> {
 }
 
 impl<K: KeyBits, V: Pod> KeyRow<K, V> {
+    /// Is true if the row has no value. Because it is a constant, the compiler omits code for other rows.
+    pub const IS_KEY: bool = size_of::<V>() == 0;
+
     #[inline(always)]
     pub fn new(key: K, value: V) -> Self {
         Self { key, value }
@@ -56,7 +59,7 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
 
     pub fn reverse(&mut self, threads: usize) {
         self.keys.reverse(threads);
-        if size_of::<V>() > 0 {
+        if !KeyRow::<K, V>::IS_KEY {
             self.values.reverse(threads);
         }
     }
@@ -79,7 +82,7 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         scoped_threads::together(threads, || {
             loop {
                 let Some(((mut keys, mut values), rows)) = parts.lock().next() else { break };
-                if size_of::<V>() == 0 {
+                if KeyRow::<K, V>::IS_KEY {
                     keys.write_bytes(bytemuck::cast_slice(rows));
                 } else {
                     keys.write(rows, |row| row.key);
