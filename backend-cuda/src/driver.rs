@@ -112,6 +112,16 @@ impl fmt::Debug for StatusCode {
     }
 }
 
+/// Returns the contents of `cell`; if it is empty, initialises it by `load`. If two threads load at once,
+/// one result is dropped.
+pub(crate) fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> DriverResult<T>) -> DriverResult<&T> {
+    if let Some(found) = cell.get() {
+        return Ok(found);
+    }
+    let loaded = load()?;
+    Ok(cell.get_or_init(|| loaded))
+}
+
 /// Converts a `CUresult` to a result.
 pub(crate) fn check(result: u32) -> DriverResult {
     NonZeroU32::new(result).map_or(Ok(()), |code| Err(StatusCode(code)))

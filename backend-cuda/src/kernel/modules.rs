@@ -7,7 +7,7 @@ use super::launch::cache::TranslatedKernelCache;
 use super::ptx;
 use crate::context::CudaContext;
 use crate::driver::objects::Module;
-use crate::driver::{DriverResult, Function};
+use crate::driver::{DriverResult, Function, once};
 
 /// The loaded kernels of a device, file by file.
 #[derive(Debug)]
@@ -41,16 +41,6 @@ pub(crate) struct IndexedKernels {
 struct Searching {
     scan: Function,
     _module: Module,
-}
-
-/// Returns the contents of `cell`; if it is empty, initialises it by `load`. If two threads load at once,
-/// one result is dropped.
-pub(super) fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> DriverResult<T>) -> DriverResult<&T> {
-    if let Some(found) = cell.get() {
-        return Ok(found);
-    }
-    let loaded = load()?;
-    Ok(cell.get_or_init(|| loaded))
 }
 
 impl ModuleKernels {

@@ -9,8 +9,7 @@ use super::codegen;
 use super::shape::ProgramKey;
 use crate::context::CudaContext;
 use crate::driver::objects::{Module, THREADS};
-use crate::driver::{DriverResult, Function};
-use crate::kernel::modules::once;
+use crate::driver::{DriverResult, Function, once};
 use crate::kernel::ptx;
 
 /// The kernels of one shape.

@@ -181,9 +181,7 @@ fn search<R>(
 }
 
 fn search_text(elements: (u64, u64, u64), field_offset: u64, value: &[u8]) -> String {
-    search(elements, field_offset, value, |compute, starts| {
-        kernels(&ProgramKey::new(compute, starts).0)
-    })
+    search(elements, field_offset, value, |compute, starts| kernels(&ProgramKey::new(compute, starts).0))
 }
 
 #[test]
