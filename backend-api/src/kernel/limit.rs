@@ -41,7 +41,8 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// Number of loop iterations (back edges) of an item between two readings of the clock.
+    /// Number of loop iterations (back edges) of an item between two readings of the clock. Under Miri it is
+    /// smaller, because an interpreted iteration takes long.
     pub const TURNS: u32 = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
     /// Creates the limit of one launch.

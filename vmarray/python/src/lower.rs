@@ -219,7 +219,7 @@ impl<'s> Lowering<'s> {
     /// the values of items that meet it.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
-        // The program compares values with themselves; what remains is a search for a true value.
+        // The program tests each value for NaN, so this is a search for the first true value.
         let asked = if asked == Asked::FirstNan { Asked::First } else { asked };
         let (mut whole, mut first) = (None, None);
         self.run(|elements, range, others| {

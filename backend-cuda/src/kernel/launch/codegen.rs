@@ -108,6 +108,20 @@ impl LeadingParameters {
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl KernelKey {
+    /// The key of a launch on one channel, without budget and tables. Each thread processes one item.
+    pub fn plain(kernel: VerifiedKernel, views: Vec<ViewLayout>) -> Self {
+        Self {
+            kernel,
+            views,
+            page_len: 1,
+            channels: 1,
+            has_budget: false,
+            gives_tables: false,
+            lanes: 1,
+            is_around: false,
+        }
+    }
+
     /// Offset of a view's words in bytes.
     fn view_at(&self, view: usize) -> u64 {
         let before: usize = self.views[..view].iter().map(|view| 1 + view.bases).sum();
@@ -171,16 +185,7 @@ impl KernelKey {
 /// Returns the text of a function that kernels call, and the bytes of its tables. Its accesses out of bounds
 /// are not reported.
 pub(in crate::kernel) fn function(called: &str, function: &ScalarFunction) -> String {
-    let shape = KernelKey {
-        kernel: function.kernel().clone(),
-        views: Vec::new(),
-        page_len: 1,
-        channels: 1,
-        has_budget: false,
-        gives_tables: false,
-        lanes: 1,
-        is_around: false,
-    };
+    let shape = KernelKey::plain(function.kernel().clone(), Vec::new());
     let mut writer = Writer { is_function: true, ..Writer::new(&shape, called, (5, 0)) };
     writer.registers();
     writer.item();

@@ -182,16 +182,7 @@ fn fields_of_an_element_are_loaded_and_stored_at_once() {
     {
         let view =
             codegen::ViewLayout { stride: 16, align, page_len: 1, bases: 1, is_inside: false, ahead: 0 };
-        let shape = KernelKey {
-            kernel: kernel.clone(),
-            views: vec![view.clone(), view],
-            page_len: 1,
-            channels: 1,
-            has_budget: false,
-            gives_tables: false,
-            lanes: 1,
-            is_around: false,
-        };
+        let shape = KernelKey::plain(kernel.clone(), vec![view.clone(), view]);
         let (text, _) = codegen::module(&[shape], (9, 0));
         assert!(expected.iter().all(|instruction| text.contains(instruction)), "{text}");
     }
@@ -229,16 +220,7 @@ fn arrays_of_groups_are_cleared_unless_all_elements_are_written_first() {
     let clears = |lowered: vmarray_kernel::LoweredKernel| {
         let view =
             codegen::ViewLayout { stride: 4, align: 4, page_len: 1, bases: 1, is_inside: false, ahead: 0 };
-        let shape = KernelKey {
-            kernel: VerifiedKernel::new(lowered.body).unwrap(),
-            views: vec![view],
-            page_len: 1,
-            channels: 1,
-            has_budget: false,
-            gives_tables: false,
-            lanes: 1,
-            is_around: false,
-        };
+        let shape = KernelKey::plain(VerifiedKernel::new(lowered.body).unwrap(), vec![view]);
         codegen::module(&[shape], (9, 0)).0.contains("clear_shared")
     };
     assert!(!clears(lower::<turned<128>>().unwrap()));

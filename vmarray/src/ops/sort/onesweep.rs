@@ -8,11 +8,12 @@ use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Code, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
 use vmarray_support::texts::PackedTexts;
 
+use super::merge::MERGING_BLOCK;
 use crate::ops::executor::LibraryKernel;
 
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
-/// Number of threads in a block that counts digits or merges.
+/// Number of threads in a block that counts digits.
 pub(super) const COUNTING_BLOCK: u32 = 256;
 /// Bytes of a pass's state before the states of its tiles.
 pub(super) const STATE_HEADER_BYTES: u64 = 64;
@@ -71,7 +72,7 @@ pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&
         if let Some(value) = value {
             views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
         }
-        let block = (COUNTING_BLOCK, 0);
+        let block = (MERGING_BLOCK as u32, 0);
         kernel(name, [Some(merges_text(key)), None], block, views, params).ok().map(LibraryKernel::native)
     })
 }

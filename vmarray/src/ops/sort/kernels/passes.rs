@@ -75,8 +75,8 @@ where
 }
 
 /// Returns the two kernels that run before a kernel whose groups do not wait: the first counts the digits of
-/// each tile, by one group a tile; the second replaces the counts by those of all earlier tiles, by one group
-/// a digit.
+/// each tile, by one group a tile; the second replaces each count by the sum over all earlier tiles, by one
+/// group a digit.
 pub(super) fn counts_of(key: Type, value: Option<Type>) -> [LibraryKernel; 2] {
     let counts = match tile(key, value) {
         tile if tile == SHORT.1 => by_key!(key, K => count_tile<K, { SHORT.1 }>),

@@ -10,7 +10,7 @@
 
 #define METHOD __device__ __attribute__((always_inline))
 
-// As `MERGE_TILE` of kernels/merge.rs. An odd number for each thread, since threads then read different banks.
+// As `MERGE_TILE` of ../merge.rs. An odd number for each thread, since threads then read different banks.
 const u32 EACH = 17, TILE = THREADS * EACH;
 
 // Elements of one channel, counted from its first slot on: where they are among all that are dealt out.
