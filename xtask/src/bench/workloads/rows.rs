@@ -118,16 +118,14 @@ const KEY: Field<Keyed, u64> = vmarray::field!(Keyed, key);
 /// The number of later calls that follow a first one.
 const LATER: usize = 5;
 
-type Call<'a> = &'a dyn Fn(&VirtualArray<Keyed>) -> Result<()>;
+type Call<'a, T> = &'a dyn Fn(&VirtualArray<T>) -> Result<()>;
 
-/// The first call of a kind on an array that is new but for its contents, next to the median of later
-/// calls.
+/// The first calls of a process: of rows, and of numbers.
 fn first(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("rows/first-") {
         return Ok(());
     }
-    let setup = bench.setup.clone();
-    let bytes = setup.medium_bytes.min(4 << 30);
+    let bytes = bench.setup.medium_bytes.min(4 << 30);
     let len = bytes / size_of::<Keyed>();
     let mut random = SplitMix64::new(9);
     let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
@@ -139,23 +137,36 @@ fn first(bench: &mut Bench) -> Result<()> {
     let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &values.borrow())?);
     let read = |array: &VirtualArray<Keyed>| array.to_vec(..many).map(drop).map_err(Into::into);
     let transform = |array: &VirtualArray<Keyed>| Ok(array.transform(.., KEY.set(KEY + 1))?);
-    let kinds: [(&str, Call<'_>); 4] =
+    let kinds: [(&str, Call<'_, Keyed>); 4] =
         [("gather", &gather), ("scatter", &scatter), ("read", &read), ("transform", &transform)];
     for (name, call) in kinds {
-        bench.row(format!("rows/first-{name}"), Unit::Microseconds, |_, row| {
-            row.effort = setup.brief;
-            let mut later = Vec::new();
-            row.measure("ours", Role::Ours, || {
-                let array = setup.filled::<Keyed>(bytes, None, bytes / 100)?;
-                let sample = calls(1, 1.0, || call(&array))?;
-                for _ in 0..if setup.is_in_turns { 0 } else { LATER } {
-                    later.push(calls(1, 1.0, || call(&array))?);
-                }
-                Ok(sample)
-            })?;
-            let mut later = later.into_iter().cycle();
-            row.other("later", move || Ok(later.next().expect("the row has measured values")))
-        })?;
+        first_call(bench, name, bytes, call)?;
+    }
+    let count = |array: &VirtualArray<u32>| array.count(.., Field::whole(), &7).map(drop).map_err(Into::into);
+    let scan = |array: &VirtualArray<u32>| array.prefix_sum(..).map(drop).map_err(Into::into);
+    let sort = |array: &VirtualArray<u32>| Ok(array.sort(..)?);
+    let kinds: [(&str, Call<'_, u32>); 3] = [("count", &count), ("scan", &scan), ("sort", &sort)];
+    for (name, call) in kinds {
+        first_call(bench, name, bytes.min(256 << 20), call)?;
     }
     Ok(())
+}
+
+/// A row: the first call on an array that is new but for its contents, next to the median of later calls.
+fn first_call<T: Payload>(bench: &mut Bench, name: &str, bytes: usize, call: Call<'_, T>) -> Result<()> {
+    let setup = bench.setup.clone();
+    bench.row(format!("rows/first-{name}"), Unit::Microseconds, |_, row| {
+        row.effort = setup.brief;
+        let mut later = Vec::new();
+        row.measure("ours", Role::Ours, || {
+            let array = setup.filled::<T>(bytes, None, bytes / 100)?;
+            let sample = calls(1, 1.0, || call(&array))?;
+            for _ in 0..if setup.is_in_turns { 0 } else { LATER } {
+                later.push(calls(1, 1.0, || call(&array))?);
+            }
+            Ok(sample)
+        })?;
+        let mut later = later.into_iter().cycle();
+        row.other("later", move || Ok(later.next().expect("the row has measured values")))
+    })
 }
