@@ -42,7 +42,8 @@ def test_shapes(name, shape, dtype, seed):
     )
     assert error == wanted, name
     if error is None:
-        assert isinstance(ours, vm.Array), name
+        # NumPy's `flip` of an array without axes is a scalar.
+        assert isinstance(ours, vm.Array) == isinstance(numpys, np.ndarray), name
         same(ours, numpys)
 
 
