@@ -125,13 +125,16 @@ impl Raw {
     /// # Safety
     /// `memory` must have `bytes` bytes.
     unsafe fn plain_read(&self, memory: u64, bytes: u64, multiprocessors: u32) -> Outcome<f64> {
-        let text = PackedTexts::new(include_bytes!("../kernels/ptx.zlib"));
-        let text = text.c_text("yardstick");
-        let mut module = null_mut();
-        // SAFETY: writes one handle; the text ends with a NUL.
-        check(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) });
+        let texts = PackedTexts::new(include_bytes!("../kernels/ptx.zlib"));
         let mut best = f64::INFINITY;
-        for name in [c"read_plain", c"read_unrolled", c"read_tiles"] {
+        for (text, name) in [
+            ("yardstick/read_plain", c"read_plain"),
+            ("yardstick/read_unrolled", c"read_unrolled"),
+            ("yardstick/read_tiles", c"read_tiles"),
+        ] {
+            let mut module = null_mut();
+            // SAFETY: writes one handle; the text ends with a NUL.
+            check(unsafe { sys::cuModuleLoadData(&raw mut module, texts.c_text(text).as_ptr().cast()) });
             let function = function(module, name);
             for each in [4, 8, 16, 32, 64] {
                 let (vectors, value, scratch) = (bytes / 16, 9_u32, self.device);
@@ -153,10 +156,10 @@ impl Raw {
                 })?;
                 best = best.min(taken);
             }
+            // SAFETY: no code of the module runs any more.
+            check(unsafe { sys::cuModuleUnload(module) });
         }
         println!("the fastest plain read: {:.0} GB/s", rate(bytes, best));
-        // SAFETY: no code of the module runs any more.
-        check(unsafe { sys::cuModuleUnload(module) });
         Ok(best)
     }
 }

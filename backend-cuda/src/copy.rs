@@ -8,7 +8,7 @@ use crate::driver::{BatchAttributes, DriverResult, StatusCode, check};
 use crate::handle_table::HandleLookup;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
-use crate::kernel::modules::Copying;
+use crate::kernel::modules::FixedKernel;
 use crate::route::{self, CallPieces, PieceDirection, Possible, RoutePreferences};
 use crate::staging::{Loan, STAGING_BYTES};
 use crate::submission::CudaSubmission;
@@ -136,9 +136,9 @@ fn between_by_kernel(
     if route::choose(load, Possible { batch: false, kernel: true }, &preferences) != Route::Kernel {
         return Ok(false);
     }
-    match work.core.kernels.copying(work.context()) {
-        Ok(kernels) => {
-            by_kernel(work, kernels, load, joined(transfers).map(|transfer| resolve(names, &transfer)))?;
+    match load_kernels(work, load) {
+        Ok(()) => {
+            by_kernel(work, load, joined(transfers).map(|transfer| resolve(names, &transfer)))?;
             Ok(true)
         }
         Err(code) if code.is_fatal() => Err(code),
@@ -162,8 +162,8 @@ fn start_mapped(
     let mut route = route::choose(load, Possible { batch, kernel: true }, &preferences);
     let mut pieces = joined(transfers).map(|transfer| resolve(names, &transfer));
     if route == Route::Kernel {
-        match work.core.kernels.copying(work.context()) {
-            Ok(kernels) => return by_kernel(work, kernels, load, pieces),
+        match load_kernels(work, load) {
+            Ok(()) => return by_kernel(work, load, pieces),
             Err(code) if code.is_fatal() => return Err(code),
             // If the kernels do not load, copies take other routes.
             Err(code) => {
@@ -294,11 +294,24 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
     })
 }
 
+/// Returns an upper bound of the number of parts into which pieces are divided.
+fn parts_max(load: CallPieces) -> u64 {
+    load.pieces as u64 + load.bytes / part_bytes(load.bytes)
+}
+
+/// Loads the kernels that [`by_kernel`] needs.
+fn load_kernels(work: &CudaSubmission<'_>, load: CallPieces) -> DriverResult {
+    work.core.kernels.fixed(work.context(), FixedKernel::CopyFew)?;
+    if parts_max(load) > FEW as u64 {
+        work.core.kernels.fixed(work.context(), FixedKernel::CopyList)?;
+    }
+    Ok(())
+}
+
 /// Copies in launches of growing length, so that the GPU copies the parts of one while the processor
 /// writes the next.
 fn by_kernel(
     work: &mut CudaSubmission<'_>,
-    kernels: &Copying,
     load: CallPieces,
     pieces: impl Iterator<Item = Piece>,
 ) -> DriverResult {
@@ -312,17 +325,17 @@ fn by_kernel(
         count += 1;
     }
     let mut arguments = [argument(&few), argument(&count)];
+    let kernel = work.core.kernels.fixed(work.context(), FixedKernel::CopyFew)?;
     // SAFETY: the parameters are (Few, u32); the ranges were checked, and are mapped or on the GPU.
-    unsafe { work.stream().launch(kernels.few, blocks.min(count.into()), &mut arguments) }?;
+    unsafe { work.stream().launch(kernel, blocks.min(count.into()), &mut arguments) }?;
     if (count as usize) < FEW {
         return Ok(());
     }
 
-    // Upper bound of the number of remaining parts.
-    let parts_max = load.pieces as u64 + load.bytes / part_bytes;
-    let is_reused = parts_max > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
+    let is_reused = parts_max(load) > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
     let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };
     let mut room = FIRST_LIST;
+    let kernel = work.core.kernels.fixed(work.context(), FixedKernel::CopyList)?;
     while let Some(first) = parts.next() {
         let loan = lists.next(work)?;
         let list = loan.host.cast::<Entry>();
@@ -339,7 +352,7 @@ fn by_kernel(
         let mut arguments = [argument(&address), argument(&count)];
         // SAFETY: the parameters are (u64, u32). The list is borrowed until the submission is done, and is
         // not overwritten before its launch is done. The rest as above.
-        unsafe { work.stream().launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
+        unsafe { work.stream().launch(kernel, blocks.min(count.into()), &mut arguments) }?;
         lists.launched(work)?;
         room = (room * GROWTH).min(LIST);
     }

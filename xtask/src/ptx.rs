@@ -69,7 +69,9 @@ fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
             let target = ["--cuda-device-only".into(), format!("--cuda-gpu-arch={card}")];
             let plain = ["-std=c++17", "-nocudainc", "-nocudalib", "-S", "-O3"];
             let compile = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -include {shim} -o - {source}.cu");
-            texts.insert(source, compile.quiet().read()? + "\n");
+            for (kernel, text) in kernels(&compile.quiet().read()?) {
+                texts.insert(format!("{source}/{kernel}"), text);
+            }
         }
         ensure!(!texts.is_empty(), "no *.cu in {folder}");
         made += texts.len();
@@ -96,6 +98,30 @@ fn write_texts(sh: &Shell, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the texts of a module's kernels: each has the module's declarations, and one kernel. So the driver
+/// compiles only kernels that are used.
+fn kernels(module: &str) -> Vec<(String, String)> {
+    let mut declarations = String::new();
+    let mut kernels: Vec<(String, String)> = Vec::new();
+    let mut is_inside = false;
+    for line in module.lines() {
+        if let Some(rest) = line.strip_prefix(".visible .entry ") {
+            let name = rest.trim_end_matches('(').to_owned();
+            kernels.push((name, String::new()));
+            is_inside = true;
+        }
+        match kernels.last_mut() {
+            Some((_, kernel)) if is_inside => *kernel += &format!("{line}\n"),
+            // Comments name variables and kernels that other texts may hold.
+            _ if !line.trim_start().starts_with("//") => declarations += &format!("{line}\n"),
+            _ => {}
+        }
+        // A kernel ends with a brace in the first column.
+        is_inside &= line != "}";
+    }
+    kernels.into_iter().map(|(name, kernel)| (name, declarations.clone() + &kernel)).collect()
 }
 
 /// Packs texts into the contents of a file.

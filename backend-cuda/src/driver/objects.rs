@@ -247,15 +247,6 @@ impl Module {
         Ok(function)
     }
 
-    /// Returns `N` kernels of the module: `name_1`, `name_2`, `name_4` and so on.
-    pub fn family<const N: usize>(&self, name: &str) -> DriverResult<[Function; N]> {
-        let mut functions = [Function::NULL; N];
-        for (log2, function) in functions.iter_mut().enumerate() {
-            *function = self.function(&format!("{name}_{}", 1 << log2))?;
-        }
-        Ok(functions)
-    }
-
     /// Returns an attribute of `function`, a function of this module.
     pub fn attribute(&self, function: Function, which: Attribute) -> DriverResult<u32> {
         let mut value = 0;
@@ -282,5 +273,30 @@ impl Module {
         // SAFETY: writes one integer; the function is alive.
         let asked = check(unsafe { ask(&raw mut blocks, function, threads as i32, 0) });
         if asked.is_ok() { blocks.unsigned_abs().max(1) } else { 4 }
+    }
+}
+
+/// A kernel, alone in its module, so that the driver compiles no other one at its first use.
+#[derive(Debug)]
+pub struct LoadedKernel {
+    pub function: Function,
+    module: Module,
+}
+
+impl LoadedKernel {
+    /// Loads the kernel `name` of a text that ends with a NUL. The context is current.
+    pub fn load(context: &Arc<CudaContext>, text: &str, name: &str) -> DriverResult<Self> {
+        let module = Module::load(context, text)?;
+        Ok(Self { function: module.function(name)?, module })
+    }
+
+    /// Returns the number of blocks of [`THREADS`] threads that a multiprocessor runs at once.
+    pub fn blocks(&self) -> u32 {
+        self.module.occupancy(self.function, THREADS)
+    }
+
+    /// Allows launches that request up to `bytes` bytes of dynamic shared memory for each block.
+    pub fn allow_shared(&self, bytes: u32) -> DriverResult {
+        self.module.allow_shared(self.function, bytes)
     }
 }

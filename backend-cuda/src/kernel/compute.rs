@@ -12,6 +12,7 @@ use backend_api::{Compute, Search};
 
 use self::cache::Computing;
 use self::shape::{LITERALS_MAX, ProgramKey, head};
+use super::modules::FixedKernel;
 use super::search::{Aim, AnswerPlace, SearchChunks, SearchScratch};
 use super::{argument, scratch};
 use crate::driver::DriverResult;
@@ -80,7 +81,7 @@ pub(crate) fn run(
         parameters[comparison.parameters] = value;
     }
     let computing = core.kernels.programs.get(work.context(), shape)?;
-    let functions = &computing.functions;
+    let kernels = &computing.kernels;
     let space = Space::new(compute, starts, &parameters);
     let tiles = space.count.div_ceil(TILE);
     let blocks = tiles.min(core.card.multiprocessors.saturating_mul(computing.blocks).into());
@@ -88,7 +89,7 @@ pub(crate) fn run(
         if tiles > 0 {
             // SAFETY: the kernel takes the space alone. All fields were checked to be inside of their
             // sources, which have `count` elements; the kernel writes nowhere else.
-            unsafe { work.stream().launch(functions[0], blocks, &mut [argument(&space)]) }?;
+            unsafe { work.stream().launch(kernels[0].function, blocks, &mut [argument(&space)]) }?;
         }
         return Ok(());
     };
@@ -110,16 +111,16 @@ pub(crate) fn run(
             unsafe {
                 let stream = work.stream();
                 stream.clear(totals, u64::from(bins) * 8)?;
-                stream.launch(functions[0], blocks, &mut [argument(&space), bins_at, totals_at])?;
+                stream.launch(kernels[0].function, blocks, &mut [argument(&space), bins_at, totals_at])?;
                 let blocks = bins.div_ceil(THREADS).into();
-                stream.launch(functions[1], blocks, &mut [bins_at, totals_at, answer_at])?;
+                stream.launch(kernels[1].function, blocks, &mut [bins_at, totals_at, answer_at])?;
             }
         }
         Action::Sum { .. } | Action::Extremes { .. } | Action::Store { .. } => {
             let blocks = blocks.clamp(1, Compute::PARTIALS_MAX);
             // SAFETY: these are the parameters in `kernels/compute_sum.cu` and
             // `kernels/compute_extremes.cu`; the answer has room for `blocks` partial results.
-            unsafe { work.stream().launch(functions[0], blocks, &mut [argument(&space), answer_at]) }?;
+            unsafe { work.stream().launch(kernels[0].function, blocks, &mut [argument(&space), answer_at]) }?;
             answer_bytes = 8 + blocks * Partial::BYTES;
         }
     }
@@ -151,7 +152,7 @@ fn find(
 ) -> DriverResult {
     let Seek { limit, count_all, head, tile, answer } = seek;
     let core = work.core;
-    let scan = core.kernels.scan(work.context())?;
+    let scan = core.kernels.fixed(work.context(), FixedKernel::SearchScan)?;
     let places = SearchScratch::new(work)?;
     let stop_at = if count_all { u64::MAX } else { limit };
     let bytes_each = compute.sources.iter().map(|source| source.stride.min(64)).sum();
@@ -167,7 +168,7 @@ fn find(
     // `CHUNKS_MAX` chunks, the most there can be. The answer has room for the header and `limit` indices.
     unsafe {
         if chunks.chunks > 0 {
-            work.stream().launch(computing.functions[0], blocks, &mut count)?;
+            work.stream().launch(computing.kernels[0].function, blocks, &mut count)?;
         }
         places.scan(work, scan, chunks.chunks, limit, answer)?;
         if limit > 0 && chunks.chunks > 0 {

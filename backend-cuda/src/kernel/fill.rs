@@ -2,6 +2,7 @@
 
 use crate::driver::DriverResult;
 use crate::driver::objects::Unit;
+use crate::kernel::modules::FixedKernel;
 use crate::kernel::{argument, scratch};
 use crate::submission::CudaSubmission;
 
@@ -20,7 +21,7 @@ pub(crate) fn run(work: &mut CudaSubmission<'_>, to: u64, bytes: u64, pattern: &
     let stretched = stretch(pattern, to, bytes);
     let address = work.scratch()? + scratch::PATTERN;
     work.send(&stretched, address)?;
-    let function = work.core.kernels.copying(work.context())?.fill;
+    let function = work.core.kernels.fixed(work.context(), FixedKernel::Fill)?;
     let period = (stretched.len() / 16) as u32;
     let blocks =
         (bytes / 4096 + 1).min(u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR);

@@ -7,6 +7,7 @@ use vmarray_support::backends::IndexedDirection;
 use crate::driver::DriverResult;
 use crate::host_memory::HostAddress;
 use crate::kernel::argument;
+use crate::kernel::modules::FixedKernel;
 use crate::submission::CudaSubmission;
 
 /// A checked gather or scatter with addresses in place of names.
@@ -119,12 +120,12 @@ fn launch(
     first: u64,
 ) -> DriverResult {
     let core = work.core;
-    let kernels = core.kernels.indexed(work.context())?;
     let word = word(request.bases.iter().fold(0, |all, base| all | base), request.stride, values);
-    let function = match request.direction {
-        IndexedDirection::Gather => kernels.gather[word],
-        IndexedDirection::Scatter => kernels.scatter[word],
+    let kernel = match request.direction {
+        IndexedDirection::Gather => FixedKernel::Gather(word),
+        IndexedDirection::Scatter => FixedKernel::Scatter(word),
     };
+    let function = core.kernels.fixed(work.context(), kernel)?;
     let blocks = u64::from(core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let total = count * request.stride;
     let tile_bytes = tile_bytes(request.stride, total, blocks);

@@ -6,78 +6,77 @@ use super::compute::cache::TranslatedProgramCache;
 use super::launch::cache::TranslatedKernelCache;
 use super::ptx;
 use crate::context::CudaContext;
-use crate::driver::objects::Module;
+use crate::driver::objects::LoadedKernel;
 use crate::driver::{DriverResult, Function, once};
 
-/// The loaded kernels of a device, file by file.
+/// A kernel of the files in `kernels` that no program changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FixedKernel {
+    CopyFew,
+    CopyList,
+    Fill,
+    SearchScan,
+    /// Collects elements in pieces of 1, 2, 4, 8 or 16 bytes; the number is log2 of the piece.
+    Gather(usize),
+    /// Distributes elements in such pieces.
+    Scatter(usize),
+}
+
+impl FixedKernel {
+    /// The files and kernels, in the order of [`place`](Self::place).
+    const TEXTS: [&str; 14] = [
+        "copy/copy_few",
+        "copy/copy_list",
+        "copy/fill",
+        "search/search_scan",
+        "gather/gather_1",
+        "gather/gather_2",
+        "gather/gather_4",
+        "gather/gather_8",
+        "gather/gather_16",
+        "gather/scatter_1",
+        "gather/scatter_2",
+        "gather/scatter_4",
+        "gather/scatter_8",
+        "gather/scatter_16",
+    ];
+
+    fn place(self) -> usize {
+        match self {
+            Self::CopyFew => 0,
+            Self::CopyList => 1,
+            Self::Fill => 2,
+            Self::SearchScan => 3,
+            Self::Gather(log2) => 4 + log2,
+            Self::Scatter(log2) => 9 + log2,
+        }
+    }
+}
+
+/// The loaded kernels of a device.
 #[derive(Debug)]
 pub(crate) struct ModuleKernels {
-    copy: OnceLock<Copying>,
-    indexed: OnceLock<IndexedKernels>,
-    search: OnceLock<Searching>,
+    fixed: [OnceLock<LoadedKernel>; FixedKernel::TEXTS.len()],
     pub(crate) programs: TranslatedProgramCache,
     pub(crate) launches: TranslatedKernelCache,
-}
-
-/// Kernels that move and write bytes.
-#[derive(Debug)]
-pub(crate) struct Copying {
-    pub(crate) few: Function,
-    pub(crate) list: Function,
-    pub(crate) fill: Function,
-    _module: Module,
-}
-
-/// Kernels that collect and distribute elements, for pieces of 1, 2, 4, 8 and 16 bytes.
-#[derive(Debug)]
-pub(crate) struct IndexedKernels {
-    pub(crate) gather: [Function; 5],
-    pub(crate) scatter: [Function; 5],
-    _module: Module,
-}
-
-/// The kernel that scans the counts of a search.
-#[derive(Debug)]
-struct Searching {
-    scan: Function,
-    _module: Module,
 }
 
 impl ModuleKernels {
     /// Creates the kernels for a GPU of this compute capability; none is loaded yet.
     pub(crate) fn new(compute_capability: (u32, u32)) -> Self {
         Self {
-            copy: OnceLock::new(),
-            indexed: OnceLock::new(),
-            search: OnceLock::new(),
+            fixed: [const { OnceLock::new() }; FixedKernel::TEXTS.len()],
             programs: TranslatedProgramCache::default(),
             launches: TranslatedKernelCache::new(compute_capability),
         }
     }
 
-    /// The context is current, here and below.
-    pub(crate) fn copying(&self, context: &Arc<CudaContext>) -> DriverResult<&Copying> {
-        once(&self.copy, || {
-            let module = Module::load(context, ptx("copy"))?;
-            let [few, list, fill] = ["copy_few", "copy_list", "fill"].map(|name| module.function(name));
-            Ok(Copying { few: few?, list: list?, fill: fill?, _module: module })
-        })
-    }
-
-    pub(crate) fn indexed(&self, context: &Arc<CudaContext>) -> DriverResult<&IndexedKernels> {
-        once(&self.indexed, || {
-            let module = Module::load(context, ptx("gather"))?;
-            let (gather, scatter) = (module.family("gather")?, module.family("scatter")?);
-            Ok(IndexedKernels { gather, scatter, _module: module })
-        })
-    }
-
-    pub(crate) fn scan(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
-        let load = || {
-            let module = Module::load(context, ptx("search"))?;
-            Ok(Searching { scan: module.function("search_scan")?, _module: module })
-        };
-        once(&self.search, load).map(|search| search.scan)
+    /// Returns a kernel, and loads it at its first use. The context is current.
+    pub(crate) fn fixed(&self, context: &Arc<CudaContext>, kernel: FixedKernel) -> DriverResult<Function> {
+        let text = FixedKernel::TEXTS[kernel.place()];
+        let name = text.split('/').next_back().unwrap_or(text);
+        let loaded = once(&self.fixed[kernel.place()], || LoadedKernel::load(context, ptx(text), name))?;
+        Ok(loaded.function)
     }
 }
 
@@ -86,11 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_texts_are_complete_and_hold_every_kernel() {
-        for (text, kernels) in [("copy", 3), ("gather", 10), ("search", 1)] {
-            let text = ptx(text);
-            assert!(text.ends_with("}\n\n\0") || text.ends_with("}\n\0"), "the text is cut off");
-            assert_eq!(text.matches(".visible .entry ").count(), kernels);
+    fn each_text_is_complete_and_holds_one_kernel() {
+        for name in FixedKernel::TEXTS {
+            let text = ptx(name);
+            assert!(text.ends_with("}\n\0"), "the text is cut off");
+            let (_, kernel) = name.split_once('/').unwrap();
+            let entries: Vec<_> = text.matches(".entry ").collect();
+            assert_eq!(entries.len(), 1);
+            assert!(text.contains(&format!(".visible .entry {kernel}(")));
             assert!(text.contains(".target sm_50"));
         }
     }

@@ -8,31 +8,32 @@ use backend_api::expr::{Action, ProgramCache, Task};
 use super::codegen;
 use super::shape::ProgramKey;
 use crate::context::CudaContext;
-use crate::driver::objects::{Module, THREADS};
+use crate::driver::objects::LoadedKernel;
 use crate::driver::{DriverResult, Function, once};
 use crate::kernel::ptx;
 
 /// The kernels of one shape.
 #[derive(Debug)]
 pub(super) struct Computing {
-    pub functions: Vec<Function>,
+    pub kernels: Vec<LoadedKernel>,
     /// The number of blocks of the first kernel that a multiprocessor runs at once.
     pub blocks: u32,
-    _module: Module,
     shape: ProgramKey,
-    list: OnceLock<(Function, Module)>,
+    list: OnceLock<LoadedKernel>,
 }
 
 impl Computing {
     /// Returns the kernel that lists the matches of a search. Only searches for indices translate it.
     pub fn list(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
-        let load = || {
-            let names = ["compute_list"];
-            let module = Module::load(context, &codegen::splice(ptx("compute_find"), &self.shape, &names))?;
-            Ok((module.function(names[0])?, module))
-        };
-        once(&self.list, load).map(|(list, _)| *list)
+        let list = once(&self.list, || load(context, &self.shape, "compute_find/compute_list"))?;
+        Ok(list.function)
     }
+}
+
+/// Translates and loads one kernel of a shape.
+fn load(context: &Arc<CudaContext>, shape: &ProgramKey, text: &str) -> DriverResult<LoadedKernel> {
+    let (_, name) = text.split_once('/').unwrap_or(("", text));
+    LoadedKernel::load(context, &codegen::splice(ptx(text), shape), name)
 }
 
 /// The translated programs of a device.
@@ -47,12 +48,10 @@ impl TranslatedProgramCache {
         }
         // Do not hold a lock here, so that other programs continue. Two threads may translate the same
         // program.
-        let (text, names) = source(&shape);
-        let module = Module::load(context, &codegen::splice(text, &shape, names))?;
-        let functions = names.iter().map(|name| module.function(name)).collect::<DriverResult<Vec<_>>>()?;
-        let blocks = functions.first().map_or(1, |function| module.occupancy(*function, THREADS));
-        let list = OnceLock::new();
-        let computing = Computing { functions, blocks, _module: module, shape: shape.clone(), list };
+        let kernels = kernel_texts(&shape).iter().map(|text| load(context, &shape, text));
+        let kernels = kernels.collect::<DriverResult<Vec<_>>>()?;
+        let blocks = kernels.first().map_or(1, LoadedKernel::blocks);
+        let computing = Computing { kernels, blocks, shape: shape.clone(), list: OnceLock::new() };
         let (made, forgotten) = self.0.add(shape, computing);
         // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
         // them.
@@ -81,18 +80,19 @@ impl TranslatedProgramCache {
     }
 }
 
-/// Returns the text that contains a shape's kernels, and the names of the kernels that each request needs.
-pub(super) fn source(shape: &ProgramKey) -> (&'static str, &'static [&'static str]) {
-    let (task, kernels): (_, &[_]) = match &shape.task {
-        Task::Find { .. } => ("find", &["compute_count"]),
-        Task::Sum { value, .. } if shape.of(*value).is_float() => ("sum", &["compute_sum_floats"]),
-        Task::Sum { .. } => ("sum", &["compute_sum"]),
+/// Returns the names of the texts of the kernels that each request of a shape needs.
+pub(super) fn kernel_texts(shape: &ProgramKey) -> &'static [&'static str] {
+    match &shape.task {
+        Task::Find { .. } => &["compute_find/compute_count"],
+        Task::Sum { value, .. } if shape.of(*value).is_float() => &["compute_sum/compute_sum_floats"],
+        Task::Sum { .. } => &["compute_sum/compute_sum"],
         Task::Extremes { value, .. } if shape.of(*value).bytes() == 8 => {
-            ("extremes", &["compute_extremes_64"])
+            &["compute_extremes/compute_extremes_64"]
         }
-        Task::Extremes { .. } => ("extremes", &["compute_extremes_32"]),
-        Task::Histogram { .. } => ("histogram", &["compute_histogram", "compute_histogram_answer"]),
-        Task::Store { .. } => ("store", &["compute_store"]),
-    };
-    (ptx(&format!("compute_{task}")), kernels)
+        Task::Extremes { .. } => &["compute_extremes/compute_extremes_32"],
+        Task::Histogram { .. } => {
+            &["compute_histogram/compute_histogram", "compute_histogram/compute_histogram_answer"]
+        }
+        Task::Store { .. } => &["compute_store/compute_store"],
+    }
 }

@@ -31,20 +31,14 @@ const CHANNEL: u64 = 328;
 const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
 pub(super) const SPACE_BYTES: usize = 344;
 
-/// Returns the text of a kernel file with all comments replaced, and with only these kernels.
-pub(super) fn splice(text: &str, shape: &ProgramKey, kernels: &[&str]) -> String {
+/// Returns the text of a kernel with all comments replaced.
+pub(super) fn splice(text: &str, shape: &ProgramKey) -> String {
     let mut out = String::with_capacity(text.len() + (16 << 10));
-    let (mut entry, mut skipping) = ("", false);
+    let mut entry = "";
     let functions = shape.functions();
     for line in text.trim_end_matches('\0').lines() {
         if let Some(rest) = line.strip_prefix(".visible .entry ") {
             entry = rest.trim_end_matches('(');
-            skipping = !kernels.contains(&entry);
-        }
-        if skipping {
-            // The kernel ends with a brace in the first column.
-            skipping = line != "}";
-            continue;
         }
         match line.trim().strip_prefix("//splice ") {
             Some(words) => {
@@ -58,7 +52,7 @@ pub(super) fn splice(text: &str, shape: &ProgramKey, kernels: &[&str]) -> String
             None => {
                 out.push_str(line);
                 out.push('\n');
-                if line.starts_with(".address_size") {
+                if line.starts_with(".address_size") && text.contains("//splice ") {
                     for (number, one) in functions.iter().enumerate() {
                         out.push_str(&function(&called(number), one));
                     }

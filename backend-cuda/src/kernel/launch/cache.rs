@@ -11,7 +11,7 @@ use super::codegen::{self, KernelKey};
 use super::plan::Planned;
 use super::traits::LaunchTraits;
 use crate::context::CudaContext;
-use crate::driver::objects::Module;
+use crate::driver::objects::{LoadedKernel, Module};
 use crate::driver::{DriverResult, Function};
 
 /// Number of kernels in one module.
@@ -126,13 +126,5 @@ impl TranslatedKernelCache {
     }
 }
 
-/// A loaded text and its entry point.
-#[derive(Debug)]
-pub(super) struct LoadedText {
-    pub function: Function,
-    /// Keeps the function alive.
-    pub _module: Module,
-}
-
 /// Cache of loaded texts.
-pub(super) type ModuleCache = ProgramCache<kernel::Code, LoadedText>;
+pub(super) type ModuleCache = ProgramCache<kernel::Code, LoadedKernel>;

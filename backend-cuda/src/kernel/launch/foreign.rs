@@ -7,8 +7,7 @@ use backend_api::{Error, Launch, LaunchView};
 
 use super::super::argument;
 use super::super::search::AnswerPlace;
-use super::cache::LoadedText;
-use crate::driver::objects::Module;
+use crate::driver::objects::LoadedKernel;
 use crate::driver::{DriverResult, StatusCode};
 use crate::host_memory::HostAddress;
 use crate::submission::CudaSubmission;
@@ -69,24 +68,24 @@ pub(super) fn run(
 }
 
 /// Returns the entry of a text, and loads it if it is not in the cache.
-fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<LoadedText>> {
+fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<LoadedKernel>> {
     let texts = &work.core.kernels.launches.texts;
     if let Some(known) = texts.find(code) {
         return Ok(known);
     }
     let text = code.texts()[0].map_or("", |text| text);
     // These codes mean that the text is for newer GPUs or drivers.
-    let module = Module::load(work.context(), &format!("{text}\0")).map_err(|code| match code {
+    let loaded = LoadedKernel::load(work.context(), &format!("{text}\0"), code.entry());
+    let loaded = loaded.map_err(|code| match code {
         StatusCode::NO_BINARY_FOR_GPU | StatusCode::INVALID_PTX | StatusCode::UNSUPPORTED_PTX_VERSION => {
             StatusCode::NOT_SUPPORTED
         }
         other => other,
     })?;
-    let function = module.function(code.entry())?;
     if code.shared_bytes() > 0 {
-        module.allow_shared(function, code.shared_bytes())?;
+        loaded.allow_shared(code.shared_bytes())?;
     }
-    let (loaded, forgotten) = texts.add(code.clone(), LoadedText { function, _module: module });
+    let (loaded, forgotten) = texts.add(code.clone(), loaded);
     // The kernels of an evicted text may still run. If the wait for them fails, leak the module.
     if let Some(forgotten) = forgotten
         && let Err(code) = work.context().synchronize()

@@ -40,7 +40,7 @@ pub(super) struct MoveKernel {
 pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static LibraryKernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U32)];
-        let texts = [Some(keys_text(key)), Some(c_text(key, None))];
+        let texts = [Some(ptx("keys", key, "count_digits_of")), Some(c_text(key, None))];
         kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok().map(LibraryKernel::native)
     };
     static ALL: OfLengths<LibraryKernel> = OfLengths::new();
@@ -73,7 +73,9 @@ pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&
             views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
         }
         let block = (MERGING_BLOCK as u32, 0);
-        kernel(name, [Some(merges_text(key)), None], block, views, params).ok().map(LibraryKernel::native)
+        kernel(name, [Some(ptx("merge", key, name)), None], block, views, params)
+            .ok()
+            .map(LibraryKernel::native)
     })
 }
 
@@ -98,18 +100,13 @@ pub(super) const LOOK_BACK_C_MAX: u64 = 1 << 30;
 pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
     static ALL: OfLengths<LookBackKernels> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
-        let text = match of.bytes() {
-            1 => ptx("look_back_1"),
-            2 => ptx("look_back_2"),
-            4 => ptx("look_back_4"),
-            _ => ptx("look_back_8"),
-        };
         // OpenCL C has no kernel for sums, because a sum does not fit into a state's word.
         let in_c = |name| (name != "sum_up_of").then(|| c_text(of, None));
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);
             let views = views.iter().map(|(access, of)| view(*access, *of)).chain([states]).collect();
-            kernel(name, [Some(text), in_c(name)], (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
+            let texts = [Some(ptx("look_back", of, name)), in_c(name)];
+            kernel(name, texts, (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
         };
         Some(LookBackKernels {
             sum_up: made("sum_up_of", &[(Access::Atomic, of)])?,
@@ -130,12 +127,10 @@ pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Verifie
     let of = key_type(bytes)?;
     let made = || {
         let (ptx, number) = match (of.bytes(), is_float) {
-            (4, true) => (ptx("scan_f32"), "float"),
-            (_, true) => (ptx("scan_f64"), "double"),
-            (1, _) => (ptx("scan_1"), "uint"),
-            (2, _) => (ptx("scan_2"), "uint"),
-            (4, _) => (ptx("scan_4"), "uint"),
-            (_, _) => (ptx("scan_8"), "ulong"),
+            (4, true) => (text("scan_f32/scan_of"), "float"),
+            (_, true) => (text("scan_f64/scan_of"), "double"),
+            (8, _) => (ptx("scan", of, "scan_of"), "ulong"),
+            (_, _) => (ptx("scan", of, "scan_of"), "uint"),
         };
         let (element, wide) = match is_float {
             true => (number, "double\n#define IS_FLOAT"),
@@ -226,8 +221,13 @@ fn c_text_of(key: Type, value: Option<Type>) -> String {
     [key_is, value_is, texts.concat()].concat()
 }
 
-/// Returns the PTX text of a file in `onesweep`.
-fn ptx(name: &str) -> &'static str {
+/// Returns the PTX text of a kernel for keys of this type: of the file `{file}_{bytes}` in `onesweep`.
+fn ptx(file: &str, key: Type, kernel: &str) -> &'static str {
+    text(&format!("{file}_{}/{kernel}", key.bytes()))
+}
+
+/// Returns a packed text.
+fn text(name: &str) -> &'static str {
     static TEXTS: PackedTexts = PackedTexts::new(include_bytes!("onesweep/ptx.zlib"));
     TEXTS.text(name)
 }
@@ -241,39 +241,19 @@ fn c_each(key: Type, value: Option<Type>) -> u32 {
     C_EACH * 4 / key.bytes().max(value.map_or(0, Type::bytes)).max(4)
 }
 
-fn keys_text(key: Type) -> &'static str {
-    match key.bytes() {
-        1 => ptx("keys_1"),
-        2 => ptx("keys_2"),
-        4 => ptx("keys_4"),
-        _ => ptx("keys_8"),
-    }
-}
-
-fn merges_text(key: Type) -> &'static str {
-    match key.bytes() {
-        1 => ptx("merge_1"),
-        2 => ptx("merge_2"),
-        4 => ptx("merge_4"),
-        _ => ptx("merge_8"),
-    }
-}
-
 impl MoveKernel {
     fn in_ptx(key: Type, value: Option<Type>) -> Option<Self> {
         let bytes = key.bytes();
         // These numbers must equal `SORT_KEYS` and `SORT_PAIRS` in the sources of the kernels.
-        let (text, (block, each)) = match (bytes, value.map(Type::bytes)) {
-            (8, None) => (keys_text(key), (384, 11)),
-            (_, None) => (keys_text(key), (384, 22)),
-            (1, Some(4)) => (ptx("pairs_1_4"), (512, 16)),
-            (2, Some(4)) => (ptx("pairs_2_4"), (512, 16)),
-            (4, Some(4)) => (ptx("pairs_4_4"), (512, 16)),
-            (_, Some(4)) => (ptx("pairs_8_4"), (384, 14)),
-            (1, _) => (ptx("pairs_1_8"), (384, 14)),
-            (2, _) => (ptx("pairs_2_8"), (384, 14)),
-            (4, _) => (ptx("pairs_4_8"), (384, 14)),
-            (_, _) => (ptx("pairs_8_8"), (384, 11)),
+        let (block, each) = match (bytes, value.map(Type::bytes)) {
+            (8, None | Some(8)) => (384, 11),
+            (_, None) => (384, 22),
+            (1 | 2 | 4, Some(4)) => (512, 16),
+            (_, Some(_)) => (384, 14),
+        };
+        let text = match value {
+            None => ptx("keys", key, "move_keys_of"),
+            Some(value) => text(&format!("pairs_{bytes}_{}/move_pairs_of", value.bytes())),
         };
         let tile = block * each;
         let of_each = bytes + value.map_or(0, Type::bytes);
