@@ -64,6 +64,7 @@ pub mod views {
     //! | [`Query`], [`QueryMut`] | searches, reductions and updates by [expressions](crate::expr), on the devices |
     //! | [`Select`], [`Join`] | elements that meet a condition; [combinations](crate::compute) of several views |
     //! | [`Sort`], [`Scan`] | [sorting](Sort::sort) and [prefix sums](Scan::prefix_sum) of numbers |
+    //! | `matrix::MatMul` | matrix products, with the feature `matmul` |
     //! | [`Order`](crate::order::Order), [`OrderMut`](crate::order::OrderMut) | sorting by keys, groups, joins |
     //! | [`RunKernel`](crate::kernel::RunKernel), [`KernelView`](crate::kernel::KernelView) | [kernels](mod@crate::kernel) over views |
     //! | [`PagedView`], [`PagedViewMut`] | pages in place, cursors, iterators, futures |
@@ -181,6 +182,17 @@ pub mod kernel {
     pub use vmarray_kernel::{boundary, group, kernel, random};
     #[doc(hidden)]
     pub use vmarray_kernel::{k, kind};
+}
+
+#[cfg(feature = "matmul")]
+pub mod matrix {
+    //! Matrix products of arrays that may be larger than RAM. Needs the feature `matmul`.
+    //!
+    //! [`MatMul::assign_matmul`] writes the product of two [matrices](Matrix) to a view with two axes.
+
+    #[doc(hidden)]
+    pub use crate::ops::matmul::FactorTile;
+    pub use crate::ops::matmul::{MatMul, MatMulElement, Matrix};
 }
 
 pub mod nd {

@@ -79,6 +79,7 @@
 //! | `ndarray` | no | copies between boxes of an [`NdArray`] and arrays of the `ndarray` crate |
 //! | `half` | no | 16-bit floats of the `half` crate as elements, in expressions and in kernels |
 //! | `num-complex` | no | complex numbers of the `num-complex` crate as elements, in expressions and in kernels |
+//! | `matmul` | no | matrix products |
 //! | `serde` | no | serialisation of statistics and settings |
 //! | `tracing` | no | warnings as `tracing` events, and recordings for Perfetto |
 //!

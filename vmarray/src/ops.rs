@@ -18,6 +18,7 @@
 //! | [`sort`] | sorting of numbers |
 //! | [`launch`] | kernels of the program |
 //! | [`scan`] | prefix sums and reductions along an axis |
+//! | `matmul` | matrix products |
 //! | [`join`] | combinations of several views, element by element |
 //! | [`order`] | sorting by keys, groups, joins by key |
 //! | [`explain`], [`paged`], [`saved`], `shift`, `convert` | predicted costs, pages in place, files, insertions, conversions |
@@ -41,6 +42,8 @@ pub(crate) mod gather;
 pub(crate) mod join;
 #[forbid(unsafe_code)]
 pub(crate) mod launch;
+#[cfg(feature = "matmul")]
+pub(crate) mod matmul;
 pub(crate) mod order;
 #[forbid(unsafe_code)]
 pub(crate) mod paged;

@@ -21,7 +21,7 @@ use xshell::{Shell, cmd};
 /// The folders of the library: each may use the folders before it.
 const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "sources", "index_sets", "shapes"];
 /// The modules of `ops`: each may use the modules of groups before its own. `ops.rs` documents them.
-const OPERATIONS: [&[&str]; 14] = [
+const OPERATIONS: [&[&str]; 15] = [
     &["sealed"],
     &["expr"],
     &["executor"],
@@ -33,6 +33,7 @@ const OPERATIONS: [&[&str]; 14] = [
     &["sort"],
     &["launch"],
     &["scan"],
+    &["matmul"],
     &["join"],
     &["order"],
     &["explain", "saved", "shift", "convert", "paged"],

@@ -121,7 +121,7 @@ impl Drop for Before {
 /// `progress` before its first step and after every few GiB or less: from any thread, but one call at a time.
 /// Sorts in RAM also report within a step. Sorts are `Sort::sort`, `Sort::sort_with`, and the sorting
 /// methods of `Order` and `OrderMut`. If a call has several sorts,
-/// each counts from 0.
+/// each counts from 0. Matrix products in RAM report their steps likewise.
 ///
 /// `progress` must not access the elements that are sorted: an access to an array returns
 /// [`WouldDeadlock`](ErrorKind::WouldDeadlock), and an access to a source may block forever. `progress` runs

@@ -20,6 +20,7 @@ use vmarray::file::SaveOptions;
 use vmarray::host::SimulatedDevice;
 use vmarray::index_set::{Combine, PagedIndexSet, Tuples};
 use vmarray::kernel::{At, Own, Session};
+use vmarray::matrix::{MatMul, Matrix};
 use vmarray::order::{Descending, MatchKind, Side};
 use vmarray::progress::with_progress;
 use vmarray::{
@@ -369,6 +370,16 @@ const WRITES: &[Operation] = &[
     ("assign_where", |p| p.array.assign_where(.., whole().lt(500), whole().set(3)).map(|()| 0)),
     ("prefix_sum", |p| p.array.prefix_sum(..).map(u64::from)),
     ("exclusive_prefix_sum", |p| p.array.exclusive_prefix_sum(..).map(u64::from)),
+    ("assign_matmul", |p| {
+        let (of, len) = (NdSection::over(&p.other, [p.len(), 1])?, p.len());
+        let one = Matrix::strided(&p.other, [1, 1], 1, [1, 1])?;
+        let array = NdArray::from_elements(
+            p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, false)?,
+            [len, 1],
+        )?;
+        array.assign_matmul(of, one)?;
+        p.array.copy_from(0, array.elements().section(..len)?).map(|()| 0)
+    }),
     ("sort", |p| p.array.sort(..).map(|()| 0)),
     ("sort_descending", |p| p.array.sort_descending(..).map(|()| 0)),
     ("sort_with", |p| p.other.sort_with(.., p.array.section_mut(..p.len())?).map(|()| 0)),
@@ -954,6 +965,7 @@ fn the_tables_have_all_operations() {
         include_str!("../../src/ops/query.rs"),
         include_str!("../../src/ops/query/select.rs"),
         include_str!("../../src/ops/scan/view.rs"),
+        include_str!("../../src/ops/matmul.rs"),
         include_str!("../../src/ops/sort/view.rs"),
         include_str!("../../src/ops/order.rs"),
         include_str!("../../src/index_sets/edit.rs"),

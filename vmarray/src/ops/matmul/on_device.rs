@@ -1,0 +1,282 @@
+//! Products on a GPU that stores both factors and the result: tiles in group memory, and a block of sums in
+//! the registers of each item. After V. Volkov, J. Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra",
+//! 2008.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use backend_api::expr::Geometry;
+use backend_api::kernel::Report;
+use backend_api::{Device, HostSpan, Launch, LaunchView, Request, Ticket};
+use vmarray_kernel::{Anywhere, At, Atomic, Float, Group, Shared, kernel};
+
+use super::element::MatMulElement;
+use super::matrix::{Matrix, MatrixPlaces, rows_in_order};
+use crate::base::error::Result;
+use crate::engine::pager::Pager;
+use crate::ops::executor::{Change, LibraryKernel, OperandStore, Run, WorkQueue};
+use crate::ops::launch::StripedArgument;
+use crate::ops::sort::is_unsupported;
+use crate::ops::view::{INTERNAL, Store as _, StoreMut as _, StoredBox, ViewMut};
+
+/// Items of a group, and rows and columns of its tile of the result.
+const ITEMS: usize = 256;
+const TILE: usize = 128;
+/// Columns of `a` and rows of `b` in group memory at a time.
+const STEP: usize = 8;
+/// Distance of the lines of a step in group memory, which lets items write without bank conflicts.
+const PITCH: usize = TILE + 4;
+const ROOM: usize = STEP * PITCH;
+/// Elements of a step that an item loads.
+const EACH: usize = TILE * STEP / ITEMS;
+/// Rows and columns of an item's sums.
+const BLOCK: usize = 8;
+/// Items along each axis of a tile.
+const ACROSS: usize = TILE / BLOCK;
+
+/// Returns the number of an item's element within a step, and the number of its line. Items load
+/// neighbouring elements along `k` if these are contiguous, otherwise across it.
+#[kernel(crate = vmarray_kernel)]
+fn own_place<const ALONG: bool>(t: usize, i: usize) -> (usize, usize) {
+    if ALONG {
+        (t % (STEP / EACH) * EACH + i, t / (STEP / EACH))
+    } else {
+        ((t + i * ITEMS) / TILE, (t + i * ITEMS) % TILE)
+    }
+}
+
+/// Loads one of an item's elements of the step from `from` on. Elements outside are zeroes.
+#[kernel(crate = vmarray_kernel)]
+fn loaded<T: Float + Atomic, const ALONG: bool>(
+    item: (usize, usize),
+    of: &Anywhere<T>,
+    first: usize,
+    strides: (usize, usize),
+    from: (usize, usize),
+    ends: (usize, usize),
+) -> T {
+    let place = own_place::<ALONG>(item.0, item.1);
+    let k = from.0 + place.0;
+    let line = from.1 + place.1;
+    let mut value = T::ZERO;
+    if k < ends.0 && line < ends.1 {
+        value = of[first + k * strides.0 + line * strides.1];
+    }
+    value
+}
+
+/// Multiplies two matrices. A matrix has its first element, and the distances of neighbours along `k` and
+/// across it. A group computes one tile of the result, which is stored in row-major order.
+#[kernel(crate = vmarray_kernel, group = ITEMS)]
+fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
+    at: At<1>,
+    rows: usize,
+    columns: usize,
+    depth: usize,
+    a_first: usize,
+    a_strides: (usize, usize),
+    b_first: usize,
+    b_strides: (usize, usize),
+    a: &Anywhere<T>,
+    b: &Anywhere<T>,
+    c: &Shared<T>,
+    of_a: &Group<T, ROOM>,
+    of_b: &Group<T, ROOM>,
+) {
+    let t = at.in_group();
+    let across = (columns + TILE - 1) / TILE;
+    let (row, column) = (at.group() / across * TILE, at.group() % across * TILE);
+    let (y, x) = (t / ACROSS * (BLOCK / 2), t % ACROSS * (BLOCK / 2));
+    let mut sums = [[T::ZERO; BLOCK]; BLOCK];
+    let mut from = 0;
+    let mut next_a = [T::ZERO; EACH];
+    let mut next_b = [T::ZERO; EACH];
+    for i in 0..EACH {
+        next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (0, row), (depth, rows));
+        next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (0, column), (depth, columns));
+    }
+    while from < depth {
+        for i in 0..EACH {
+            let place = own_place::<A_ALONG>(t, i);
+            of_a.set(place.0 * PITCH + place.1, next_a[i]);
+            let place = own_place::<B_ALONG>(t, i);
+            of_b.set(place.0 * PITCH + place.1, next_b[i]);
+        }
+        barrier();
+        from += STEP;
+        // The loads of the next step run while the items compute.
+        for i in 0..EACH {
+            next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (from, row), (depth, rows));
+            next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (from, column), (depth, columns));
+        }
+        for k in 0..STEP {
+            let mut of_row = [T::ZERO; BLOCK];
+            let mut of_column = [T::ZERO; BLOCK];
+            for i in 0..BLOCK / 2 {
+                of_row[i] = of_a[k * PITCH + y + i];
+                of_row[BLOCK / 2 + i] = of_a[k * PITCH + TILE / 2 + y + i];
+                of_column[i] = of_b[k * PITCH + x + i];
+                of_column[BLOCK / 2 + i] = of_b[k * PITCH + TILE / 2 + x + i];
+            }
+            for i in 0..BLOCK {
+                for j in 0..BLOCK {
+                    sums[i][j] = of_row[i].mul_add(of_column[j], sums[i][j]);
+                }
+            }
+        }
+        barrier();
+    }
+    for i in 0..BLOCK {
+        let own_row = row + y + i % (BLOCK / 2) + i / (BLOCK / 2) * (TILE / 2);
+        for j in 0..BLOCK {
+            let own_column = column + x + j % (BLOCK / 2) + j / (BLOCK / 2) * (TILE / 2);
+            if own_row < rows && own_column < columns {
+                c.set(own_row * columns + own_column, sums[i][j]);
+            }
+        }
+    }
+}
+
+/// Returns the kernel for factors of floats of 4 or 8 bytes, whose elements are contiguous along `k` or not.
+pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKernel {
+    static ALL: [OnceLock<LibraryKernel>; 8] = [const { OnceLock::new() }; 8];
+    let number = usize::from(a) + 2 * usize::from(b) + if bytes == 8 { 4 } else { 0 };
+    ALL[number].get_or_init(|| match (bytes, a, b) {
+        (8, false, false) => LibraryKernel::of::<multiply_tiles<f64, false, false>>(),
+        (8, true, false) => LibraryKernel::of::<multiply_tiles<f64, true, false>>(),
+        (8, false, true) => LibraryKernel::of::<multiply_tiles<f64, false, true>>(),
+        (8, true, true) => LibraryKernel::of::<multiply_tiles<f64, true, true>>(),
+        (_, false, false) => LibraryKernel::of::<multiply_tiles<f32, false, false>>(),
+        (_, true, false) => LibraryKernel::of::<multiply_tiles<f32, true, false>>(),
+        (_, false, true) => LibraryKernel::of::<multiply_tiles<f32, false, true>>(),
+        (_, true, true) => LibraryKernel::of::<multiply_tiles<f32, true, true>>(),
+    })
+}
+
+/// Multiplies two matrices on the GPU that stores them and the view. Returns false and changes nothing if
+/// they are elsewhere, or the GPU does not support the kernel.
+pub(super) fn multiply<'a, V>(view: V, a: &Matrix<'_, V::Element>, b: &Matrix<'_, V::Element>) -> Result<bool>
+where
+    V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
+{
+    let (store, shape) = view.parts();
+    let own = store.as_operand(INTERNAL);
+    let is_gpu = |own: &dyn OperandStore| own.devices().iter().all(|(device, _)| device.info().kind.is_gpu());
+    let is_for_kernel = V::Element::HAS_KERNEL && own.channel_count() == 1 && is_gpu(own);
+    let range = rows_in_order(&shape).filter(|_| is_for_kernel);
+    let (Some(range), Some(a_places), Some(b_places)) = (range, a.places(), b.places()) else {
+        return Ok(false);
+    };
+    let ([_, depth], [_, columns]) = (a.extents(), b.extents());
+    let striped = (a_places.striped(0, own), b_places.striped(1, own));
+    let (Some(of_a), Some(of_b)) = striped else { return Ok(false) };
+    let strides = [[a_places.strides[1], a_places.strides[0]], b_places.strides];
+    let change = ProductChange {
+        kernel: kernel_of(size_of::<V::Element>(), strides.map(|[along, _]| along == 1)),
+        factors: [of_a, of_b],
+        firsts: [a_places.operand.start, b_places.operand.start],
+        strides,
+        start: range.start,
+        columns,
+        depth,
+        failures: AtomicU64::new(0),
+    };
+    match store.as_target(INTERNAL).change(&[], &range, &change) {
+        Ok(()) => {
+            debug_assert_eq!(change.failures.into_inner(), 0, "the kernel accesses only existing elements");
+            Ok(true)
+        }
+        Err(error) if error.device_error().is_some_and(is_unsupported) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl<'a> MatrixPlaces<'a> {
+    /// Returns the elements for reads in place, if the device of `result` stores them.
+    fn striped(&self, number: usize, result: &dyn OperandStore) -> Option<StripedArgument<'a>> {
+        let stored = StoredBox::range_of(self.range.start, self.range.len());
+        StripedArgument::new(number, &self.operand, &stored, Vec::new(), result)
+    }
+}
+
+/// A product as a change of the elements of the result.
+struct ProductChange<'a> {
+    kernel: &'static LibraryKernel,
+    factors: [StripedArgument<'a>; 2],
+    /// Place of the first element of each factor.
+    firsts: [usize; 2],
+    /// For each factor, the distances of neighbours along `k` and across it.
+    strides: [[usize; 2]; 2],
+    /// Place of the first element of the result.
+    start: usize,
+    columns: usize,
+    depth: usize,
+    failures: AtomicU64,
+}
+
+impl ProductChange<'_> {
+    fn with<R>(
+        &self,
+        run: Run<'_>,
+        report: HostSpan<'_>,
+        work: impl FnOnce(&Launch<'_>) -> backend_api::Result<R>,
+    ) -> backend_api::Result<R> {
+        let (columns, rows) = (self.columns, run.count() / self.columns);
+        let row = (run.geometry.index(0) as usize - self.start) / columns;
+        let ([a, b], [a_strides, b_strides]) = (self.firsts, self.strides);
+        let a = a + row * a_strides[1];
+        let values =
+            [rows, columns, self.depth, a, a_strides[0], a_strides[1], b, b_strides[0], b_strides[1]];
+        let values = values.map(|value| value as u64);
+        let items = (rows.div_ceil(TILE) * columns.div_ceil(TILE) * ITEMS) as u64;
+        let views = [self.factors[0].view(), self.factors[1].view(), LaunchView::Run(run.columns[0])];
+        let params = self.kernel.params(&values, &views, items);
+        let new = Launch::new(self.kernel.kernel(), items, Geometry::plain(0), report);
+        work(&Launch { views: &views, params: &params, ..new })
+    }
+}
+
+impl Change for ProductChange<'_> {
+    fn overwrites(&self, _: usize) -> bool {
+        false
+    }
+
+    fn group_len(&self) -> usize {
+        self.columns
+    }
+
+    fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
+        self.factors.iter().map(|factor| (factor.pager, factor.pages())).collect()
+    }
+
+    fn report_bytes(&self, _: usize) -> usize {
+        Report::BYTES as usize
+    }
+
+    fn is_rounded(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>) {
+        let Some(report) = report else { return };
+        let _ = self.with(run, report, |launch| device.prepare(&[Request::Launch(launch)]));
+    }
+
+    fn submit(
+        &self,
+        queue: WorkQueue<'_>,
+        run: Run<'_>,
+        report: Option<HostSpan<'_>>,
+    ) -> backend_api::Result<Ticket> {
+        let Some(report) = report else { unreachable!("every launch has a report") };
+        // RAM multiplies tiles faster than it interprets the kernel.
+        self.with(run, report, |launch| queue.with_ram(false).submit(launch))
+    }
+
+    fn take_report(&self, _: Geometry, report: &[u64]) {
+        if let Ok(words) = report.try_into() {
+            self.failures.fetch_add(Report::from_words(words).failures, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Products in RAM: tile by tile of the result, panel by panel of the factors.
+
+use std::ops::Range;
+
+use super::element::{FactorTile, MatMulElement};
+use super::matrix::Matrix;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::progress::{Steps, in_steps};
+use crate::base::scoped_threads::CORES;
+use crate::engine::shared_work::for_each;
+use crate::ops::view::{INTERNAL, Shape as _, StoreMut as _, ViewMut};
+
+/// The maximum number of bytes of a tile of the result.
+const TILE_BYTES: usize = if cfg!(test) { 4 << 10 } else { 128 << 20 };
+/// The maximum number of bytes of a panel of a factor.
+const PANEL_BYTES: usize = if cfg!(test) { 2 << 10 } else { 64 << 20 };
+/// The least number of columns in a panel of `a`, and of rows in a panel of `b`, if the factors have them.
+const DEPTH_MIN: usize = if cfg!(test) { 8 } else { 512 };
+
+/// Sizes of tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TileSizes {
+    pub rows: usize,
+    pub columns: usize,
+    pub depth: usize,
+}
+
+impl TileSizes {
+    /// Returns the sizes for which the fewest elements are read, for `m` rows, `n` columns and depth `k`,
+    /// none of them zero. An element of a sum has `bytes` bytes.
+    pub fn of([m, n, k]: [usize; 3], bytes: usize) -> Self {
+        let (tile, panel) = ((TILE_BYTES / bytes).max(1), (PANEL_BYTES / bytes).max(1));
+        let side = (panel / k.min(DEPTH_MIN)).max(1);
+        // Strips of tiles along the columns: few, or so many that tiles are square, or wide at most.
+        let fewest = n.div_ceil(side.min(tile));
+        let most = (fewest + 4 * n / tile.isqrt().max(1)).min(n);
+        let sizes = |strips: usize| {
+            let columns = n.div_ceil(strips);
+            let rows = (tile / columns).min(side).clamp(1, m);
+            // Tiles of about equal height.
+            (m.div_ceil(m.div_ceil(rows)), columns)
+        };
+        let read = |strips: usize| {
+            let (rows, columns) = sizes(strips);
+            m as u128 * n.div_ceil(columns) as u128 + n as u128 * m.div_ceil(rows) as u128
+        };
+        let (rows, columns) = sizes((fewest..=most).min_by_key(|strips| read(*strips)).unwrap_or(fewest));
+        Self { rows, columns, depth: (panel / rows.max(columns)).clamp(1, k.max(1)) }
+    }
+}
+
+/// Divides a range into parts.
+fn parts(end: usize, by: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..end).step_by(by.max(1)).map(move |start| start..end.min(start + by))
+}
+
+/// Writes the product of two matrices to a view of their extents, which is not empty.
+pub(super) fn multiply<'a, V>(view: V, a: &Matrix<'_, V::Element>, b: &Matrix<'_, V::Element>) -> Result<()>
+where
+    V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
+{
+    let ([m, k], [_, n]) = (a.extents(), b.extents());
+    let bytes = size_of::<<V::Element as MatMulElement>::Sum>();
+    let sizes = TileSizes::of([m, n, k.max(1)], bytes);
+    let lines = m.saturating_mul(n.div_ceil(sizes.columns)) + n.saturating_mul(m.div_ceil(sizes.rows));
+    let read_bytes = lines.saturating_mul(k).saturating_mul(size_of::<V::Element>());
+    in_steps(read_bytes as u64, |steps| {
+        for rows in parts(m, sizes.rows) {
+            for columns in parts(n, sizes.columns) {
+                let tile = product((a, b), &rows, &columns, sizes.depth, steps)?;
+                write(view, [rows.start, columns.start]..[rows.end, columns.end], &tile)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Computes a tile of a product.
+fn product<T: MatMulElement>(
+    (a, b): (&Matrix<'_, T>, &Matrix<'_, T>),
+    rows: &Range<usize>,
+    columns: &Range<usize>,
+    depth: usize,
+    steps: &Steps,
+) -> Result<Vec<T>> {
+    let mut sums = zeroed_vec::<T::Sum>(rows.len() * columns.len())?;
+    for within in parts(a.extents()[1], depth) {
+        steps.report(((rows.len() + columns.len()) * within.len() * size_of::<T>()) as u64)?;
+        let (of_a, of_b) = (panel(a, rows, &within)?, panel(b, &within, columns)?);
+        add_product::<T>(&mut sums, of_a.tile(), of_b.tile())?;
+    }
+    Ok(T::rounded(sums))
+}
+
+/// Adds the product of two panels to a tile of sums; each thread computes some rows.
+fn add_product<T: MatMulElement>(
+    sums: &mut [T::Sum],
+    a: FactorTile<'_, T::Sum>,
+    b: FactorTile<'_, T::Sum>,
+) -> Result<()> {
+    // A single row is the transposed product, because a thread needs rows.
+    let (a, b) = if a.extents[0] == 1 { (b.transposed(), a.transposed()) } else { (a, b) };
+    let ([m, _], [_, n]) = (a.extents, b.extents);
+    let each = m.div_ceil(*CORES);
+    for_each(*CORES, sums.chunks_mut(each * n).enumerate(), |(number, sums)| {
+        T::add_product(sums, a.rows(number * each, sums.len() / n), b);
+        Ok(())
+    })
+}
+
+/// A panel of a factor in RAM.
+struct Panel<T> {
+    items: Vec<T>,
+    extents: [usize; 2],
+    is_by_columns: bool,
+}
+
+impl<T: Copy> Panel<T> {
+    fn tile(&self) -> FactorTile<'_, T> {
+        let [rows, columns] = self.extents;
+        let strides = if self.is_by_columns { [1, rows] } else { [columns, 1] };
+        FactorTile { items: &self.items, extents: self.extents, strides }
+    }
+}
+
+/// Reads a panel; each thread reads some of its lines.
+fn panel<T: MatMulElement>(
+    of: &Matrix<'_, T>,
+    rows: &Range<usize>,
+    columns: &Range<usize>,
+) -> Result<Panel<T::Sum>> {
+    let mut items = zeroed_vec::<T>(rows.len() * columns.len())?;
+    let is_by_columns = of.is_by_columns();
+    let (lines, within) = if is_by_columns { (columns, rows) } else { (rows, columns) };
+    let each = lines.len().div_ceil(*CORES).max(1);
+    for_each(*CORES, items.chunks_mut(each * within.len().max(1)).enumerate(), |(number, part)| {
+        let start = lines.start + number * each;
+        let lines = start..lines.end.min(start + each);
+        if is_by_columns { of.read(rows.clone(), lines, part) } else { of.read(lines, columns.clone(), part) }
+    })?;
+    Ok(Panel { items: T::widened(items), extents: [rows.len(), columns.len()], is_by_columns })
+}
+
+/// Writes a tile to a box of a view.
+fn write<'a, V: ViewMut<'a, Index = [usize; 2]>>(
+    view: V,
+    of: Range<[usize; 2]>,
+    tile: &[V::Element],
+) -> Result<()> {
+    let (store, shape) = view.parts();
+    let mut rest = tile;
+    let mut copy = |of: &Range<[usize; 2]>| {
+        shape.runs(of).try_for_each(|run| {
+            let (own, others) = rest.split_at(run.len());
+            rest = others;
+            store.write_at(run.start, own, INTERNAL)
+        })
+    };
+    if shape.is_in_order(&of) {
+        return copy(&of);
+    }
+    let columns = of.start[1]..of.end[1];
+    (of.start[0]..of.end[0]).try_for_each(|row| copy(&([row, columns.start]..[row + 1, columns.end])))
+}
