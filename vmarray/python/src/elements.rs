@@ -142,6 +142,8 @@ pub trait Elements: Send + Sync {
         code: &Code,
         bins: Bins,
     ) -> vmarray::Result<Vec<u64>>;
+    /// Products of matrices, if the elements have them.
+    fn multiplied(&self) -> Option<&dyn Multiplied>;
     /// Operations on ordered elements, if the elements have an order.
     fn ordered(&self) -> Option<&dyn Ordered>;
     /// The elements of a range at the indices in a list of `u64`s; `None` if the list has another type.
@@ -158,6 +160,26 @@ pub trait Elements: Send + Sync {
     fn page_len(&self) -> usize;
     fn max_len(&self) -> usize;
     fn as_any(&self) -> &dyn Any;
+}
+
+/// A matrix of elements at regular distances.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided {
+    pub extents: [usize; 2],
+    pub start: usize,
+    pub strides: [isize; 2],
+}
+
+/// Arrays whose elements have products.
+pub trait Multiplied {
+    /// Writes the product of two matrices to the `number`-th of the contiguous matrices of the array. Returns
+    /// `false` if the arrays have different types.
+    fn assign_product(
+        &self,
+        number: usize,
+        a: (&dyn Elements, Strided),
+        b: (&dyn Elements, Strided),
+    ) -> vmarray::Result<bool>;
 }
 
 /// Kind of a reduction of elements along an axis.

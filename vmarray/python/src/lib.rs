@@ -2,14 +2,14 @@
 //!
 //! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `elements`,
 //! `store`, `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.
-//! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `progress` handles their
-//! progress and Ctrl-C. `results` reuses memory of NumPy results; `home` has pages owned by Python: Zarr
-//! stores and memory, of which `over` makes arrays. `export` is DLPack, `sets` index sets. `array` and
-//! `device` are the Python classes.
+//! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `product` multiplies matrices;
+//! `progress` handles their progress and Ctrl-C. `results` reuses memory of NumPy results; `home` has pages
+//! owned by Python: Zarr stores and memory, of which `over` makes arrays. `export` is DLPack, `sets` index
+//! sets. `array` and `device` are the Python classes.
 //!
 //! `python/vmarray` has the array class, list keys (`_indexing`), NumPy's functions (`_functions`,
-//! `_shapes`, `_order`, `random`), kernels from syntax trees (`_kernel`), file formats (`_files`), chunks
-//! of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows (`_ragged`).
+//! `_shapes`, `_order`, `_products`, `random`), kernels from syntax trees (`_kernel`), file formats
+//! (`_files`), chunks of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows (`_ragged`).
 
 mod array;
 mod copies;
@@ -27,6 +27,7 @@ mod numpy_arrays;
 mod operations;
 mod ordered;
 mod over;
+mod product;
 mod progress;
 mod results;
 mod sets;
@@ -52,6 +53,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<results::Piece>()?;
     module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
     module.add_function(wrap_pyfunction!(results::forked, module)?)?;
+    module.add_function(wrap_pyfunction!(product::multiply, module)?)?;
     ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

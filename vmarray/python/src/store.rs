@@ -11,14 +11,18 @@ use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
 use crate::element::Unit;
-use crate::elements::{Asked, Bins, Code, Elements, Ordered, Reduced};
+use crate::elements::{Asked, Bins, Code, Elements, Multiplied, Ordered, Reduced};
 use crate::fault::Result;
 use crate::home::Home;
 use crate::with_unit;
 
-/// Types of elements that may have an order, which sorts and searches need.
+/// Types of elements that may have an order, which sorts and searches need, and products of matrices.
 pub trait MaybeOrdered: Element {
     fn ordered(_: &Typed<Self>) -> Option<&dyn Ordered> {
+        None
+    }
+
+    fn multiplied(_: &Typed<Self>) -> Option<&dyn Multiplied> {
         None
     }
 }
@@ -29,13 +33,25 @@ macro_rules! ordered {
             fn ordered(of: &Typed<Self>) -> Option<&dyn Ordered> {
                 Some(of)
             }
+
+            fn multiplied(of: &Typed<Self>) -> Option<&dyn Multiplied> {
+                Some(of)
+            }
+        }
+    )* };
+}
+
+macro_rules! multiplied {
+    ($($T:ty)*) => { $(
+        impl MaybeOrdered for $T {
+            fn multiplied(of: &Typed<Self>) -> Option<&dyn Multiplied> {
+                Some(of)
+            }
         }
     )* };
 }
 ordered!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
-impl MaybeOrdered for vmarray::half::f16 {}
-impl MaybeOrdered for vmarray::num_complex::Complex<f32> {}
-impl MaybeOrdered for vmarray::num_complex::Complex<f64> {}
+multiplied!(vmarray::half::f16 vmarray::num_complex::Complex<f32> vmarray::num_complex::Complex<f64>);
 impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
 
 /// A `VirtualArray` of elements `T`, as a trait object for [`Elements`].
@@ -173,6 +189,10 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
         let joined = &self.array.section(range)?.join(others)?;
         let (bin, is_inside) = bins.of(Expr::from_program(&code.program, code.value)?);
         joined.histogram(.., bin.only_where(is_inside), bins.count)
+    }
+
+    fn multiplied(&self) -> Option<&dyn Multiplied> {
+        T::multiplied(self)
     }
 
     fn ordered(&self) -> Option<&dyn Ordered> {

@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 import vmarray as vm
-from vmarray import _dispatch, _functions, _large
+from vmarray import _dispatch, _functions, _large, _products
 
 #: All dtypes that arrays have.
 DTYPES = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3 U2 M8[s] m8[s] M8[D]".split()]
@@ -340,6 +340,25 @@ def _case(*makers, **possible):
     return draw
 
 
+def _multiplied(case, *shapes):
+    """Two operands of a product, mostly of the same dtype."""
+    case.main = case.array(shapes[0], case.one_of(_PRODUCT_DTYPES))
+    return [case.main, case.array(shapes[1], case.main.dtype if case.chance(0.6) else case.one_of(_PRODUCT_DTYPES))]
+
+
+def _labelled(case):
+    """Labels for ``einsum``, and operands of these labels."""
+    text = case.one_of(["ij->i", "ij,jk", "ij,jk->ki", "ii", "ij->ji", "ij,j->i", "i,i", "...j,j->...", "ij,ij->ij", "ij,kj", "ij,jk,k", "i...->...i"])
+    extents = {"i": 3, "j": 2, "k": 4, "...": 2}
+    terms = text.split("->")[0].replace("...", ".").split(",")
+    shapes = [tuple(extents["..." if label == "." else label] for label in term) for term in terms]
+    case.main = case.array(shapes[0], case.one_of(_PRODUCT_DTYPES))
+    return [text, case.main, *(case.array(shape, case.main.dtype if case.chance(0.7) else case.one_of(_PRODUCT_DTYPES)) for shape in shapes[1:])]
+
+
+_PRODUCT_DTYPES = [one for one in DTYPES if one.kind in "biufc"]
+
+
 def _same_shape(case, of):
     return case.array(of.shape, of.dtype if case.chance(0.7) else None)
 
@@ -417,7 +436,7 @@ CASES = {
     "digitize": _case("of", "bins", right=[True, False]),
     "dot": _case("table", lambda case, of: case.one_of([2, case.array((of.shape[1], 2), of.dtype), case.array((of.shape[1],), of.dtype)])),
     "ediff1d": _case("of", to_end=[[1], 2], to_begin=[[1, 2], 0]),
-    "einsum": _case(lambda case, of: "ij->i", "table"),
+    "einsum": lambda case, of: (_labelled(case), {}),
     "extract": _case("whole mask", "of"),
     "fill_diagonal": _case("table", lambda case, of: case.one_of([1, [1, 2], 3]), wrap=[True, False]),
     "gradient": _case("of", edge_order=[1, 2], axis=None),
@@ -448,7 +467,11 @@ CASES = {
     "setdiff1d": _case("of", "like"),
     "setxor1d": _case("of", "like"),
     "take_along_axis": _take_along,
-    "tensordot": _case("table", lambda case, of: case.array(of.shape[::-1], of.dtype), axes=[1]),
+    "tensordot": _case("table", lambda case, of: case.array(of.shape[::-1], of.dtype), axes=[1, 0, 2, ([0], [1]), ([0, 1], [1, 0]), (0, 0)]),
+    "matmul": lambda case, of: (_multiplied(case, case.one_of([(3,), (2, 3), (2, 2, 3)]), case.one_of([(3,), (3, 2), (2, 3, 4), (4, 2)])), {}),
+    "matvec": lambda case, of: (_multiplied(case, case.one_of([(2, 3), (2, 2, 3)]), case.one_of([(3,), (2, 3), (4,)])), {}),
+    "vecdot": lambda case, of: (_multiplied(case, case.one_of([(3,), (2, 3)]), case.one_of([(3,), (2, 3), (4,)])), {}),
+    "vecmat": lambda case, of: (_multiplied(case, case.one_of([(3,), (2, 3)]), case.one_of([(3, 2), (2, 3, 4), (4, 2)])), {}),
     "trace": _case("of", offset=None, dtype=None),
     "trapezoid": _case("of", dx=[1.0, 0.5], axis=None),
     "tril": _case("of", k=None),
@@ -492,9 +515,9 @@ def names():
         if name.startswith("_") or name in ("float_", "long"):
             continue
         if isinstance(function, np.ufunc):
-            if function.signature is None:
+            if function.signature is None or name in CASES:
                 found.append(f"numpy.{name}")
-                if function.nin == 2 and function.nout == 1 and function.reduce and function in _functions._ASSOCIATIVE:
+                if function.signature is None and function.nin == 2 and function.nout == 1 and function.reduce and function in _functions._ASSOCIATIVE:
                     found.append(f"numpy.{name}.reduce")
         elif callable(function) and getattr(function, "__hash__", None) and (function in known or name in CASES):
             found.append(f"numpy.{name}")
@@ -532,7 +555,7 @@ def made(name, seed):
         function = getattr(np, rest[: -len(".reduce")]).reduce
         return case, function, [of], _drawn(case, of, ["axis", "dtype", "keepdims", "initial", "where"], 0.3)
     function = getattr(np, rest)
-    if isinstance(function, np.ufunc):
+    if isinstance(function, np.ufunc) and rest not in CASES:
         args = [of] if function.nin == 1 else [of, case.like(of)]
         if function.nin == 2 and case.chance(0.3):
             args.reverse()
@@ -681,6 +704,8 @@ PRODUCTS = {"multiply", "square", "mul", "imul"}
 #: Functions that add up: floats within the bounds that the documentation names.
 SUMS = set("sum prod mean var std nansum nanprod nanmean nanvar nanstd cumsum cumprod average".split())
 SUMS |= {"add.reduce", "multiply.reduce"}
+#: Functions that add up products, in any order.
+SUMS_OF_PRODUCTS = set("matmul matvec vecdot vecmat dot vdot inner tensordot einsum".split())
 
 
 def outcome_of(work):
@@ -704,7 +729,8 @@ def run(name, seed):
     # NumPy searches arrays of few bytes, devices search others; half of the cases are searched by devices.
     _dispatch.SMALL_BYTES = (seed % 2) << 16
     # Half of the cases of functions on copies are computed by the package, if it has them.
-    _dispatch.RAM_BYTES_MAX = -1 if seed % 2 and getattr(np, name.split(".")[1], None) in _large.FUNCTIONS else 256 << 20
+    own = getattr(np, name.split(".")[1], None)
+    _dispatch.RAM_BYTES_MAX = -1 if seed % 2 and (own in _large.FUNCTIONS or own in _products.UFUNCS) else 256 << 20
     theirs_args, theirs_given = numpys(args), {one: numpys(value) for one, value in given.items()}
     ours_args, ours_given = ours(args), {one: ours(value) for one, value in given.items()}
     theirs, error = outcome_of(lambda: function(*theirs_args, **theirs_given))
@@ -805,6 +831,8 @@ def _values_differ(case, mine, theirs):
         return next((why for why in (_values_differ(case, mine[one], theirs[one]) for one in mine.dtype.names) if why), None)
     if mine.dtype.kind not in "fc":
         return None if mine.tobytes() == theirs.tobytes() else "values"
+    if case.name.split(".")[-1] in SUMS_OF_PRODUCTS:
+        return _products_differ(case, mine, theirs)
     if mine.dtype.kind == "c":
         if case.name.split(".")[-1] in PRODUCTS and _are_near(case, mine, theirs):
             return None
@@ -833,6 +861,22 @@ def _values_differ(case, mine, theirs):
     if name in EXACT and not (case.main.dtype.kind == "c" and name in ("abs", "absolute")):
         most = 0.0
     return None if (apart <= most).all() else f"{apart.max()} {UNITS}"
+
+
+def _products_differ(case, mine, theirs):
+    """Compares sums of products within the bound of any order of additions. If items are not finite, or sums may
+    overflow, real results must be equal if no partial sum is so."""
+    operands = [np.asarray(one, "c16") for one in _arrays(case.args)]
+    with np.errstate(all="ignore"):
+        sizes = [float(np.max(np.abs(one), initial=0)) for one in operands]
+        bound = 8 * float(np.prod(sizes)) * max(one.size for one in operands)
+        mine, theirs = mine.astype("c16"), theirs.astype("c16")
+        limits = np.finfo(result_kind(case))
+        if not bound < float(limits.max):
+            if not all(np.isfinite(size) for size in sizes) and mine.dtype.kind == "f" and all(one.dtype.kind != "c" for one in _arrays(case.args)):
+                return None if np.array_equal(np.isfinite(mine), np.isfinite(theirs)) else "finite items"
+            return None
+        return None if (np.abs(mine - theirs) <= bound * float(limits.eps) + float(limits.smallest_normal)).all() else "sums of products"
 
 
 def _are_near(case, mine, theirs):

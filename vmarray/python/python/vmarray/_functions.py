@@ -17,7 +17,11 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     """
     if method == "reduce":
         return _reduce(ufunc, *inputs, **given)
-    if method != "__call__" or ufunc.signature is not None:
+    if method == "__call__" and ufunc.signature is not None:
+        from . import _products
+
+        return _products.called_ufunc(ufunc, inputs, given)
+    if method != "__call__":
         return _in_form(ufunc, method, inputs, given)
     if "out" in given and not all(one.dtype.kind in "biuf" and one.dtype.isnative for one in _arrays(inputs, given)):
         if sum(one.nbytes for one in _arrays(inputs, given)) <= _dispatch.RAM_BYTES_MAX:
@@ -52,7 +56,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
 
 def _in_form(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """A method of a ufunc: NumPy computes small operands, the package outer results and cumulative ones."""
-    given = {name: one[0] if name == "out" and method != "__call__" else one for name, one in given.items()}
+    given = {name: one[0] if name == "out" else one for name, one in given.items()}
     is_large = sum(one.nbytes for one in _dispatch.arrays_in([inputs, given])) > _dispatch.RAM_BYTES_MAX
     if is_large and method == "outer":
         one, other = inputs
@@ -74,7 +78,7 @@ def _in_form(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[
                 ufunc.at(items, own.reshape(places.shape), *map(np.asarray, values))
                 array[rows] = items
                 return None
-    return _dispatch.on_copies(ufunc if method == "__call__" else getattr(ufunc, method), inputs, given)
+    return _dispatch.on_copies(getattr(ufunc, method), inputs, given)
 
 
 def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
@@ -822,8 +826,10 @@ def is_known(function: Any) -> bool:
 def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Implements ``__array_function__``: the result of a NumPy function for arrays of the package."""
     if not is_known(function):
-        from . import _creation, _large
+        from . import _creation, _large, _products
 
+        if function in _products.FUNCTIONS or function in _products.LINALG:
+            return _products.called(function, args, given)
         if function in _creation.FROM_ARRAYS:
             return _creation.FROM_ARRAYS[function](*args, **given)
         if function is np.lib.stride_tricks.sliding_window_view:

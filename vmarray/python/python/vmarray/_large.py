@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _array, _dispatch, _ufuncs
+from . import _array, _dispatch, _products, _ufuncs
 from ._array import Array, _options_like
 from ._dispatch import NotOnDevices
 from ._functions import axis_of, compared, concatenate, summed, where_of
@@ -483,12 +483,7 @@ def _equivalent(one: Any, other: Any) -> bool:
     return bool(np.all(compared(one, other, True)))
 
 
-# Products.
-
-
-def outer(a: Any, b: Any) -> Array:
-    """Like ``numpy.outer``."""
-    return np.multiply(_line(a, b).reshape(-1, 1), _line(b, a))
+# Windows.
 
 
 def sliding_window_view(
@@ -527,7 +522,7 @@ FUNCTIONS: dict[Any, Any] = {
     for work in (
         argwhere, extract, compress, delete, insert, resize, block, select, take_along_axis, put_along_axis, put,
         fill_diagonal, diagflat, trace, digitize, lexsort, union1d, setdiff1d, intersect1d, unique_all, ediff1d, gradient,
-        interp, convolve, cov, outer, trapezoid,
+        interp, convolve, cov, trapezoid,
     )
 }  # fmt: skip
 FUNCTIONS |= {
@@ -547,6 +542,7 @@ FUNCTIONS |= {
     np.histogram_bin_edges: lambda array, bins=10, range=None: np.histogram(array, bins, range)[1],
     np.array_equiv: _equivalent,
 }
+FUNCTIONS |= _products.FUNCTIONS
 #: Functions that move items of any dtype.
 MOVES = {
     np.extract, np.compress, np.delete, np.insert, np.resize, np.block, np.take_along_axis, np.put_along_axis,

@@ -29,7 +29,8 @@ NAMES: dict[str, str] = {
     "package": """arange array asanyarray asarray asarray_chkfinite ascontiguousarray empty empty_like eye flatiter
         from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
         ones_like random require save tri vectorize zeros zeros_like""",
-    # NumPy computes on copies of arrays in RAM. The package computes larger arrays itself, if _large has the function.
+    # NumPy computes on copies of arrays in RAM. The package computes larger arrays itself, if _large has the function,
+    # and products of arrays of 1 MiB or more.
     "copy": """angle apply_along_axis apply_over_axes argwhere array2string array_equiv array_repr array_str astype block
         busday_count busday_offset c_ choose common_type compress convolve corrcoef correlate cov cross cumulative_prod
         cumulative_sum datetime_as_string delete diag_indices_from diagflat digitize dot ediff1d einsum einsum_path
