@@ -1,5 +1,7 @@
 //! Types of elements that have products, and the products of tiles in RAM.
 
+use std::borrow::Cow;
+
 use crate::base::element::Element;
 
 /// Numbers that have [matrix products](super::MatMul): integers, `f32`, `f64`, and with the features `half`
@@ -27,11 +29,11 @@ pub trait MatMulElement: Element {
 
     /// Converts elements to the type of sums.
     #[doc(hidden)]
-    fn widened(of: Vec<Self>) -> Vec<Self::Sum>;
+    fn widened(of: &[Self]) -> Cow<'_, [Self::Sum]>;
 
     /// Rounds sums to elements.
     #[doc(hidden)]
-    fn rounded(of: Vec<Self::Sum>) -> Vec<Self>;
+    fn rounded(of: &[Self::Sum]) -> Cow<'_, [Self]>;
 
     /// Adds the product of two tiles to contiguous rows of sums.
     #[doc(hidden)]
@@ -151,12 +153,12 @@ macro_rules! same_sums {
     () => {
         type Sum = Self;
 
-        fn widened(of: Vec<Self>) -> Vec<Self> {
-            of
+        fn widened(of: &[Self]) -> Cow<'_, [Self]> {
+            Cow::Borrowed(of)
         }
 
-        fn rounded(of: Vec<Self>) -> Vec<Self> {
-            of
+        fn rounded(of: &[Self]) -> Cow<'_, [Self]> {
+            Cow::Borrowed(of)
         }
     };
 }
@@ -207,12 +209,12 @@ complex!(f32 f64);
 impl MatMulElement for half::f16 {
     type Sum = f32;
 
-    fn widened(of: Vec<Self>) -> Vec<f32> {
-        of.into_iter().map(Self::to_f32).collect()
+    fn widened(of: &[Self]) -> Cow<'_, [f32]> {
+        of.iter().map(|of| of.to_f32()).collect()
     }
 
-    fn rounded(of: Vec<f32>) -> Vec<Self> {
-        of.into_iter().map(Self::from_f32).collect()
+    fn rounded(of: &[f32]) -> Cow<'_, [Self]> {
+        of.iter().map(|of| Self::from_f32(*of)).collect()
     }
 
     fn add_product(into: &mut [f32], a: FactorTile<'_, f32>, b: FactorTile<'_, f32>) {

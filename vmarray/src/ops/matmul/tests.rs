@@ -40,8 +40,9 @@ fn check<T: MatMulElement + PartialEq + std::fmt::Debug>(
             (0..k * n).map(|_| number(random.next())).collect(),
         );
         let expected = expected([m, k, n], &a, &b, zero, &add);
-        // A box of a larger array, in rows or in tiles, and a matrix stored by columns.
-        let large = NdArray::<T, 2>::builder([m + 2, k + 3]);
+        // A box of a larger array, in rows or in tiles, larger than its cache; a matrix stored by columns.
+        let large =
+            NdArray::<T, 2>::builder([m + 2, k + 3]).elements(|elements| elements.cache_bytes(1 << 10));
         let large = if round % 2 == 0 { large.tile([4, 7]) } else { large }.build().unwrap();
         large.write_box([1, 2]..[m + 1, k + 2], &a).unwrap();
         let by_columns = VirtualArray::<T>::new((k * n).max(1)).unwrap();
@@ -74,6 +75,17 @@ fn products_in_ram_equal_the_definition() {
         |bits| half::f16::from_f32((bits % 3) as f32 - 1.0),
         |sum, x, y| half::f16::from_f32(sum.to_f32() + x.to_f32() * y.to_f32()),
     );
+}
+
+#[test]
+fn empty_products_are_zero() {
+    for [m, k, n] in [[0, 3, 2], [3, 0, 2], [3, 2, 0], [0, 0, 0]] {
+        let new = |rows, columns| NdArray::<f32, 2>::new([rows, columns]).unwrap();
+        let product = new(m, n);
+        product.fill(.., 7.0).unwrap();
+        product.assign_matmul(&new(m, k), &new(k, n)).unwrap();
+        assert!(product.to_vec(..).unwrap().iter().all(|sum| *sum == 0.0));
+    }
 }
 
 #[test]

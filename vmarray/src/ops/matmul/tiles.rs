@@ -1,11 +1,14 @@
 //! Products in RAM: tile by tile of the result, panel by panel of the factors.
 
+use std::borrow::Cow;
 use std::ops::Range;
+
+use bytemuck::Zeroable as _;
 
 use super::element::{FactorTile, MatMulElement};
 use super::matrix::Matrix;
 use crate::base::error::Result;
-use crate::base::memory::zeroed_vec;
+use crate::base::memory::zeroed_vec_large;
 use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::for_each;
@@ -14,7 +17,7 @@ use crate::ops::view::{INTERNAL, Shape as _, StoreMut as _, ViewMut};
 /// The maximum number of bytes of a tile of the result.
 const TILE_BYTES: usize = if cfg!(test) { 4 << 10 } else { 128 << 20 };
 /// The maximum number of bytes of a panel of a factor.
-const PANEL_BYTES: usize = if cfg!(test) { 2 << 10 } else { 64 << 20 };
+const PANEL_BYTES: usize = if cfg!(test) { 2 << 10 } else { 32 << 20 };
 /// The least number of columns in a panel of `a`, and of rows in a panel of `b`, if the factors have them.
 const DEPTH_MIN: usize = if cfg!(test) { 8 } else { 512 };
 
@@ -65,10 +68,11 @@ where
     let sizes = TileSizes::of([m, n, k.max(1)], bytes);
     let lines = m.saturating_mul(n.div_ceil(sizes.columns)) + n.saturating_mul(m.div_ceil(sizes.rows));
     let read_bytes = lines.saturating_mul(k).saturating_mul(size_of::<V::Element>());
+    let mut buffers = TileBuffers::<V::Element>::new(sizes, k)?;
     in_steps(read_bytes as u64, |steps| {
         for rows in parts(m, sizes.rows) {
             for columns in parts(n, sizes.columns) {
-                let tile = product((a, b), &rows, &columns, sizes.depth, steps)?;
+                let tile = buffers.product((a, b), (&rows, &columns), sizes.depth, steps)?;
                 write(view, [rows.start, columns.start]..[rows.end, columns.end], &tile)?;
             }
         }
@@ -76,21 +80,38 @@ where
     })
 }
 
-/// Computes a tile of a product.
-fn product<T: MatMulElement>(
-    (a, b): (&Matrix<'_, T>, &Matrix<'_, T>),
-    rows: &Range<usize>,
-    columns: &Range<usize>,
-    depth: usize,
-    steps: &Steps,
-) -> Result<Vec<T>> {
-    let mut sums = zeroed_vec::<T::Sum>(rows.len() * columns.len())?;
-    for within in parts(a.extents()[1], depth) {
-        steps.report(((rows.len() + columns.len()) * within.len() * size_of::<T>()) as u64)?;
-        let (of_a, of_b) = (panel(a, rows, &within)?, panel(b, &within, columns)?);
-        add_product::<T>(&mut sums, of_a.tile(), of_b.tile())?;
+/// Memory for a tile of sums, and for a panel of each factor.
+struct TileBuffers<T: MatMulElement> {
+    sums: Vec<T::Sum>,
+    panels: [Vec<T>; 2],
+}
+
+impl<T: MatMulElement> TileBuffers<T> {
+    fn new(sizes: TileSizes, k: usize) -> Result<Self> {
+        let TileSizes { rows, columns, depth } = sizes;
+        let panel = |lines: usize| zeroed_vec_large(lines * depth.min(k));
+        Ok(Self { sums: zeroed_vec_large(rows * columns)?, panels: [panel(rows)?, panel(columns)?] })
     }
-    Ok(T::rounded(sums))
+
+    /// Computes a tile of a product.
+    fn product(
+        &mut self,
+        (a, b): (&Matrix<'_, T>, &Matrix<'_, T>),
+        (rows, columns): (&Range<usize>, &Range<usize>),
+        depth: usize,
+        steps: &Steps,
+    ) -> Result<Cow<'_, [T]>> {
+        let sums = &mut self.sums[..rows.len() * columns.len()];
+        sums.fill(T::Sum::zeroed());
+        let [of_a, of_b] = &mut self.panels;
+        for within in parts(a.extents()[1], depth) {
+            steps.report(((rows.len() + columns.len()) * within.len() * size_of::<T>()) as u64)?;
+            let of_a = Panel::read(a, rows, &within, of_a)?;
+            let of_b = Panel::read(b, &within, columns, of_b)?;
+            add_product::<T>(sums, of_a.tile(), of_b.tile())?;
+        }
+        Ok(T::rounded(sums))
+    }
 }
 
 /// Adds the product of two panels to a tile of sums; each thread computes some rows.
@@ -110,36 +131,40 @@ fn add_product<T: MatMulElement>(
 }
 
 /// A panel of a factor in RAM.
-struct Panel<T> {
-    items: Vec<T>,
+struct Panel<'p, T: Copy> {
+    items: Cow<'p, [T]>,
     extents: [usize; 2],
     is_by_columns: bool,
 }
 
-impl<T: Copy> Panel<T> {
-    fn tile(&self) -> FactorTile<'_, T> {
+impl<'p, S: Copy> Panel<'p, S> {
+    /// Reads a panel to memory; each thread reads some of its lines.
+    fn read<T: MatMulElement<Sum = S>>(
+        of: &Matrix<'_, T>,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+        into: &'p mut [T],
+    ) -> Result<Self> {
+        let into = &mut into[..rows.len() * columns.len()];
+        let is_by_columns = of.is_by_columns();
+        let (lines, within) = if is_by_columns { (columns, rows) } else { (rows, columns) };
+        let each = lines.len().div_ceil(*CORES).max(1);
+        for_each(*CORES, into.chunks_mut(each * within.len().max(1)).enumerate(), |(number, part)| {
+            let start = lines.start + number * each;
+            let lines = start..lines.end.min(start + each);
+            match is_by_columns {
+                true => of.read(rows.clone(), lines, part),
+                false => of.read(lines, columns.clone(), part),
+            }
+        })?;
+        Ok(Self { items: T::widened(into), extents: [rows.len(), columns.len()], is_by_columns })
+    }
+
+    fn tile(&self) -> FactorTile<'_, S> {
         let [rows, columns] = self.extents;
         let strides = if self.is_by_columns { [1, rows] } else { [columns, 1] };
         FactorTile { items: &self.items, extents: self.extents, strides }
     }
-}
-
-/// Reads a panel; each thread reads some of its lines.
-fn panel<T: MatMulElement>(
-    of: &Matrix<'_, T>,
-    rows: &Range<usize>,
-    columns: &Range<usize>,
-) -> Result<Panel<T::Sum>> {
-    let mut items = zeroed_vec::<T>(rows.len() * columns.len())?;
-    let is_by_columns = of.is_by_columns();
-    let (lines, within) = if is_by_columns { (columns, rows) } else { (rows, columns) };
-    let each = lines.len().div_ceil(*CORES).max(1);
-    for_each(*CORES, items.chunks_mut(each * within.len().max(1)).enumerate(), |(number, part)| {
-        let start = lines.start + number * each;
-        let lines = start..lines.end.min(start + each);
-        if is_by_columns { of.read(rows.clone(), lines, part) } else { of.read(lines, columns.clone(), part) }
-    })?;
-    Ok(Panel { items: T::widened(items), extents: [rows.len(), columns.len()], is_by_columns })
 }
 
 /// Writes a tile to a box of a view.
