@@ -184,6 +184,8 @@ fn every_operation(of: Type) -> Body {
         SubgroupOp::ShuffleXor(1),
         SubgroupOp::ShuffleXor(21),
         SubgroupOp::Ballot,
+        SubgroupOp::Alike { bits: 3 },
+        SubgroupOp::Alike { bits: 32 },
     ];
     all.extend([SubgroupOp::Any, SubgroupOp::All]);
     all.extend(ops.into_iter().flat_map(|op| [SubgroupOp::Reduce(op), SubgroupOp::Scan(op)]));
@@ -225,7 +227,7 @@ fn every_operation(of: Type) -> Body {
 
 pub(super) fn operations_across_lanes(cx: &Context<'_>) {
     let mut scene = scene(cx);
-    for of in [Type::I16, Type::U64, Type::F32, Type::F64] {
+    for of in [Type::I16, Type::U32, Type::U64, Type::F32, Type::F64] {
         let (body, items) = (every_operation(of), 150);
         let stride = body.views[0].extent().next_multiple_of(8);
         let out = CaseView { stride, count: items, bytes: vec![0x5A; (items * stride) as usize], shift: 0 };

@@ -717,13 +717,14 @@ impl<'r> Maker<'r> {
             SubgroupOp::All,
             SubgroupOp::Reduce(op),
             SubgroupOp::Scan(op),
+            SubgroupOp::Alike { bits: 1 + self.rng.below(32) as u8 },
         ];
         let possible: Vec<SubgroupOp> = all.into_iter().filter(|how| how.gives(found).is_some()).collect();
         let (how, of) = (self.rng.pick(&possible), self.reg(found));
         if let SubgroupOp::Shuffle { .. } = how {
             code.push(Op::Cast { to: lane, of: number });
         }
-        if how == SubgroupOp::Ballot {
+        if matches!(how, SubgroupOp::Ballot | SubgroupOp::Alike { .. }) {
             let bits = self.fresh(Type::U32);
             code.extend([Op::Subgroup { how, to: bits, of }, Op::Cast { to: number, of: bits }]);
         } else {

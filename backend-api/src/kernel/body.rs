@@ -352,6 +352,12 @@ pub enum SubgroupOp {
     ShuffleXor(u8),
     /// Returns a `U32` that has, for each lane, one bit with the lane's bool.
     Ballot,
+    /// Returns a `U32` that has, for each lane, one bit: 1 if the lowest bits of the lane's `U32` equal the
+    /// own ones.
+    Alike {
+        /// Number of bits that are compared, 1 to 32.
+        bits: u8,
+    },
     /// Returns true if a bool is true in any lane.
     Any,
     /// Returns true if a bool is true in all lanes.
@@ -376,8 +382,9 @@ impl SubgroupOp {
                 }
             }
             Self::Ballot if matches!(of, Type::Bool) => Some(Type::U32),
+            Self::Alike { bits: 1..=32 } if matches!(of, Type::U32) => Some(Type::U32),
             Self::Any | Self::All if matches!(of, Type::Bool) => Some(Type::Bool),
-            Self::Ballot | Self::Any | Self::All => None,
+            Self::Ballot | Self::Alike { .. } | Self::Any | Self::All => None,
             Self::Reduce(op) | Self::Scan(op) => {
                 use Binary::{Add, And, Max, Min, Or, Xor};
                 if matches!(op, Add | Min | Max | And | Or | Xor) && op.takes(of) { Some(of) } else { None }

@@ -311,11 +311,11 @@ mod tests {
     #[test]
     fn operations_go_across_lanes() {
         let result = |how: SubgroupOp, gives: Type| {
-            let registers = vec![Type::U64, Type::U64, Type::U64, Type::Bool, gives, Type::U32];
-            let of = if matches!(how, SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All) {
-                Reg(3)
-            } else {
-                Reg(0)
+            let registers = vec![Type::U64, Type::U64, Type::U64, Type::Bool, gives, Type::U32, Type::U32];
+            let of = match how {
+                SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All => Reg(3),
+                SubgroupOp::Alike { .. } => Reg(6),
+                _ => Reg(0),
             };
             let code = [
                 vec![
@@ -323,6 +323,7 @@ mod tests {
                     literal(1, 3),
                     literal(5, 7),
                     binary_op(Binary::Lt, 3, 0, 1),
+                    Op::Cast { to: Reg(6), of: Reg(0) },
                     Op::Subgroup { how, to: Reg(4), of },
                     Op::Cast { to: Reg(2), of: Reg(4) },
                 ],
@@ -338,6 +339,8 @@ mod tests {
         assert_eq!(result(SubgroupOp::Shuffle { lane: Reg(5) }, Type::U64), all(7, 39));
         let scanned = result(SubgroupOp::Scan(Binary::Add), Type::U64);
         assert_eq!((scanned[0], scanned[5], scanned[31], scanned[33]), (0, 15, 31 * 16, 65));
+        let alike = result(SubgroupOp::Alike { bits: 2 }, Type::U32);
+        assert_eq!((alike[0], alike[7], alike[34]), (0x1111_1111, 0x8888_8888, 0x4444_4444));
         let changed = result(SubgroupOp::ShuffleXor(3), Type::U64);
         assert_eq!((changed[0], changed[1], changed[31], changed[32]), (3, 2, 28, 35));
     }

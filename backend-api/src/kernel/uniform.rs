@@ -179,7 +179,7 @@ impl<'a> Flow<'a> {
                     differs && self.body.group_len != Some(32)
                 }
                 SubgroupOp::Scan(_) => true,
-                SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) => differs,
+                SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) | SubgroupOp::Alike { .. } => differs,
             },
             _ => differs,
         }

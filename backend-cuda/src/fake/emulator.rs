@@ -344,7 +344,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
                     );
                     return Stop::Together(self.thread.at - 1);
                 }
-                ["membar", "gl" | "cta"] => {}
+                ["membar", "gl" | "cta"] | ["bar", "warp", "sync"] => {}
                 words => self.step(instruction, words),
             }
         }

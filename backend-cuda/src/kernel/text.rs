@@ -63,6 +63,8 @@ pub(super) struct Text {
     pub declarations: String,
     pub body: String,
     pub temporaries: usize,
+    /// True if the lanes of a warp may have taken different branches since they last waited for each other.
+    pub lanes_may_be_apart: bool,
 }
 
 /// The source of a load: an address plus `from` bytes; the sum must be a multiple of `align`.
@@ -104,6 +106,7 @@ impl Text {
         if labels_follow && self.body[line..before].ends_with(&format!("bra {name};")) {
             self.body.replace_range(line..(before + 1).min(self.body.len()), "");
         }
+        self.lanes_may_be_apart = true;
         // Writing to a string never fails.
         let _ = writeln!(self.body, "{name}:");
     }

@@ -82,18 +82,6 @@ pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>,
     sum
 }
 
-/// Returns a bit for each lane: 1 if the `bits` lowest bits of its digit equal those of this item.
-#[kernel(crate = crate)]
-pub fn lanes_alike(digit: u32, bits: u32) -> u32 {
-    let mut alike = u32::MAX;
-    for bit in 0..bits {
-        let is_set = (digit >> bit) % 2 == 1;
-        let lanes = lanes::ballot(is_set);
-        alike = alike & (if is_set { lanes } else { !lanes });
-    }
-    alike
-}
-
 /// Takes the next places of digits, of `bits` bits: adds to the element `first + digit` of `next` the number
 /// of lanes with the digit, and returns its old value plus the number of lower lanes with the digit. So equal
 /// digits of 32 items keep their order. The items of each 32 pass another `first`.
@@ -123,7 +111,7 @@ pub fn take_places<const N: usize>(
     digit: u32,
     bits: u32,
 ) -> u32 {
-    let alike = lanes_alike(digit, bits);
+    let alike = lanes::alike(digit, bits);
     let (lane, lowest) = (at.in_group() as u32 % 32, alike.trailing_zeros());
     let mut place = 0;
     if lane == lowest {

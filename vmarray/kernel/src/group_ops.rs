@@ -73,6 +73,10 @@ pub mod lanes {
         never()
     }
 
+    pub fn alike(_: u32, _: u32) -> u32 {
+        never()
+    }
+
     pub fn any(_: bool) -> bool {
         never()
     }

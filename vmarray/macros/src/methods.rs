@@ -127,7 +127,8 @@ const VIEWS: [(&str, usize); 23] = [
 ];
 
 /// Operations across lanes.
-const LANES: [(&str, usize); 17] = [
+const LANES: [(&str, usize); 18] = [
+    ("alike", 2),
     ("all", 1),
     ("and", 1),
     ("any", 1),

@@ -525,6 +525,10 @@ pub(super) fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen:
         SubgroupOp::Shuffle { .. } => chosen.map(|lane| values[lane as usize % 32]),
         SubgroupOp::ShuffleXor(mask) => std::array::from_fn(|lane| values[lane ^ usize::from(mask)]),
         SubgroupOp::Ballot => [ballot; 32],
+        SubgroupOp::Alike { bits } => {
+            let digits = values.map(|value| value & (u64::MAX >> (64 - u32::from(bits))));
+            digits.map(|own| digits.iter().rev().fold(0, |all, digit| all << 1 | u64::from(*digit == own)))
+        }
         SubgroupOp::Any => [u64::from(ballot != 0); 32],
         SubgroupOp::All => [u64::from(ballot == 0xFFFF_FFFF); 32],
         SubgroupOp::Reduce(op) => [16, 8, 4, 2, 1].into_iter().fold(*values, |values, apart| {

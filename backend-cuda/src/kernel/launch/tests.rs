@@ -40,8 +40,17 @@ fn votes_query_values_unknown_to_the_assembler() {
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("\tvote.sync.")) {
         let predicate = line.split(", ").nth(1).expect("an operand");
-        let made = lines[..at].iter().rfind(|line| line.starts_with(&format!("\tsetp.eq.u32 {predicate}, ")));
-        let one = made.and_then(|line| line.strip_suffix(';')?.rsplit(", ").next()).expect("a comparison");
+        // The last line that makes a register, and its last operand.
+        let last_operand = |start: &str| {
+            let made = lines[..at].iter().rfind(|line| line.starts_with(start))?;
+            made.strip_suffix(';')?.rsplit(", ").next()
+        };
+        let of_bits = || {
+            let bit = lines[at - 2].strip_prefix("\tand.b32 ")?;
+            let zero = last_operand(&format!("\tor.b32 {}, ", bit.split(", ").nth(1)?))?;
+            lines[..at].contains(&format!("\tsub.u32 {zero}, {zero}, 1;").as_str()).then_some(zero)
+        };
+        let one = last_operand(&format!("\tsetp.eq.u32 {predicate}, ")).or_else(of_bits).expect("a value");
         assert!(lines[..at].contains(&format!("\tmov.u32 {one}, %nctaid.y;").as_str()), "{line}");
         votes += 1;
     }

@@ -770,6 +770,18 @@ impl<'a> Writer<'a> {
                     format!("{to_name} = {result};"),
                 ]);
             }
+            SubgroupOp::Alike { bits } => {
+                let mask = u32::MAX >> (32 - bits);
+                lines.extend([
+                    leave(&value),
+                    BARRIER.into(),
+                    "uint alike = 0u;".into(),
+                    "for (uint lane = 0u; lane < 32u; lane++)".into(),
+                    format!("    alike |= (uint)((((uint)lanes[first_lane + lane] ^ {value}) & {mask}u) == 0u) << lane;"),
+                    BARRIER.into(),
+                    format!("{to_name} = alike;"),
+                ]);
+            }
             SubgroupOp::Reduce(op) | SubgroupOp::Scan(op) => {
                 let is_scan = matches!(how, SubgroupOp::Scan(_));
                 lines.push(format!("{} value = {value};", name(found)));

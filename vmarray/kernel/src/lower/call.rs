@@ -136,6 +136,13 @@ impl Lower {
                 return Err(self.error(ErrorKind::Unsupported, detail.into()));
             }
             ("ballot", _) => Some(SubgroupOp::Ballot),
+            ("alike", [_, ScalarOperand::Constant(_, bits)]) if (1..=32).contains(bits) => {
+                Some(SubgroupOp::Alike { bits: *bits as u8 })
+            }
+            ("alike", _) => {
+                let detail = "the number of bits of `alike` must be a constant from 1 to 32";
+                return Err(self.error(ErrorKind::Unsupported, detail.into()));
+            }
             ("any", _) => Some(SubgroupOp::Any),
             ("all", _) => Some(SubgroupOp::All),
             (name, _) => match name.strip_prefix("scan_") {

@@ -118,10 +118,12 @@ impl Writer<'_> {
         if found == Type::Bool && !matches!(how, SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_)) {
             value = self.not_known(&value);
         }
+        self.join_lanes();
         match how {
             SubgroupOp::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
             SubgroupOp::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
             SubgroupOp::Ballot => emit!(self.text, "vote.sync.ballot.b32 {name}, {value}, {ALL}"),
+            SubgroupOp::Alike { bits } => self.alike(name, &value, bits),
             SubgroupOp::Any => emit!(self.text, "vote.sync.any.pred {name}, {value}, {ALL}"),
             SubgroupOp::All => emit!(self.text, "vote.sync.all.pred {name}, {value}, {ALL}"),
             SubgroupOp::Reduce(op) | SubgroupOp::Scan(op) if found == Type::Bool => {
@@ -129,6 +131,33 @@ impl Writer<'_> {
             }
             SubgroupOp::Reduce(op) => self.reduce(op, found, name, &value),
             SubgroupOp::Scan(op) => self.scan(op, found, name, &value),
+        }
+    }
+
+    /// Waits for all lanes of a warp after a branch. All lanes reach the operation that follows; without this
+    /// instruction, the assembler adds code for lanes that arrive apart.
+    fn join_lanes(&mut self) {
+        if self.text.lanes_may_be_apart {
+            emit!(self.text, "bar.warp.sync {ALL}");
+            self.text.lanes_may_be_apart = false;
+        }
+    }
+
+    /// The lanes with the same lowest bits: one vote for each bit.
+    fn alike(&mut self, name: &str, value: &str, bits: u8) {
+        let [own, zero, lanes] = ["b32"; 3].map(|kind| self.text.temporary(kind));
+        let is_set = self.text.temporary("pred");
+        // See `not_known`.
+        emit!(self.text, "mov.u32 {zero}, %nctaid.y");
+        emit!(self.text, "sub.u32 {zero}, {zero}, 1");
+        emit!(self.text, "or.b32 {own}, {value}, {zero}");
+        emit!(self.text, "mov.u32 {name}, {ALL}");
+        for bit in 0..bits {
+            emit!(self.text, "and.b32 {lanes}, {own}, {}", 1_u32 << bit);
+            emit!(self.text, "setp.ne.u32 {is_set}, {lanes}, 0");
+            emit!(self.text, "vote.sync.ballot.b32 {lanes}, {is_set}, {ALL}");
+            emit!(self.text, "@!{is_set} not.b32 {lanes}, {lanes}");
+            emit!(self.text, "and.b32 {name}, {name}, {lanes}");
         }
     }
 

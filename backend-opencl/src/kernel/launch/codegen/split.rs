@@ -322,12 +322,14 @@ impl Writer<'_> {
                     "    bits |= lanes[lane] << lane;".into(),
                 ]);
             }
+            SubgroupOp::Alike { bits } => lines.extend(alike(bits, lanes)),
             SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) => {}
         }
         let result = match how {
             SubgroupOp::Shuffle { lane } => format!("lanes[{} & 31u]", self.in_lane(lane)),
             SubgroupOp::ShuffleXor(mask) => format!("lanes[lane ^ {mask}u]"),
             SubgroupOp::Ballot => "bits".into(),
+            SubgroupOp::Alike { .. } => "alike[lane]".into(),
             SubgroupOp::Any => "bits != 0u".into(),
             SubgroupOp::All => "bits == 0xFFFFFFFFu".into(),
             SubgroupOp::Reduce(_) | SubgroupOp::Scan(_) => "lanes[lane]".into(),
@@ -341,4 +343,18 @@ impl Writer<'_> {
         }
         self.line("}");
     }
+}
+
+/// Lines that compute, for each lane, the lanes with the same lowest bits.
+fn alike(bits: u8, lanes: &str) -> [String; 7] {
+    let mask = u32::MAX >> (32 - bits);
+    [
+        "uint alike[32];".into(),
+        format!("{lanes} {{"),
+        "    uint mask = 0u;".into(),
+        "    for (uint other = 0u; other < 32u; other++)".into(),
+        format!("        mask |= (uint)(((lanes[other] ^ lanes[lane]) & {mask}u) == 0u) << other;"),
+        "    alike[lane] = mask;".into(),
+        "}".into(),
+    ]
 }

@@ -133,6 +133,18 @@ fn add_tiles(at: At<1>, states: &Shared<u32>, parts: &Group<u32, 8>) {
     }
 }
 
+/// Returns the number of the group's tile. If groups wait, the groups of lower tiles have started.
+#[kernel(crate = vmarray_kernel)]
+fn take_tile<const WAITS: bool>(at: At<1>, states: &Shared<u32>, started: &Group<u32, 1>) -> usize {
+    if WAITS {
+        if at.in_group() == 0 {
+            started.set(0, states.add(0, 1));
+        }
+        barrier();
+    }
+    if WAITS { started[0] as usize } else { at.group() }
+}
+
 /// Moves the keys of a tile, and then their values if there are any: `W` is the longer type of both.
 #[kernel(crate = vmarray_kernel)]
 fn move_tile<
@@ -161,48 +173,87 @@ fn move_tile<
     sorted: &Group<W, N>,
     first: &Group<u64, DIGITS>,
 ) {
-    let t = at.in_group();
-    if WAITS {
-        // The groups with lower numbers have started.
-        if t == 0 {
-            started.set(0, states.add(0, 1));
+    let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
+    let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
+    let (own, of_warp) = ((t / 32 * 32 * E + t % 32) as u32, t / 32 * DIGITS);
+    // Missing keys are the last keys of the last digit.
+    let mut read = [as_it_was(K::MAX, order); E];
+    if count == N as u32 {
+        for i in 0..E {
+            read[i] = keys[base + (own + 32 * i as u32) as usize];
         }
-        barrier();
-    }
-    let tile = if WAITS { started[0] as usize } else { at.group() };
-    let (base, count) = (tile * N, (all - tile * N).min(N));
-    let (own, of_warp) = (t / 32 * 32 * E + t % 32, t / 32 * DIGITS);
-    let mut read = [K::MAX; E];
-    for i in 0..E {
-        // Missing keys are the last keys of the last digit.
-        if own + i * 32 < count {
-            read[i] = in_order(keys[base + own + i * 32], order);
+    } else {
+        for i in 0..E {
+            let j = own + 32 * i as u32;
+            if j < count {
+                read[i] = keys[base + j as usize];
+            }
         }
     }
     for i in 0..E {
+        read[i] = in_order(read[i], order);
         next.add(of_warp + digit_of(read[i], shift) as usize, 1);
     }
     barrier();
     let (real, start) = count_digits::<WAITS, N>(at, tile, count, states, next, parts);
     let mut places = [0_u32; E];
     for i in 0..E {
-        let place = group::take_places(at, next, of_warp, digit_of(read[i], shift), 8);
-        places[i] = place.min(N as u32 - 1);
-        sorted.set(places[i] as usize, read[i] as W);
+        let place = group::take_places(at, next, of_warp, digit_of(read[i], shift), 8).min(N as u32 - 1);
+        sorted.set(place as usize, read[i] as W);
+        places[i] = place;
     }
     find_targets::<WAITS>(at, tile, (real, start), base + N >= all, starts, ends, states, first);
     barrier();
+    write_tile::<K, V, W, HAS_VALUES, E, N>(
+        at,
+        (base, count),
+        shift,
+        order,
+        places,
+        to,
+        values,
+        values_to,
+        sorted,
+        first,
+    );
+}
+
+/// Writes the keys of a tile from the group's memory to their targets, and then the values. The range of the
+/// tile is its first key and the number of keys.
+#[kernel(crate = vmarray_kernel)]
+fn write_tile<
+    K: KernelInteger + ElementMemory,
+    V: KernelInteger + ElementMemory,
+    W: KernelInteger + ElementMemory,
+    const HAS_VALUES: bool,
+    const E: usize,
+    const N: usize,
+>(
+    at: At<1>,
+    range: (usize, u32),
+    shift: u32,
+    order: (K, K),
+    places: [u32; E],
+    to: &Shared<K>,
+    values: &Anywhere<V>,
+    values_to: &Shared<V>,
+    sorted: &Group<W, N>,
+    first: &Group<u64, DIGITS>,
+) {
+    let t = at.in_group();
     let mut digits = [0_u32; E];
     for i in 0..E {
         let j = t + i * BLOCK;
-        if j < count {
-            let key = sorted[j] as K;
-            digits[i] = digit_of(key, shift);
-            to.set((first[digits[i] as usize] + j as u64) as usize, as_it_was(key, order));
+        let key = sorted[j] as K;
+        let digit = digit_of(key, shift);
+        let (target, key) = ((first[digit as usize] + j as u64) as usize, as_it_was(key, order));
+        if (j as u32) < range.1 {
+            to.set(target, key);
         }
+        digits[i] = digit;
     }
     if HAS_VALUES {
-        move_values(at, (base, count), places, digits, values, values_to, sorted, first);
+        move_values(at, range, places, digits, values, values_to, sorted, first);
     }
 }
 
@@ -212,7 +263,7 @@ fn move_tile<
 fn count_digits<const WAITS: bool, const N: usize>(
     at: At<1>,
     tile: usize,
-    count: usize,
+    count: u32,
     states: &Shared<u32>,
     next: &Group<u32, COUNTS>,
     parts: &Group<u32, WARPS>,
@@ -224,7 +275,7 @@ fn count_digits<const WAITS: bool, const N: usize>(
             of_tile += next[warp * DIGITS + t];
         }
     }
-    let real = if t == DIGITS - 1 { of_tile - (N - count) as u32 } else { of_tile };
+    let real = if t == DIGITS - 1 { of_tile - (N as u32 - count) } else { of_tile };
     if WAITS {
         if t < DIGITS {
             // The state is one word, so it needs no release.
@@ -278,7 +329,7 @@ fn move_values<
     const N: usize,
 >(
     at: At<1>,
-    range: (usize, usize),
+    range: (usize, u32),
     places: [u32; E],
     digits: [u32; E],
     values: &Anywhere<V>,
@@ -287,18 +338,31 @@ fn move_values<
     first: &Group<u64, DIGITS>,
 ) {
     let t = at.in_group();
-    let own = t / 32 * 32 * E + t % 32;
-    barrier();
-    for i in 0..E {
-        if own + i * 32 < range.1 {
-            sorted.set(places[i] as usize, values[range.0 + own + i * 32] as W);
+    let own = (t / 32 * 32 * E + t % 32) as u32;
+    let mut read = [V::ZERO; E];
+    if range.1 == N as u32 {
+        for i in 0..E {
+            read[i] = values[range.0 + (own + 32 * i as u32) as usize];
+        }
+    } else {
+        for i in 0..E {
+            let j = own + 32 * i as u32;
+            if j < range.1 {
+                read[i] = values[range.0 + j as usize];
+            }
         }
     }
     barrier();
     for i in 0..E {
+        // The values of missing keys come last too.
+        sorted.set(places[i] as usize, read[i] as W);
+    }
+    barrier();
+    for i in 0..E {
         let j = t + i * BLOCK;
-        if j < range.1 {
-            values_to.set((first[digits[i] as usize] + j as u64) as usize, sorted[j] as V);
+        let (target, value) = ((first[digits[i] as usize] + j as u64) as usize, sorted[j] as V);
+        if (j as u32) < range.1 {
+            values_to.set(target, value);
         }
     }
 }
