@@ -54,6 +54,13 @@ def _has_both_zeroes(array: Any) -> bool:
     return len(set(np.signbit(zeroes).tolist())) == 2
 
 
+def _have_both_zeroes(case: Any) -> bool:
+    """True if the operands together have zeroes of both signs."""
+    operands = (np.asarray(getattr(one, "items", one)) for one in (case.main, *case.args))
+    zeroes = (one[one == 0] for one in operands if one.dtype.kind == "f")
+    return len({sign for signs in map(np.signbit, zeroes) for sign in signs.tolist()}) == 2
+
+
 def _signs_of_unique_zeroes(rows: Any) -> list[bool]:
     found = (np.asarray(np.unique_inverse(one).values) for one in rows)
     return [bool(np.signbit(values[values == 0]).any()) for values in found]
@@ -93,7 +100,7 @@ def _is_cast_to_integers(case: Any, why: str) -> bool:
     return is_cast or (case.name in _CASTS and any(map(_is_outside, (case.main, *case.args))))
 
 
-_CASTS = ("ndarray.astype", "key.write", "numpy.copyto", "numpy.full_like")
+_CASTS = ("ndarray.astype", "numpy.astype", "key.write", "numpy.copyto", "numpy.full_like")
 
 
 def _is_outside(value: Any) -> bool:
@@ -154,10 +161,10 @@ DIFFERENCES = [
         lambda: _twice(lambda a: np.unique_values(a).tolist(), np.array([-4, 8, -2, 7, 6, 5, -1, 5, -1, 7, 4, -4], "i1")),
     ),
     Difference(
-        "`unique`, `unique_counts`, `unique_inverse`",
+        "`unique`, `unique_counts`, `unique_inverse`, `union1d`, `intersect1d`, `setdiff1d`, `setxor1d`",
         "for `0.0` and `-0.0`, either one, depending on dtype, position and processor",
         "the first one",
-        lambda case, why: why.endswith("signs of zeroes") and _has_both_zeroes(case.main),
+        lambda case, why: why.endswith("signs of zeroes") and _have_both_zeroes(case),
         lambda: _twice(_signs_of_unique_zeroes, np.random.default_rng(7).choice([0.0, -0.0, 1, -1, 2], (50, 64))),
     ),
     Difference(

@@ -312,6 +312,9 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """Like ``numpy.intersect1d``."""
     one, other = _line(ar1, ar2), _line(ar2, ar1)
     kind = np.result_type(one.dtype, other.dtype)
+    if kind.kind == "f" and any(of.kind in "iu" and of.itemsize == 8 for of in (one.dtype, other.dtype)):
+        # Leave integers to NumPy if the common type would round them.
+        raise NotOnDevices
     own = unique(one.astype(kind, copy=False))
     return own[isin(own, other.astype(kind, copy=False))].copy()
 
@@ -538,7 +541,7 @@ FUNCTIONS |= {
     np.nanargmax: _extreme_place("argmax", -np.inf),
     np.nanargmin: _extreme_place("argmin", np.inf),
     np.astype: lambda array, dtype, copy=True: array.astype(dtype, copy=copy),
-    np.setxor1d: lambda one, other: union1d(setdiff1d(one, other), setdiff1d(other, one)),
+    np.setxor1d: lambda one, other: np.sort(concatenate([setdiff1d(one, other), setdiff1d(other, one)])),
     np.histogram_bin_edges: lambda array, bins=10, range=None: np.histogram(array, bins, range)[1],
     np.array_equiv: _equivalent,
 }

@@ -23,8 +23,8 @@ NAMES: dict[str, str] = {
     "pieces": "append argpartition column_stack copy copyto dstack hstack nanmax nanmin pad partition repeat roll stack tile vstack",
     # Views, and questions about shapes and dtypes.
     "views": """array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diag diagonal dsplit expand_dims flip
-        fliplr flipud hsplit imag iscomplexobj isrealobj ix_ matrix_transpose moveaxis ndim permute_dims ravel real reshape
-        rollaxis rot90 shape size split squeeze swapaxes transpose trim_zeros unstack vsplit""",
+        fliplr flipud hsplit imag iscomplexobj isrealobj ix_ matrix_transpose moveaxis ndim permute_dims ravel real real_if_close
+        reshape rollaxis rot90 shape size split squeeze swapaxes transpose trim_zeros unstack vsplit""",
     # Arrays of the package, and classes of the package with the names of NumPy's.
     "package": """arange array asanyarray asarray asarray_chkfinite ascontiguousarray empty empty_like eye flatiter
         from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
@@ -38,7 +38,7 @@ NAMES: dict[str, str] = {
         is_busday iscomplex isneginf isposinf isreal kron lexsort min_scalar_type mgrid nanargmax nanargmin
         nancumprod nancumsum nanmedian nanpercentile nanquantile ogrid outer packbits piecewise place poly polyadd
         polyder polydiv polyfit polyint polymul polysub polyval put put_along_axis putmask r_ ravel_multi_index
-        real_if_close resize roots savetxt savez savez_compressed select setdiff1d setxor1d sinc sort_complex
+        resize roots savetxt savez savez_compressed select setdiff1d setxor1d sinc sort_complex
         take_along_axis tensordot trace trapezoid tril tril_indices_from triu triu_indices_from union1d
         unique_all unpackbits unravel_index unwrap vander vdot
         bartlett blackman diag_indices frombuffer fromiter fromregex fromstring genfromtxt geomspace hamming hanning

@@ -300,14 +300,14 @@ cumsum, cumprod = accumulated(np.add), accumulated(np.multiply)
 
 def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Difference of each item and the one before it, like ``numpy.diff``."""
+    if n == 0:
+        return array
     if prepend is not None or append is not None:
         if axis_of(axis, array.ndim) or any(np.ndim(one) > 1 for one in (prepend, append)) or array.ndim > 1:
             raise NotOnDevices
         array = concatenate([np.atleast_1d(one) for one in (prepend, array, append) if one is not None], 0)
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
-    if n == 0:
-        return array
     own = axis_of(axis, array.ndim)
     before = (slice(None),) * own
     work = np.not_equal if array.dtype == np.bool_ else np.subtract
@@ -351,7 +351,10 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
     """
     array = _array.asarray(array, **_array._options_like(among))
     among = _array.asarray(among, **_array._options_like(array))
-    common = np.result_type(array.dtype, among.dtype)
+    try:
+        common = np.result_type(array.dtype, among.dtype)
+    except TypeError:
+        raise NotOnDevices from None
     if common.kind == "f" and {array.dtype.kind, among.dtype.kind} <= set("biu"):
         # Leave integers to NumPy if the common type would round them.
         raise NotOnDevices
@@ -364,6 +367,15 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
         at = searchsorted(known, array).clip(0, len(known) - 1)
         found = take(known, at) == array
     return ~found if invert else found
+
+
+def real_if_close(array: Array, tol: float = 100) -> Array:
+    """The real parts if all imaginary parts are nearly zero, else the array, like ``numpy.real_if_close``."""
+    if array.dtype.kind != "c":
+        return array
+    if tol > 1:
+        tol = np.finfo(array.dtype).eps * tol
+    return array.real if bool(np.all(abs(array.imag) < tol)) else array
 
 
 def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
@@ -619,6 +631,7 @@ VIEWS: dict[Any, Any] = {
     np.matrix_transpose: _matrix_transpose,
     np.real: _imaginary("real"),
     np.imag: _imaginary("imag"),
+    np.real_if_close: real_if_close,
     np.iscomplexobj: lambda array: array.dtype.kind == "c",
     np.isrealobj: lambda array: array.dtype.kind != "c",
     np.result_type: lambda *given: np.result_type(*(one.dtype if isinstance(one, Array) else one for one in given)),
