@@ -83,6 +83,9 @@ where
 /// Memory for a tile of sums, and for a panel of each factor.
 struct TileBuffers<T: MatMulElement> {
     sums: Vec<T::Sum>,
+    /// True after the first tile. Before, the sums are untouched pages of zeroes, which the threads of the
+    /// product write first.
+    is_used: bool,
     panels: [Vec<T>; 2],
 }
 
@@ -90,7 +93,8 @@ impl<T: MatMulElement> TileBuffers<T> {
     fn new(sizes: TileSizes, k: usize) -> Result<Self> {
         let TileSizes { rows, columns, depth } = sizes;
         let panel = |lines: usize| zeroed_vec_large(lines * depth.min(k));
-        Ok(Self { sums: zeroed_vec_large(rows * columns)?, panels: [panel(rows)?, panel(columns)?] })
+        let panels = [panel(rows)?, panel(columns)?];
+        Ok(Self { sums: zeroed_vec_large(rows * columns)?, is_used: false, panels })
     }
 
     /// Computes a tile of a product.
@@ -102,7 +106,9 @@ impl<T: MatMulElement> TileBuffers<T> {
         steps: &Steps,
     ) -> Result<Cow<'_, [T]>> {
         let sums = &mut self.sums[..rows.len() * columns.len()];
-        sums.fill(T::Sum::zeroed());
+        if std::mem::replace(&mut self.is_used, true) {
+            sums.fill(T::Sum::zeroed());
+        }
         let [of_a, of_b] = &mut self.panels;
         for within in parts(a.extents()[1], depth) {
             steps.report(((rows.len() + columns.len()) * within.len() * size_of::<T>()) as u64)?;
@@ -167,8 +173,22 @@ impl<'p, S: Copy> Panel<'p, S> {
     }
 }
 
-/// Writes a tile to a box of a view.
+/// Writes a tile to a box of a view; each thread writes some rows.
 fn write<'a, V: ViewMut<'a, Index = [usize; 2]>>(
+    view: V,
+    of: Range<[usize; 2]>,
+    tile: &[V::Element],
+) -> Result<()> {
+    let [columns, end] = [of.end[1] - of.start[1], of.end[0]];
+    let each = (end - of.start[0]).div_ceil(*CORES);
+    for_each(*CORES, tile.chunks(each * columns).enumerate(), |(number, part)| {
+        let row = of.start[0] + number * each;
+        write_rows(view, [row, of.start[1]]..[end.min(row + each), of.end[1]], part)
+    })
+}
+
+/// Writes rows to a box of a view.
+fn write_rows<'a, V: ViewMut<'a, Index = [usize; 2]>>(
     view: V,
     of: Range<[usize; 2]>,
     tile: &[V::Element],
