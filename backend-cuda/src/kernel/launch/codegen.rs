@@ -174,9 +174,9 @@ impl KernelKey {
         let Text { declarations, body, .. } = writer.text;
         let tables = if self.gives_tables { self.kernel.body().table_bytes() } else { 0 };
         let (bytes, threads) = (self.tables_at() + tables, self.threads());
-        // Two blocks on a multiprocessor hide more latency than the registers of one save accesses. Above 512
-        // threads, each would have fewer than 64 registers.
-        let together = if self.kernel.body().group_len.is_some() && threads <= 512 { 2 } else { 1 };
+        // Two blocks on a multiprocessor hide more latency than the registers of one save accesses. Smaller
+        // blocks fit without a limit; larger ones would have fewer than 64 registers.
+        let together = if (257..=512).contains(&threads) { 2 } else { 1 };
         let text = format!(
             ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
              .minnctapersm {together}\n{{\n{declarations}{body}}}\n"
