@@ -27,20 +27,21 @@ pub(crate) fn argument<T>(value: &T) -> *mut c_void {
 
 /// The offsets of the parts of a queue's scratch memory.
 pub(crate) mod scratch {
-    /// The search's state: four numbers of 64 bits.
+    /// Offset of a search's state: four 64-bit numbers.
     pub(crate) const STATE: u64 = 0;
     pub(crate) const STATE_BYTES: u64 = 64;
-    /// The failures of launches.
+    /// Offset of the failures of launches.
     pub(crate) const LAUNCH: u64 = STATE + STATE_BYTES;
-    /// The value of a search.
+    /// Offset of the value that a search compares with.
     pub(crate) const VALUE: u64 = LAUNCH + 64;
-    /// A pattern, stretched to a multiple of 16 bytes; or the tables of a launch.
+    /// Offset of a fill pattern, repeated to a multiple of 16 bytes, or of the tables of a launch.
     pub(crate) const PATTERN: u64 = VALUE + 4096;
-    /// The number of matches of each chunk, 32 bits each.
+    /// Offset of the number of matches in each chunk, 32 bits each.
     pub(crate) const COUNTS: u64 = PATTERN + 16 * 4096;
-    /// The chunks with matches, and the places of their matches in the answer, 64 bits each.
+    /// Offset of two 64-bit numbers for each chunk with matches: the chunk, and the place of its matches in
+    /// the result.
     pub(crate) const HITS: u64 = COUNTS + 4 * CHUNKS_MAX;
-    /// The totals of a histogram, 64 bits each.
+    /// Offset of the counts of a histogram, 64 bits each.
     pub(crate) const BINS: u64 = HITS + 16 * CHUNKS_MAX;
     pub(crate) const BYTES: u64 = BINS + 8 * backend_api::Compute::BINS_MAX as u64;
     pub(crate) const CHUNKS_MAX: u64 = 96 << 10;

@@ -22,7 +22,7 @@ use crate::worker::Pool;
 
 type Queue<M> = QueueLane<HostSubmission<M>>;
 
-/// Everything of a device except its memory: names, queues, threads, host memory.
+/// All parts of a device except its memory: its handles, queues, threads and host memory.
 #[derive(Debug)]
 pub struct Engine<M: Storage> {
     registry: Arc<HandleTable<M, Queue<M>>>,
@@ -35,18 +35,18 @@ pub struct Engine<M: Storage> {
 pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Storage> Engine<M> {
-    /// Creates the parts of a device with at most `threads` threads, which start with the first queue.
+    /// Creates the engine of a device with at most `threads` threads, which start with the first queue.
     pub fn new(info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
         let pool = Self::pool(&info, threads);
         Self::with_pool(info, pool, pinned_max_bytes)
     }
 
-    /// Creates the parts of a device that uses the threads of a pool.
+    /// Creates the engine of a device that uses the threads of a pool.
     pub fn with_pool(info: DeviceInfo, pool: Arc<Pool>, pinned_max_bytes: u64) -> Self {
         Self::build(info, pool, pinned_max_bytes, None)
     }
 
-    /// Creates the parts of a device that joins a list of devices which can access each other.
+    /// Creates the engine of a device, and adds the device to `peers`, which access each other's memory.
     pub(crate) fn with_peers(
         info: DeviceInfo,
         threads: usize,

@@ -186,7 +186,8 @@ impl OpenClCore {
             Severity::Doubtful if self.is_lost() => false,
             Severity::Doubtful => match insist(DOUBT, || self.probe()) {
                 Ok(()) => return error,
-                // Both errors may be a lack of resources, which proves nothing about earlier work.
+                // The probe failed, too. Both errors may be due to a lack of resources, so they do not prove
+                // that earlier work failed.
                 Err(again) => error::severity(again) == Severity::Lost,
             },
         };

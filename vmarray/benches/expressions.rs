@@ -73,8 +73,8 @@ fn asked_of_arrays(c: &mut Criterion) {
 
 fn asked_of_sources(c: &mut Criterion) {
     let builder = Source::builder(vec![1_u32; PAGES * PAGE_LEN]).devices([device()]).page_len(PAGE_LEN);
-    let source = builder.build().expect("a source");
-    source.sum(.., Field::whole()).expect("all on the device");
+    let source = builder.build().expect("the source must be created");
+    source.sum(.., Field::whole()).expect("the sum must succeed");
     let mut group = c.benchmark_group("131072 pages");
     group.throughput(Throughput::Elements(PAGES as u64));
     operations!(group, "source", &source);

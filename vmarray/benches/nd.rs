@@ -26,7 +26,7 @@ fn windows(c: &mut Criterion) {
     for tile in [16, 64, 128] {
         let image = image(side, tile, 64 << 20);
         let values: Vec<f32> = (0..side * side).map(|i| i as f32).collect();
-        image.write_box(.., &values).expect("room for all");
+        image.write_box(.., &values).expect("the write must succeed");
         for (name, extent) in [("tile", tile), ("tile and halo", tile + 4)] {
             let mut group = c.benchmark_group(format!("window, {name} of {tile}x{tile} f32"));
             group.throughput(Throughput::Elements((extent * extent) as u64));

@@ -37,7 +37,7 @@ fn main() {
     rayon::ThreadPoolBuilder::new().num_threads(THREADS).build_global().expect("threads");
     let (u32s, f32s) = (array(&words), array(&floats));
     let (image, blurred) = (picture(), picture());
-    image.write_box(.., &floats[..SIDE * SIDE]).expect("room for all");
+    image.write_box(.., &floats[..SIDE * SIDE]).expect("the write must succeed");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers.py");
     let mut python = Python::start(script, &[&THREADS, &COUNT, &SIDE]);
     for row in ROWS {
@@ -80,8 +80,8 @@ fn device(bytes: usize) -> Arc<HostDevice> {
 fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
     let builder = VirtualArray::<T>::builder(values.len()).devices([device(2 * size_of_val(values))]);
     let array = builder.build().expect("an array");
-    array.write(0, values).expect("room for all");
-    array.flush(..).expect("room for all");
+    array.write(0, values).expect("the write must succeed");
+    array.flush(..).expect("the flush must succeed");
     array
 }
 

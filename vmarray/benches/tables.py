@@ -1,8 +1,8 @@
-"""Python competitors of the benchmark `tables.rs`: DuckDB and Polars, if they are installed.
+"""Competitors in Python for the benchmark `tables.rs`: DuckDB and Polars, if they are installed.
 
-Started by the benchmark for each row. Prints `peer row` for all that it has, and an empty line. Then, for each line
-`peer row` that it reads, does that work once and prints the seconds it took until its results are in memory, those of the
-processors, and a number to compare.
+The benchmark starts this program for each row. The program prints a line `peer row` for each competitor that has the
+row, and then an empty line. For each line `peer row` that it reads, it runs the work of this competitor once. Then it
+prints the seconds until the results are in memory, the seconds of processor time, and a number to compare the results.
 """
 import os
 import sys

@@ -172,8 +172,8 @@ fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
     let device = HostDevice::builder().bytes(bytes).threads(THREADS).build().expect("a device of host RAM");
     let builder = VirtualArray::<T>::builder(values.len()).devices([Arc::new(device)]);
     let array = builder.build().expect("an array");
-    array.write(0, values).expect("room for all");
-    array.flush(..).expect("room for all");
+    array.write(0, values).expect("the write must succeed");
+    array.flush(..).expect("the flush must succeed");
     array
 }
 
@@ -201,8 +201,8 @@ fn table(row: &str, kind: &str, of: &str, rows: usize, python: Option<&mut Pytho
             found.to_vec(..).expect("memory").iter().map(|key| u64::from(*key)).sum::<u64>() as f64
         }),
         _ => Box::new(|| {
-            keys.write(0, &unsorted).expect("room for all");
-            values.write(0, &others).expect("room for all");
+            keys.write(0, &unsorted).expect("the write must succeed");
+            values.write(0, &others).expect("the write must succeed");
             timed(|| if of == "pairs" { keys.sort_with(.., &values) } else { keys.sort(..) })
                 .expect("a sort");
             f64::from(keys.get(rows / 3).expect("a key"))
@@ -248,9 +248,9 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
         (
             "vmarray".to_owned(),
             Box::new(|| {
-                array.write(0, &unsorted).expect("room for all");
+                array.write(0, &unsorted).expect("the write must succeed");
                 // The write includes pages that are still in the cache.
-                array.flush(..).expect("room for all");
+                array.flush(..).expect("the flush must succeed");
                 timed(|| array.sort(..).expect("a sort"));
                 digest(&array.to_vec(..).expect("memory"))
             }),

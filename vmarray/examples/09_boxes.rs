@@ -22,7 +22,7 @@ fn main() -> vmarray::Result<()> {
     println!("the sum is {all}, that of the upper half of the block {half}");
     assert_eq!((all, half), (3 * 8 * 20 * 30, 3 * 8 * 10 * 30));
 
-    // A view counts from its own corner, and can be written to.
+    // Positions in a view are relative to its corner. A write to the view changes the volume.
     let block = volume.section_mut([10, 20, 30]..[18, 40, 60])?;
     block.set([0, 0, 0], 9)?;
     assert_eq!(volume.find(Field::whole(), &9)?, [[10, 20, 30]]);

@@ -1,5 +1,6 @@
-//! Joins two index sets: in RAM; with the result in an array, and little RAM; and on the devices of arrays
-//! with the inputs. The workload `join` of `cargo xtask bench` measures such joins.
+//! Joins two index sets in three ways: in RAM; in RAM with the result in an array that uses little RAM; and
+//! with both inputs in arrays, on their devices. The workload `join` of `cargo xtask bench` measures such
+//! joins.
 //!
 //!     cargo run -p vmarray --example 11_index_sets
 //!

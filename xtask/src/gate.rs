@@ -5,14 +5,15 @@
 //! and the Python package.
 //!
 //! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
-//! - A noisy row is measured again while the run is on schedule for [`SECONDS`].
+//! - The command measures a noisy row again while the run is on schedule: each row has an equal share of
+//!   [`SECONDS`].
 //! - A row is listed and not judged if the 95 % interval of the old build against itself reaches further
 //!   than [`NOISE_MOST`] from 1.
 //!   If fewer than half of the rows are judged, the command fails.
 //! - A group fails if the upper end of the interval of the geometric mean of its judged rows is below
 //!   [`GROUP_LEAST`].
 //!
-//! The report ends with the rows of the list that this machine does not have.
+//! The report ends with the rows of the list that this machine cannot measure.
 
 use crate::arrays::GateArgs;
 use crate::compare::in_turns;

@@ -1,7 +1,7 @@
-//! `cargo xtask miri`: tests in an interpreter that finds undefined behaviour.
+//! `cargo xtask miri`: tests in Miri, an interpreter that finds undefined behaviour.
 //!
-//! Miri makes no foreign calls, so it excludes drivers, and the system except for memory and threads;
-//! barriers are full fences there, and copies are loops over atomic bytes.
+//! Miri cannot call foreign functions, so these tests call no driver, and the system only for memory and
+//! threads. Under Miri, barriers are full fences, and copies are loops over atomic bytes.
 
 use crate::steps::Outcome;
 use crate::tools;

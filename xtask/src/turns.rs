@@ -1,9 +1,10 @@
-//! Two programs that measure the same rows in turns.
+//! Two programs, OLD and NEW, that measure the same rows of a benchmark alternately.
 //!
-//! A driver starts several processes of both programs. Each sets up a row and then waits, so that one process
-//! measures while all others are idle. Several are needed because the place of memory makes a process faster
-//! or slower than the next one for as long as it lives; they set up at the same time, which costs little on a
-//! machine with many cores. OLD and NEW take turns, so that slow drifts of the machine affect both alike.
+//! A driver starts several processes of both programs. Each process sets up a row and then waits, so one
+//! process measures while all others are idle. The driver needs several processes because the addresses of
+//! its memory make a process faster or slower than another one until it ends. The processes set up at the
+//! same time, which costs little on a machine with many cores. Processes of OLD and NEW alternate, so slow
+//! drifts of the machine affect both programs alike.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`
@@ -230,8 +231,9 @@ impl Processes {
     }
 }
 
-/// Measures the rows of two programs whose names `is_wanted` accepts, in turns. `command` returns the command
-/// of OLD for 0, of NEW for 1. Calls `measured` for each row. A noisy row is measured again while `has_time`.
+/// Measures the rows whose names `is_wanted` accepts, alternately by processes of two programs. `command`
+/// returns the command of OLD for 0, and of NEW for 1. Calls `measured` with the times of each row. Measures
+/// a noisy row again while `has_time` returns true.
 pub fn rows(
     command: &dyn Fn(usize) -> Command,
     is_wanted: &dyn Fn(&str) -> bool,

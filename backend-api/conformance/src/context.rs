@@ -146,7 +146,7 @@ impl<'a> Context<'a> {
         bytes: u64,
         pattern: &[u8],
     ) -> Ticket {
-        queue.submit(&Fill { to: memory.at(0), bytes, pattern }).expect("a fill")
+        queue.submit(&Fill { to: memory.at(0), bytes, pattern }).expect("the fill must succeed")
     }
 
     /// Submits a copy of the first `bytes` bytes of host memory to the start of device memory, without a wait
@@ -159,7 +159,9 @@ impl<'a> Context<'a> {
         to: &DeviceBuffer<dyn Device>,
         bytes: u64,
     ) -> Ticket {
-        queue.submit(&[Transfer::Upload { from: from.at(0), to: to.at(0), bytes }]).expect("an upload")
+        queue
+            .submit(&[Transfer::Upload { from: from.at(0), to: to.at(0), bytes }])
+            .expect("the upload must succeed")
     }
 
     /// Submits a copy of the first `bytes` bytes of device memory to the start of host memory, without a wait
@@ -172,7 +174,9 @@ impl<'a> Context<'a> {
         to: &HostBuffer<dyn Device>,
         bytes: u64,
     ) -> Ticket {
-        queue.submit(&[Transfer::Download { from: from.at(0), to: to.at(0), bytes }]).expect("a download")
+        queue
+            .submit(&[Transfer::Download { from: from.at(0), to: to.at(0), bytes }])
+            .expect("the download must succeed")
     }
 
     /// Returns `bytes` pseudorandom bytes. Equal seeds give equal bytes.

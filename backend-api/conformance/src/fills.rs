@@ -56,12 +56,18 @@ pub(super) fn fill_patterns_are_copied_before_the_call_returns(cx: &Context<'_>)
     for length in [1, 5, 8, 4096] {
         let mut pattern = vec![0xA1; length];
         let at = scene.at(0);
-        let ticket = scene.queue.submit(&Fill { to: at, bytes: 1 << 20, pattern: &pattern }).expect("a fill");
+        let ticket = scene
+            .queue
+            .submit(&Fill { to: at, bytes: 1 << 20, pattern: &pattern })
+            .expect("the fill must succeed");
         pattern.fill(0x2B);
         scene.settle(ticket);
         scene.expected.fill(0xA1);
         scene.assert_as_expected("a pattern that was changed after the call");
-        let ticket = scene.queue.submit(&Fill { to: at, bytes: 1 << 20, pattern: &pattern }).expect("a fill");
+        let ticket = scene
+            .queue
+            .submit(&Fill { to: at, bytes: 1 << 20, pattern: &pattern })
+            .expect("the fill must succeed");
         drop(pattern);
         scene.settle(ticket);
         scene.expected.fill(0x2B);

@@ -179,7 +179,7 @@ pub(super) fn elements_in_pages(
         };
         let mut indices = any_indices(stride, WANTED.min(count as usize), count as usize);
         (indices[0], *indices.last_mut().expect("there are some")) = (count - 1, 0);
-        cx.wait(queue.submit(&of(view, &indices)).expect("a gather"));
+        cx.wait(queue.submit(&of(view, &indices)).expect("the gather must succeed"));
         let expected = indices.iter().flat_map(|index| {
             let (place, range) = at(*index);
             memory[place][range].to_vec()
@@ -192,7 +192,11 @@ pub(super) fn elements_in_pages(
         let new = cx.noise(stride + page_len, indices.len() * size);
         host.write(values, &new);
         let Gather { elements, indices: list, count, values } = of(view, &indices);
-        cx.wait(queue.submit(&Scatter { elements, indices: list, count, values }).expect("a scatter"));
+        cx.wait(
+            queue
+                .submit(&Scatter { elements, indices: list, count, values })
+                .expect("the scatter must succeed"),
+        );
         for (index, value) in indices.iter().zip(new.chunks_exact(size)) {
             let (place, range) = at(*index);
             memory[place][range].copy_from_slice(value);
@@ -316,7 +320,7 @@ pub(super) fn gathers_in_flight_at_once_do_not_mix(cx: &Context<'_>) {
         let (indices_at, values) = (scene.host.at(at), scene.host.at(at + 1000));
         let gather = Gather { elements: elements.into(), indices: indices_at, count: 100, values };
         let queue = [&scene.queue, &others[0], &others[1]][k % 3];
-        let ticket = queue.submit(&gather).expect("a gather");
+        let ticket = queue.submit(&gather).expect("the gather must succeed");
         expected.push((ticket, super::reference::gather(&scene.expected, 4, &indices)));
     }
     for (k, (ticket, values)) in expected.into_iter().enumerate() {

@@ -349,7 +349,7 @@ const fn needs(module: &str) -> &'static [&'static str] {
         b"launches" | b"groups" | b"ordered" | b"foreign" => &["launch"],
         b"copies" | b"batches" | b"fills" | b"tickets" | b"ordering" | b"refusals" | b"memory"
         | b"lifetimes" | b"stress" => &[],
-        _ => panic!("add the module of the check to `needs`"),
+        _ => panic!("unknown module of checks; add it to the function `needs`"),
     }
 }
 

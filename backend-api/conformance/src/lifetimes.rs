@@ -63,7 +63,7 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     let submit = |queue: &Queue<D>| {
         let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[7, 1] };
         (0..8)
-            .map(|_| queue.submit(&fill).expect("a fill"))
+            .map(|_| queue.submit(&fill).expect("the fill must succeed"))
             .reduce(|_, ticket| ticket)
             .expect("eight tickets")
     };
@@ -160,7 +160,7 @@ pub(super) fn things_can_be_given_back_in_any_order(cx: &Context<'_>) {
             Transfer::Upload { from: host.at(0), to: one.at(0), bytes: BYTES },
             Transfer::Download { from: one.at(0), to: watched.at(0), bytes: BYTES },
         ];
-        let tickets = copies.map(|copy| queue.submit(&[copy]).expect("a copy"));
+        let tickets = copies.map(|copy| queue.submit(&[copy]).expect("the copy must succeed"));
         let mut things: [Option<Box<dyn Held + '_>>; 4] =
             [Some(Box::new(one)), Some(Box::new(other)), Some(Box::new(queue)), Some(Box::new(host))];
         for thing in order {
@@ -180,7 +180,9 @@ pub(super) fn queues_do_not_block_each_others_memory(cx: &Context<'_>) {
         let [one, other] = [cx.queue(), cx.queue()];
         let half = BYTES / 2;
         cx.fill(&one, &memory, half, &[round]);
-        other.submit(&Fill { to: memory.at(half), bytes: half, pattern: &[round + 100] }).expect("a fill");
+        other
+            .submit(&Fill { to: memory.at(half), bytes: half, pattern: &[round + 100] })
+            .expect("the fill must succeed");
         drop(one);
         cx.wait(cx.download(&other, &memory, &host, BYTES));
         let expected: Vec<u8> = [vec![round; half as usize], vec![round + 100; half as usize]].concat();

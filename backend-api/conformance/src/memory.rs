@@ -105,7 +105,7 @@ pub(super) fn pieces_of_device_memory_do_not_overlap(cx: &Context<'_>) {
     for (piece, pattern) in pieces.iter().zip(1..) {
         let bytes = piece.bytes();
         let copy = Transfer::Internal { from: piece.at(0), to: scene.memory.at(at as u64), bytes };
-        scene.queue.submit(&[copy]).expect("an internal copy");
+        scene.queue.submit(&[copy]).expect("the internal copy must succeed");
         scene.expected[at..][..bytes as usize].fill(pattern);
         at += bytes as usize;
     }
@@ -192,7 +192,7 @@ pub(super) fn memory_grows_in_its_place(cx: &Context<'_>) {
         }
         let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: most };
         cx.device()
-            .wait(queue.submit(&[copy]).expect("a download"))
+            .wait(queue.submit(&[copy]).expect("the download must succeed"))
             .expect("a download of all bytes must succeed");
         assert_holds("the contents of extended memory", &host, 0, &expected);
         // Extended memory is one range: a copy from its middle crosses parts that were added at different
@@ -202,7 +202,7 @@ pub(super) fn memory_grows_in_its_place(cx: &Context<'_>) {
         queue.submit(&[within]).expect("a copy across parts must succeed");
         expected.copy_within(from as usize..(from + bytes) as usize, to as usize);
         cx.device()
-            .wait(queue.submit(&[copy]).expect("a download"))
+            .wait(queue.submit(&[copy]).expect("the download must succeed"))
             .expect("a download of all bytes must succeed");
         assert_holds("a copy across parts that were added", &host, 0, &expected);
     }
@@ -243,7 +243,9 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is(cx: &Context<'_>) {
     }
     assert_eq!(memory.bytes(), 1000);
     let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 1000 };
-    cx.device().wait(queue.submit(&[copy]).expect("a download")).expect("a download");
+    cx.device()
+        .wait(queue.submit(&[copy]).expect("the download must succeed"))
+        .expect("the download must succeed");
     let expected: Vec<u8> = b"abc".iter().copied().cycle().take(1000).collect();
     assert_holds("the contents of memory after a failed extension", &host, 0, &expected);
 }
@@ -257,7 +259,7 @@ pub(super) fn memory_that_was_given_back_can_be_had_again(cx: &Context<'_>) {
     for round in 0..rounds {
         let memory = cx.memory(bytes);
         let fill = Fill { to: memory.at(bytes - 100), bytes: 100, pattern: &[round as u8] };
-        queue.submit(&fill).expect("a fill");
+        queue.submit(&fill).expect("the fill must succeed");
     }
     let ends = [(); 64].map(|()| (cx.queue(), cx.host(10)));
     for (queue, host) in ends {
@@ -393,9 +395,9 @@ pub(super) fn proven_memory_is_memory(cx: &Context<'_>) {
         assert_eq!(proven.bytes(), bytes);
         let (there, back) = (scene.at(0), proven.at(0));
         let copies = [(there, back), (back, there)].map(|(from, to)| Transfer::Internal { from, to, bytes });
-        scene.queue.submit(&copies[..1]).expect("an internal copy");
+        scene.queue.submit(&copies[..1]).expect("the internal copy must succeed");
         scene.fill(0, bytes as usize, &[3]);
-        scene.queue.submit(&copies[1..]).expect("an internal copy");
+        scene.queue.submit(&copies[1..]).expect("the internal copy must succeed");
         let noise = cx.noise(1, bytes as usize);
         scene.expected[..bytes as usize].copy_from_slice(&noise);
         scene.assert_as_expected("the contents of proven memory");
@@ -431,7 +433,7 @@ pub(super) fn imported_memory_is_copied_from_and_to(cx: &Context<'_>) {
                 Transfer::Upload { from: at(1), to: scene.memory.at(0), bytes: 20_000 },
                 Transfer::Download { from: scene.memory.at(3), to: at(30_000), bytes: 19_990 },
             ];
-            let tickets = copies.map(|copy| scene.queue.submit(&[copy]).expect("a copy"));
+            let tickets = copies.map(|copy| scene.queue.submit(&[copy]).expect("the copy must succeed"));
             cx.wait(tickets[1]);
             let beyond = Transfer::Upload { from: at(BYTES as u64 - 1), to: scene.memory.at(0), bytes: 2 };
             let refused = scene.queue.submit(&[beyond]);
@@ -469,7 +471,7 @@ pub(super) fn wiping_spares_used_and_imported_memory(cx: &Context<'_>) {
     if let Ok(host) = unsafe { cx.device().import_host(address, BYTES, HostMemory::Pageable) } {
         let imported = Imported { device: &**cx.device(), host: ManuallyDrop::new(host) };
         let copy = Transfer::Upload { from: imported.host.at(0), to: scene.memory.at(0), bytes: 1000 };
-        cx.wait(scene.queue.submit(&[copy]).expect("a copy"));
+        cx.wait(scene.queue.submit(&[copy]).expect("the copy must succeed"));
         scene.expected[..1000].copy_from_slice(&cx.noise(3, BYTES)[..1000]);
         drop(imported);
         assert_bytes("imported memory", &memory, &cx.noise(3, BYTES));

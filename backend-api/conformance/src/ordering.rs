@@ -96,11 +96,11 @@ pub(super) fn order_after_carries_effects_between_queues(cx: &Context<'_>) {
         // Save the last whole pattern that arrived, for the comparison.
         let from = other.at(BYTES / 16 * 16 - 16);
         let keep = Transfer::Internal { from, to: other.at(BYTES + round * 16), bytes: 16 };
-        last = Some(then(0, last).submit(&[keep]).expect("an internal copy"));
+        last = Some(then(0, last).submit(&[keep]).expect("the internal copy must succeed"));
     }
     let evidence = cx.host((ROUNDS * 16) as usize);
     let down = Transfer::Download { from: other.at(BYTES), to: evidence.at(0), bytes: ROUNDS * 16 };
-    cx.wait(then(1, last).submit(&[down]).expect("a download"));
+    cx.wait(then(1, last).submit(&[down]).expect("the download must succeed"));
     let expected: Vec<u8> =
         (0..ROUNDS).flat_map(|round| (round * 0x0101_0101_0101 + 1).to_le_bytes().repeat(2)).collect();
     assert_holds("data that passed through three queues", &evidence, 0, &expected);
@@ -145,7 +145,7 @@ pub(super) fn order_after_in_both_directions_does_not_block(cx: &Context<'_>) {
     cx.wait(last.expect("a ticket"));
     let mut scene = Scene::new(cx, 4096, 0);
     let copy = Transfer::Internal { from: memory.at(0), to: scene.memory.at(0), bytes: 4096 };
-    let ticket = scene.queue.submit(&[copy]).expect("an internal copy");
+    let ticket = scene.queue.submit(&[copy]).expect("the internal copy must succeed");
     scene.settle(ticket);
     scene.expected = 199_u32.to_le_bytes().repeat(1024);
     scene.assert_as_expected("memory after two hundred rounds");

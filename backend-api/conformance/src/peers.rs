@@ -132,7 +132,7 @@ fn work_is_ordered_after_tickets_of_a_peer(cx: &Pair<'_>) {
     for round in 1..10_u8 {
         let written = cx.peer.fill(&theirs, &peer, BYTES, &[round]);
         ours.order_after(written).expect("an order after work of an accessible peer must succeed");
-        cx.own.wait(copy(&ours, peer.at(0), own.at(0), BYTES).expect("a copy"));
+        cx.own.wait(copy(&ours, peer.at(0), own.at(0), BYTES).expect("the copy must succeed"));
         assert_memory(
             &cx.own,
             "the device's memory after a copy ordered after the peer's fill",
@@ -158,7 +158,7 @@ fn memory_waits_for_the_work_of_peers(cx: &Pair<'_>) {
         for round in 0..4_u8 {
             let peer = cx.written(&vec![round; BYTES as usize]);
             let (from, to) = if to_the_peer { (own.at(0), peer.at(0)) } else { (peer.at(0), own.at(0)) };
-            let ticket = copy(&queue, from, to, BYTES).expect("a copy");
+            let ticket = copy(&queue, from, to, BYTES).expect("the copy must succeed");
             // SAFETY: the memory is released, so the device must refuse this place.
             let gone = unsafe { peer.at(0).detach() };
             drop(peer);

@@ -129,7 +129,8 @@ impl<'a> Scene<'a> {
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
-        let ticket = self.queue.submit(&Fill { to: at, bytes: bytes as u64, pattern }).expect("a fill");
+        let ticket =
+            self.queue.submit(&Fill { to: at, bytes: bytes as u64, pattern }).expect("the fill must succeed");
         reference::fill(&mut self.expected[to..to + bytes], pattern);
         self.last = Some(ticket);
         ticket
@@ -237,7 +238,7 @@ impl<'a> Scene<'a> {
         self.mirror.write(0, bytes);
         let (from, at) = (self.mirror.at(0), self.memory.at(to as u64));
         let ticket = self.queue.submit(&[Transfer::Upload { from, to: at, bytes: bytes.len() as u64 }]);
-        self.settle(ticket.expect("an upload"));
+        self.settle(ticket.expect("the upload must succeed"));
         self.expected[to..to + bytes.len()].copy_from_slice(bytes);
     }
 
@@ -310,7 +311,7 @@ impl<'a> Scene<'a> {
     /// Waits for a ticket.
     #[track_caller]
     pub fn settle(&mut self, ticket: Ticket) {
-        self.cx.device().wait(ticket).expect("work that succeeds");
+        self.cx.device().wait(ticket).expect("the work must succeed");
         self.last = None;
     }
 

@@ -169,7 +169,7 @@ pub(super) fn search_values_are_copied_before_the_call_returns(cx: &Context<'_>)
     let mut value = 7_u64.to_ne_bytes().to_vec();
     let (elements, answer) = (scene.elements(0, COUNT, 8), scene.host.at(0));
     let search = Search { elements, field_offset: 0, value: &value, limit: 0, count_all: true, answer };
-    let ticket = scene.queue.submit(&search).expect("a search");
+    let ticket = scene.queue.submit(&search).expect("the search must succeed");
     value.fill(0xFF);
     scene.settle(ticket);
     let header: Vec<u8> = [COUNT as u64, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
@@ -195,7 +195,7 @@ pub(super) fn searches_in_flight_at_once_do_not_mix(cx: &Context<'_>) {
         let (limit, answer) = (u64::from(k) * 2, scene.host.at((k as usize * ROOM) as u64));
         let search = Search { elements, field_offset: 0, value: &value, limit, count_all: true, answer };
         let queue = [&scene.queue, &others[0], &others[1]][k as usize % 3];
-        tickets.push(queue.submit(&search).expect("a search"));
+        tickets.push(queue.submit(&search).expect("the search must succeed"));
     }
     for (k, ticket) in tickets.into_iter().enumerate() {
         cx.wait(ticket);

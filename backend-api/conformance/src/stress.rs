@@ -161,13 +161,13 @@ pub(super) fn threads_that_share_a_queue(cx: &Context<'_>) {
                     let to = host.at((THREADS * PART) as u64 + at);
                     let down = Transfer::Download { from: memory.at(at), to, bytes: PART as u64 };
                     let mine = [
-                        queue.submit(&fill).expect("a fill"),
-                        queue.submit(&[up]).expect("an upload"),
-                        queue.submit(&[down]).expect("a download"),
+                        queue.submit(&fill).expect("the fill must succeed"),
+                        queue.submit(&[up]).expect("the upload must succeed"),
+                        queue.submit(&[down]).expect("the download must succeed"),
                     ];
                     assert!(mine.is_sorted(), "the tickets of a thread must ascend: {mine:?}");
                     if round % 8 == 0 {
-                        device.wait(mine[1]).expect("work that succeeds");
+                        device.wait(mine[1]).expect("the work must succeed");
                     }
                     tickets.lock().extend(mine.map(|ticket| ticket.value));
                 }

@@ -164,15 +164,15 @@ pub(super) fn many_threads_wait_for_one_ticket(cx: &Context<'_>) {
             for thread in 0..8 {
                 let failed = failing.ticket;
                 scope.spawn(move || match thread % 4 {
-                    0 => device.wait(last).expect("work that succeeds"),
-                    1 => device.wait(before).expect("work that succeeds"),
+                    0 => device.wait(last).expect("the work must succeed"),
+                    1 => device.wait(before).expect("the work must succeed"),
                     2 => assert_refused(
                         "the wait of one of many threads for failed work",
                         device.wait(failed),
                         ErrorKind::KernelFailed,
                     ),
                     _ => {
-                        while device.poll(last).expect("work that succeeds") == QueueProgress::Pending {
+                        while device.poll(last).expect("the work must succeed") == QueueProgress::Pending {
                             std::thread::yield_now();
                         }
                     }
@@ -232,7 +232,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done(cx: &Context<'_>) {
     // The wakers must run although no thread waits or polls.
     for (ticket, woken) in &asked {
         woken.assert_comes(1, cx.limits().patience);
-        let progress = cx.device().poll(*ticket).expect("work that succeeds");
+        let progress = cx.device().poll(*ticket).expect("the work must succeed");
         assert_eq!(progress, QueueProgress::Done, "{ticket:?} is not done when its waker runs");
     }
     let last = scene.submit(&[scene.upload(0, 0, 100)]);
@@ -281,7 +281,7 @@ pub(super) fn wakers_from_many_threads_are_all_woken(cx: &Context<'_>) {
                     for _ in 0..EACH {
                         device.wake(ticket, waker.clone());
                     }
-                    device.wait(ticket).expect("work that succeeds");
+                    device.wait(ticket).expect("the work must succeed");
                 });
             }
         });

@@ -64,11 +64,12 @@ pub struct Code {
 pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
 
 impl Code {
-    /// Creates foreign code whose entry point has this name. Add texts or a function by the other methods.
+    /// Creates foreign code with an entry point of this name. The other methods add source text, or a
+    /// function that submits launches.
     ///
     /// # Safety
-    /// For every launch of the kernel that receives it, the code must accept the kernel's arguments, and
-    /// must end. It may read only elements of the views, and write only what the body would write.
+    /// In every launch of a kernel with this code, the code must accept the kernel's arguments, and must
+    /// terminate. It may read only elements of the views, and write only to places that the body would write.
     #[must_use]
     pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }

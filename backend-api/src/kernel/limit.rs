@@ -1,4 +1,4 @@
-//! Limits on the running time of an item.
+//! Time limit for each item of a kernel launch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -63,7 +63,7 @@ impl TimeLimit {
         self.is_exceeded.load(Relaxed)
     }
 
-    /// Returns the reason to end an item that runs since `since`; `None` if it may continue.
+    /// Returns the reason to end an item that started at `since`; `None` if it may continue.
     #[must_use]
     pub fn overtime(&self, since: Instant) -> Option<Overtime> {
         if self.is_exceeded() {
@@ -74,8 +74,9 @@ impl TimeLimit {
     }
 }
 
-/// A clock for items that run one after the other, in code that counts loop iterations (back edges). It does
-/// not measure items with fewer than [`TimeLimit::TURNS`] back edges.
+/// Checks the time limit of items that a thread runs one after another. The thread calls [`turn`](Self::turn)
+/// at each loop iteration (back edge). The clock reads the time once in [`TimeLimit::TURNS`] back edges, so
+/// it does not measure shorter items.
 ///
 /// ```
 /// use backend_api::kernel::LoopClock;
@@ -91,7 +92,7 @@ pub struct LoopClock<'a> {
 }
 
 impl<'a> LoopClock<'a> {
-    /// Creates a clock for the items of a launch. Without a limit, no item has to end.
+    /// Creates a clock for the items of a launch. Without a limit, items may run for any time.
     #[must_use]
     pub fn new(limit: Option<&'a TimeLimit>) -> Self {
         Self { limit, left: TimeLimit::TURNS, since: None }

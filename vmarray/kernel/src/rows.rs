@@ -1,4 +1,4 @@
-//! Rows of different lengths, which items read by row and index.
+//! Kernel parameter for rows of different lengths. Items read its elements by row and index.
 
 use crate::KernelType;
 use crate::bounds_report;

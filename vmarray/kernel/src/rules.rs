@@ -1,4 +1,4 @@
-//! The operators, indices and methods of kernels as functions that the host form calls.
+//! Functions for the operators, indices and methods of kernels. A kernel calls them when it runs on the host.
 //!
 //! They implement the rule table of `backend_api::expr`, which every device follows.
 

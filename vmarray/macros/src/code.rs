@@ -1,4 +1,5 @@
-//! The three forms in which the macro generates each piece of a function.
+//! Generated code of a kernel in three forms: Rust code for the host, Rust code for type inference, and a
+//! syntax tree.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;

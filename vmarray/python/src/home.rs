@@ -1,4 +1,4 @@
-//! Pages of arrays that Python stores: functions that read and write a page, or memory of NumPy arrays.
+//! Storage of an array's pages in Python: functions that read and write a page, or memory of a NumPy array.
 
 use std::fmt;
 use std::io;

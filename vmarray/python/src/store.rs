@@ -1,4 +1,4 @@
-//! Arrays of each type of element, and their places and options.
+//! Arrays of each element type, the locations that store them, and their options.
 
 use std::any::Any;
 use std::ops::Range;

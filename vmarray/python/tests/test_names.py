@@ -155,7 +155,7 @@ def test_no_copy_exceeds_the_limit(monkeypatch):
             for one in inspect.signature(function).parameters.values()
             if one.default is one.empty and one.kind is not one.VAR_KEYWORD
         ]
-        with pytest.raises(TypeError, match="are not copied"):
+        with pytest.raises(TypeError, match="exceed the limit of a copy"):
             getattr(vm, name)(*[vm.zeros(20, "f4")] * len(required))
 
 

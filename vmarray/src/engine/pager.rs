@@ -554,8 +554,8 @@ impl Pager {
         channel.take_frame(&self.table, Blocking::Wait)
     }
 
-    /// Claims an absent page, and returns its state before. If another thread was faster, puts the frame
-    /// back, waits for the page if it is neither resident nor absent, and returns `None`.
+    /// Claims an absent page, and returns its state before. If another thread claimed it first, puts
+    /// the frame back, waits for the page if it is neither resident nor absent, and returns `None`.
     fn claim_absent(
         &self,
         page: u64,
@@ -563,7 +563,8 @@ impl Pager {
         frame: Frame,
         wants: &mut bool,
     ) -> Result<Option<State>> {
-        // Readers of the home slot may stay while the page is only shared: write-back waits for their end.
+        // A shared load can start while copies still read the home slot, because write-back waits for these
+        // readers. An exclusive load cannot.
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         let refusal = match self.table.entry(page).try_claim_absent(!exclusive) {
             Ok(before) => return Ok(Some(before)),

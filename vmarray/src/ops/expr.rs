@@ -625,7 +625,7 @@ impl<T> IntoAssignments<T> for Vec<Assignment<T>> {
     }
 }
 
-/// A program, put together from several expressions.
+/// Builds one program from several expressions.
 #[derive(Debug, Default)]
 pub(crate) struct Lowering(Instructions);
 
@@ -642,6 +642,8 @@ impl Lowering {
         (self.expr(&filtered.value), filtered.filter.as_ref().map(|filter| self.expr(filter)))
     }
 
+    /// Returns the program of all added expressions.
+    ///
     /// # Errors
     /// An error if the program is too long, or calls a function that expressions cannot call.
     pub(crate) fn program(self) -> Result<Program> {

@@ -268,7 +268,7 @@ impl<T: Element> HomeMemory<T> {
     /// Returns elements, for a caller with exclusive access to the source.
     pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
         // SAFETY: initialised, and within bounds. The source is borrowed exclusively, so no operation runs,
-        // and work of earlier operations on the home is over.
+        // and devices have finished the work of earlier operations on this memory.
         unsafe { std::slice::from_raw_parts(self.first_of(range).as_ptr(), range.len()) }
     }
 

@@ -229,7 +229,7 @@ impl MirrorCore {
         if let Some(block) = block
             && wipes
         {
-            // SAFETY: no device knows it any more.
+            // SAFETY: all devices have released the block, so no device accesses it.
             unsafe { block.wipe() };
         }
     }

@@ -3,7 +3,7 @@
 //! | bits | name | meaning |
 //! |---|---|---|
 //! | 0 | `RESIDENT` | the page has a frame; the entry's address is valid |
-//! | 1 | `USED` | used lately, through a latch. A sweep of the cache clears this bit and shuts the gates |
+//! | 1 | `USED` | recently used through a latch. A sweep of the cache clears this bit and shuts the gates |
 //! | 2 | `READERS` | the read gate may be open, lock-free reads may be under way |
 //! | 3 | `WRITERS` | the write gate may be open, lock-free writes may be under way. Implies `DIRTY` |
 //! | 4 | `DIRTY` | the frame is newer than the home slot |
@@ -12,16 +12,16 @@
 //! | 7 | `WAITED` | a thread sleeps until the page is released |
 //! | 8 | `HOME` | the home slot has contents; without it the page reads as zeroes and is never fetched |
 //! | 9 | `AHEAD` | loaded ahead of need and not used yet |
-//! | 10 | `WRITER_PENDING` | a thread waits for an exclusive hold: new sharers wait behind it |
-//! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
-//! | 21..31 | guards | holders of the program. With `EXCLUSIVE`, the one holder is a guard |
-//! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
-//! | 32 | `UNSAVED` | a snapshot has yet to save the page: no thread takes it to change it |
+//! | 10 | `WRITER_PENDING` | a thread waits for an exclusive hold; new shared holds wait for its end |
+//! | 11..21 | pins | number of holds that the library ends itself: copies, write-back |
+//! | 21..31 | guards | number of holds that the program ends. With `EXCLUSIVE`, the only hold is a guard |
+//! | 31 | `ZEROED` | the home slot contains zeroes, but the page has no contents yet (no `HOME`) |
+//! | 32 | `UNSAVED` | a snapshot must still save the page; until then no thread takes the page to change it |
 //! | 33..64 | version | changes with each exclusive release, so that a reader detects a concurrent write. It misses the write only after exactly 2^31 releases |
 //!
-//! A thread that holds a pin or a guard without `EXCLUSIVE` shares the page: the page stays resident without
-//! latched writes. `EXCLUSIVE` excludes all other holders; with pins it can be taken only for loading an
-//! absent page, whose pins are then readers of the home slot.
+//! A thread that holds a pin or a guard without `EXCLUSIVE` shares the page: the page stays resident, and no
+//! thread writes to it through a latch. `EXCLUSIVE` excludes all other holders. If a page has pins, a thread
+//! can take it exclusively only to load it; the pins of an absent page are readers of its home slot.
 //!
 //! A thread sets `READERS` and `WRITERS` *before* it opens a gate. Only a holder clears them, after it has
 //! shut the gate, issued a barrier and checked all hazard slots. So a thread that finds one of them clear

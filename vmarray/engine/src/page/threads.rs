@@ -114,9 +114,11 @@ fn local<'a>() -> &'a Local {
     unsafe { &*LOCAL.with(ptr::from_ref) }
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed. On success it counts a hit of the
-/// element at this place, if hits are counted; the count takes as long as all the rest. `access` must neither
-/// panic nor use other pages. `None`: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed. Returns `None` if the caller must take
+/// the slow path. `access` must neither panic nor use other pages.
+///
+/// If `COUNTS` is true, a success counts a hit of the element at `place`. The count takes as long as the rest
+/// of the function.
 #[inline(always)]
 pub fn read_lock_free<const COUNTS: bool, R>(
     entry: &Entry,

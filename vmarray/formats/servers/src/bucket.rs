@@ -142,6 +142,7 @@ fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectSto
 
 /// Waits for a request of the test itself, in a separate runtime.
 fn wait_for<T>(work: impl Future<Output = object_store::Result<T>>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(work).expect("the server answers")
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("the runtime must start");
+    runtime.block_on(work).expect("the request must succeed")
 }

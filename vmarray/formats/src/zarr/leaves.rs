@@ -37,12 +37,12 @@ impl LeafArray {
         Ok(leaves)
     }
 
-    /// Bytes of an element in this leaf.
+    /// Returns the number of an element's bytes that this leaf stores.
     pub(super) fn bytes(&self) -> usize {
         self.runs.len() * self.run_bytes
     }
 
-    /// Copies its bytes of elements out, one element after the other.
+    /// Copies this leaf's bytes of each element to `into`, one element after another.
     pub(super) fn take(&self, elements: &[u8], into: &mut Vec<u8>) {
         into.clear();
         if self.bytes() == self.element_bytes && self.runs.len() == 1 {
@@ -54,7 +54,7 @@ impl LeafArray {
         }
     }
 
-    /// Copies its bytes of elements in. There are as many as in the elements.
+    /// Copies this leaf's bytes from `from` to the elements. `from` has the bytes of all elements.
     pub(super) fn put(&self, from: &[u8], elements: &mut [u8]) {
         if self.bytes() == self.element_bytes && self.runs.len() == 1 {
             elements.copy_from_slice(from);

@@ -34,13 +34,13 @@ const DEPTH_MAX: u32 = 4;
 /// An array of a store.
 pub(super) struct Stored {
     pub(super) array: Array<dyn ReadableStorageTraits>,
-    /// The extents of the elements.
+    /// The extents of the array of elements, without the axes within an element.
     pub(super) shape: Vec<usize>,
-    /// The extents of a chunk along the axes of the elements.
+    /// The extents of a chunk along the axes of `shape`.
     pub(super) chunk: Vec<usize>,
-    /// The extents along the axes within an element.
+    /// The extents of a chunk along the axes within an element, such as 3 for `[f32; 3]`.
     pub(super) own_chunk: Vec<usize>,
-    /// The unit of reads, along the axes of the elements: chunks, also within shards.
+    /// The extents of the unit of reads along the axes of `shape`: of a chunk, or of a chunk within a shard.
     pub(super) part: Vec<usize>,
     /// True for `bool`, which is read as bytes.
     pub(super) is_truth: bool,

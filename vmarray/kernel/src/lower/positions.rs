@@ -1,7 +1,7 @@
 //! Lowering of the positions of items, and of reads at positions.
 //!
-//! Reads at constant distances from the item have one common branch before the loads. It computes the
-//! boundary values, and items far from the edges skip it. So there are no branches between the loads.
+//! Reads at constant distances from the item share one branch before the loads. The branch computes the
+//! boundary values; items far from the edges skip it. The code therefore needs no branches between the loads.
 
 use super::launch_variant::{OUTSIDE, PLACE, SHORT_MAX};
 use super::neighborhood::{BoundaryElement, Neighborhood, NeighborhoodAxis};

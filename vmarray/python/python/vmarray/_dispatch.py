@@ -95,7 +95,7 @@ def refused(function: Any, why: str) -> TypeError:
     """The error for arguments that neither devices nor NumPy on copies in RAM support."""
     name = name_of(function)
     return TypeError(
-        f"{name} of vmarray.Array {why}; where there is room, {name} of numpy.asarray(array) works on a copy in RAM"
+        f"{name} of vmarray.Array {why}; if RAM has room, {name} of numpy.asarray(array) works on a copy in RAM"
     )
 
 
@@ -106,13 +106,13 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     if count > RAM_BYTES_MAX:
         kinds = ", ".join(sorted({str(one.dtype) for one in arrays}))
         words = "".join(f" with {one}=" for one in sorted(given))
-        raise refused(function, f"is not computed by devices for {kinds}{words}, and {count} bytes are not copied")
+        raise refused(function, f"cannot run on devices for {kinds}{words}; {count} bytes exceed the limit of a copy")
     out = given.get("out")
     outs = out if isinstance(out, tuple) else (out,)
     copies: list[tuple[Any, Array]] = []
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
-    # The result is the operand itself or, for an operand without axes, an item.
+    # These functions change their first operand in place, so copy it back to the array.
     is_in_place = function in _WRITES or name_of(function).endswith(".at")
     is_in_place |= function is np.nan_to_num and given.get("copy") is False
     for copy, array in copies:

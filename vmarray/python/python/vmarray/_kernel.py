@@ -333,7 +333,7 @@ class Kernel:
         self._indent = len(lines[0]) - len(lines[0].lstrip())
         given = self._tree.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
-            raise self.error(self._tree, "parameters of kernels have names, and no stars")
+            raise self.error(self._tree, "kernels take only plain parameters, without `*args`, `**kwargs`, `*` and `/`")
         self._check(self._tree.body)
 
     def error(self, node: Any, text: str) -> KernelError:

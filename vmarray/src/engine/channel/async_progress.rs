@@ -178,7 +178,7 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let state = table.entry(request.page).state(Ordering::Relaxed);
-            // Requests for one page are usually consecutive.
+            // Requests for one page are usually consecutive, so this counts most pages only once.
             absent += usize::from(!state.any(RESIDENT | EXCLUSIVE) && request.page != last);
             last = request.page;
         }

@@ -1,15 +1,16 @@
 //! Loads and reads of many threads in one submission.
 //!
-//! A driver call costs microseconds, and a driver runs calls into one context one by one, so threads that
-//! miss at the same time share calls. A load is queued under the lock of the shard. If no thread is
-//! submitting, this thread becomes the combiner: it submits all queued loads as one batch, and later ones as
-//! the next batch. With a single thread, each load is its own batch at once: no load waits for others.
+//! A driver call takes microseconds, and a driver serialises the calls into one context. Threads that miss at
+//! the same time therefore share calls. A thread queues its load under the lock of the shard. If no thread is
+//! submitting, this thread becomes the combiner: it submits all queued loads as one batch, and later loads as
+//! the next batch. A single thread submits each load at once, as its own batch.
 //!
-//! A thread monitors its queued load until it is submitted, so another thread can always take over: the
+//! A thread monitors its queued load until the combiner has submitted it, so this thread can take over. The
 //! combiner continues only while no other thread can.
 //!
-//! A device queue takes some microseconds for each submission, and many short ones would pile up there. Hence
-//! only a few are in flight while a thread waits for one of them; it submits the queued loads afterwards.
+//! A device queue needs some microseconds for each submission, so many short submissions would accumulate.
+//! Therefore at most `DEPTH` submissions are in flight. A thread waits for one of them, and then submits the
+//! loads that were queued meanwhile.
 //!
 //! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", 2010).

@@ -1,10 +1,10 @@
 //! Places in the memory of a channel, and the accesses of threads to them.
 //!
-//! A channel stores lists of copies next to the memory that they name, so these places are not borrowed. All
-//! `unsafe` code on memory of channels is here. Its invariants:
+//! A channel stores its memory and lists of copies in the same struct, so a place in a list cannot borrow the
+//! memory. This module has all `unsafe` code that accesses memory of channels. Its invariants:
 //!
 //! - Slots, frames and pieces of the pool stay allocated until their channel's queues have ended all work.
-//! - The page protocol, which owns each frame, decides on the thread that may access it.
+//! - The page protocol decides for each frame which thread may access it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ fn checked(memory: &HostBuffer<dyn Device>, offset: usize, bytes: usize) -> *con
 /// If the range ends beyond the memory.
 pub(super) fn read_past_caches(memory: &HostBuffer<dyn Device>, offset: usize, into: &mut [u8]) {
     let from = checked(memory, offset, into.len());
-    // SAFETY: inside of the memory, as was checked, which is initialised. The target is borrowed exclusively,
-    // so it is other memory.
+    // SAFETY: `checked` ensures that the source is within the memory, which is initialised. The target is
+    // borrowed exclusively, so the ranges do not overlap.
     unsafe { nontemporal_copy::copy_racy(from, into.as_mut_ptr(), into.len()) };
 }
 
@@ -104,8 +104,8 @@ pub(super) fn read_elements<T: Element>(
 ) {
     let (to, bytes) = (into.address(at, len).cast::<u8>(), len * size_of::<T>());
     let from = checked(memory, offset, bytes);
-    // SAFETY: inside of both, as was checked. The slice is borrowed, so it is other memory; all its accesses
-    // are racy. A copy of constant length is inlined.
+    // SAFETY: `address` and `checked` ensure that both ranges are within bounds. The slice is borrowed, so
+    // the ranges do not overlap. All accesses to the slice are racy. A copy of constant length is inlined.
     unsafe {
         match (passes_caches, len) {
             (true, _) => nontemporal_copy::copy_racy(from, to, bytes),

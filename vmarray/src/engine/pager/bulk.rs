@@ -4,9 +4,10 @@
 //! Resident pages are read and written in their frames. Holds of the pages keep other threads from writing a
 //! home slot during a read, and from reading it during a write.
 //!
-//! A range is divided by channel. A [unit](Units) is a run of pages of one channel, contiguous at home, that
-//! fills a stage; a single thread uses shorter units. Threads take units one after another, from all channels
-//! in turn. Each thread has two units in flight: the device copies one while the thread copies the other.
+//! A range is divided by channel. A [unit](Units) is a run of pages of one channel that fills a stage. Its
+//! pages are contiguous on the device. A single thread uses shorter units. Threads take units one after
+//! another, from all channels in turn. Each thread has two units in flight: the device copies one while the
+//! thread copies the other.
 //!
 //! A thread that holds pages waits for copies only, so holds cause no deadlock.
 

@@ -1,4 +1,4 @@
-//! Changes of elements of arrays, made by their devices.
+//! Assignments to elements of arrays. The devices that store the elements execute them.
 //!
 //! While a device works on pages, the operation holds them exclusively, absent from the cache. Accesses to
 //! these pages wait, and accesses to all others proceed. The operation takes pages in runs of neighbouring

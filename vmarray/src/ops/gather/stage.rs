@@ -63,7 +63,7 @@ impl StagePlan {
         Self { room, direct: None }
     }
 
-    /// Creates a plan for values at an address, which may be in memory that the devices know.
+    /// Creates a plan for values at an address, which may be in memory that is registered with the devices.
     pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
         // Not for a divided list: each device would skip the entries of other devices, and may overwrite
         // their values.
@@ -90,7 +90,7 @@ impl StagePlan {
     }
 }
 
-/// A list of elements of one channel, with room for their values: the work of one kernel.
+/// The work of one kernel: a list of elements of one channel, and room for their values.
 #[derive(Debug)]
 pub(crate) struct GatherStage<T> {
     memory: PinnedPiece,
@@ -98,7 +98,7 @@ pub(crate) struct GatherStage<T> {
     count: usize,
     /// The place of the first element in the program's list.
     first: usize,
-    /// The place after the last element's; no place if there is none.
+    /// The place after the last element's place; `usize::MAX` if the stage is empty.
     next: usize,
     /// Elements that are also contiguous in the program's list, so that they are copied at once.
     runs: Vec<StagedRun>,
@@ -114,7 +114,7 @@ struct StagedRun {
 }
 
 impl<T: Element> GatherStage<T> {
-    /// Creates an empty stage with memory of the channel.
+    /// Creates an empty stage in page-locked memory of the channel.
     pub(crate) fn new(channel: &Channel, plan: &StagePlan) -> Result<Self> {
         let memory = channel.take_pinned(plan.bytes::<T>())?;
         let (plan, runs) = (plan.clone(), Vec::new());

@@ -1,4 +1,5 @@
-//! Checks of all launches: shapes, variants, and results apart from other arguments.
+//! Checks before each launch: the shapes of arguments, the kernel's variant, and overlaps of results with
+//! other arguments.
 
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, SHORT_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind};
@@ -9,7 +10,7 @@ use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::view::StoredBox;
 
 impl<P: ArgumentPlaces> BoundArguments<'_, P> {
-    /// Refuses arguments with an element for each item, but another shape than the first.
+    /// Returns an error if arguments with an element for each item have different shapes.
     pub fn expect_one_shape(&self, kernel: &PreparedKernel) -> Result<()> {
         let mut own = self.own();
         let Some(expected) = own.next().map(|first| first.places.extents()) else { return Ok(()) };
@@ -26,8 +27,8 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
         Ok(())
     }
 
-    /// Refuses results that are also another argument: items would race on their elements. A parameter of
-    /// rows has two arguments. Neither of them is a result.
+    /// Returns an error if a result overlaps another argument, because items would race on its elements. A
+    /// parameter of rows has two arguments. Neither of them is a result.
     pub fn expect_apart(&self, kernel: &PreparedKernel) -> Result<()> {
         for one in self.elements.iter().filter(|of| of.is_result()) {
             let own = one.places.range();

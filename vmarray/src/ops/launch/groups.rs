@@ -1,5 +1,6 @@
-//! Groups of items along one axis. Groups start at multiples of their length in the whole view, and are
-//! numbered in the view. Neither depends on the distribution over pages, channels and devices.
+//! Groups of items along one axis. A group starts at a multiple of the group length in the view, and its
+//! number counts from the start of the view. Neither depends on the distribution of elements over pages,
+//! channels and devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};

@@ -378,7 +378,7 @@ impl<K: Kernel> KernelLaunch<K> {
         Ok(reduction)
     }
 
-    /// Returns true if the kernel runs over numbers.
+    /// Returns true if the launch has an index domain: its items are numbers, not the elements of a result.
     pub(super) const fn is_over_numbers(&self) -> bool {
         self.over.is_some()
     }

@@ -163,7 +163,7 @@ impl Reduction {
         REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
     }
 
-    /// Returns the number of bytes of the reports about `items` items.
+    /// Returns the size in bytes of the reports and partial results of a launch with `items` items.
     pub fn report_bytes(&self, items: usize) -> usize {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }

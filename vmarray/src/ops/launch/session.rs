@@ -66,24 +66,27 @@ const LAUNCHES: usize = 1024;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// Elements without `&mut` access are [copied](Self::copy) to the devices, once.
+/// [`copy`](Self::copy) copies elements without `&mut` access to the devices, once for the whole session.
 ///
 /// # Several devices
 ///
-/// Arrays can be on several devices. Then arrays with an element for each item ([`Own`]) must have the same
-/// devices, channels and page length, and are used from the same index on. Elements that any item reads
-/// ([`Anywhere`], [`Window`]) are read in place, over links between the devices. The devices must therefore
-/// [reach](crate::device::Device::reaches) each other's memory in both directions: host RAM and NVIDIA GPUs
-/// with links do. OpenCL GPUs do not, and the launch is refused. If a launch reads or writes elements that
-/// another device writes, the devices wait for each other without the host. Elements that any item changes
-/// ([`Shared`]) must be on the only device of the launch.
+/// Arrays can be on several devices. Then all arrays with an element for each item ([`Own`]) must have the
+/// same devices, channels and page length, and a launch must use them from the same index on. Items read
+/// elements of [`Anywhere`] and [`Window`] in place, over links between the devices. The devices must
+/// therefore [reach](crate::device::Device::reaches) each other's memory in both directions. Host RAM and
+/// NVIDIA GPUs with links do; on OpenCL GPUs the launch returns an error. If a launch reads or writes
+/// elements that another device writes, the devices wait for each other without the host. A launch with
+/// elements that any item changes ([`Shared`]) must run on a single device, which stores these elements.
 ///
 /// # Other limits
 ///
-/// Some launches are possible only with [`run`](super::RunKernel::run), outside of sessions: kernels that
-/// append or whose groups are tiles of a result, windows with boundary modes of the program, and arguments in
-/// another order than the result. Elements that any item reads must be stored row by row, and have at most 8
-/// channels.
+/// Sessions do not support the following launches; use [`run`](super::RunKernel::run) for them:
+///
+/// - kernels that append elements, and kernels whose groups are tiles of a result;
+/// - windows with a boundary mode that the program implements;
+/// - arguments whose elements are stored in another order than the result's.
+///
+/// Elements that any item reads must be stored row by row, on at most 8 channels.
 ///
 /// The drop of a session waits for its launches. The program must not leak a session by [`std::mem::forget`]:
 /// the launches would continue without a wait, and the elements of its arrays would be unspecified until they

@@ -1,4 +1,5 @@
-//! Products in RAM: tile by tile of the result, panel by panel of the factors.
+//! Matrix products in RAM, for one tile of the result after another. A tile is the sum of products of panels
+//! of the factors.
 
 use std::borrow::Cow;
 use std::ops::Range;

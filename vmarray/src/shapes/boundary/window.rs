@@ -100,8 +100,8 @@ pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: 
         if copies.is_empty() && values.is_empty() {
             continue;
         }
-        // Along the axes before this one, visit only the places that reads fill. The loop completes the other
-        // places when it reaches their axis.
+        // Along earlier axes, visit only the places that reads have filled. The loop goes from the last axis
+        // to the first, so it completes the other places later.
         let lines: [Vec<usize>; N] = std::array::from_fn(|before| {
             if before >= axis {
                 return vec![0];

@@ -45,8 +45,8 @@ impl Writer<'_> {
     fn counted_by(&self, body: &[Op]) -> Option<(Reg, u64)> {
         let Some(Op::Copy { to: counter, .. }) = body.last() else { return None };
         let &(first, last) = self.bounds.counts.get(counter)?;
-        // Other operations may need labels. Labels are named by sites, which are equal in all copies of the
-        // body.
+        // Other operations may need labels. The name of a label is the site of its operation, and all copies
+        // of the body have the same sites, so their labels would collide.
         let is_straight = |op: &Op| {
             op.written().is_some()
                 && !matches!(op, Op::Atomic { .. } | Op::PrivateAlloc { .. } | Op::Subgroup { .. })
