@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `backends` | tables of memory by id, counts of allocated bytes, merging of copies |
 //! | [`contended`] | locks under heavy contention |
+//! | `gemm` | products of matrices in RAM |
 //! | [`IdMap`] | hash maps from ids to objects |
 //! | [`Queues`] | the table of a device's queues |
 //! | [`Timeline`] | the tickets of queues that software executes |
@@ -18,6 +19,9 @@
 #[doc(hidden)]
 pub mod backends;
 pub mod contended;
+#[cfg(feature = "gemm")]
+#[doc(hidden)]
+pub mod gemm;
 mod id_map;
 #[doc(hidden)]
 pub mod links;

@@ -7,7 +7,7 @@
 //! library, while those of `matrixmultiply` 0.3.11 reach 0.7 of it in `f64` (2 cores, 2048 x 2048); it has no
 //! build script for C, and builds in 30 s.
 
-#[allow(unsafe_code, reason = "the crate `gemm` takes pointers")]
+#[forbid(unsafe_code)]
 mod element;
 #[forbid(unsafe_code)]
 mod matrix;

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use vmarray_support::gemm::{MatrixSlice, add_product};
+
 use crate::base::element::Element;
 
 /// Numbers that have [matrix products](super::MatMul): integers, `f32`, `f64`, and with the features `half`
@@ -70,44 +72,12 @@ impl<'t, T: Copy> FactorTile<'t, T> {
         let ([rows, columns], [row, column]) = (self.extents, self.strides);
         Self { extents: [columns, rows], strides: [column, row], ..self }
     }
-
-    /// The index after the last element.
-    fn end(&self) -> usize {
-        let last = |axis: usize| self.extents[axis].saturating_sub(1) * self.strides[axis];
-        if self.extents.contains(&0) { 0 } else { last(0) + last(1) + 1 }
-    }
 }
 
 /// Adds the product of two tiles of a type of the crate `gemm`.
 fn add_by_gemm<T: Element>(into: &mut [T], a: FactorTile<'_, T>, b: FactorTile<'_, T>, one: T) {
-    let ([m, k], [depth, n]) = (a.extents, b.extents);
-    assert!(k == depth && into.len() == m * n && a.end() <= a.items.len() && b.end() <= b.items.len());
-    let [a_strides, b_strides] = [a.strides, b.strides].map(|of| of.map(|stride| stride as isize));
-    // SAFETY: the strides reach only elements of the slices, which was asserted. No other slice overlaps
-    // `into`, because it is a mutable reference.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            into.as_mut_ptr(),
-            1,
-            n as isize,
-            true,
-            a.items.as_ptr(),
-            a_strides[1],
-            a_strides[0],
-            b.items.as_ptr(),
-            b_strides[1],
-            b_strides[0],
-            one,
-            one,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
+    let [a, b] = [a, b].map(|FactorTile { items, extents, strides }| MatrixSlice { items, extents, strides });
+    add_product(into, a, b, one);
 }
 
 /// Rows of `b` whose columns stay in a cache of the processor.

@@ -1,0 +1,68 @@
+//! Products of matrices in RAM, by the crate `gemm`.
+
+/// A matrix whose elements lie in a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixSlice<'a, T> {
+    /// The slice; its first element is the first one of the matrix.
+    pub items: &'a [T],
+    /// Number of rows and of columns.
+    pub extents: [usize; 2],
+    /// Distance of neighbouring rows and of neighbouring columns, in elements.
+    pub strides: [usize; 2],
+}
+
+impl<T> MatrixSlice<'_, T> {
+    /// Returns true if all elements are in the slice.
+    fn is_inside(&self) -> bool {
+        let last = |axis: usize| self.extents[axis].checked_sub(1)?.checked_mul(self.strides[axis]);
+        let end = || last(0)?.checked_add(last(1)?);
+        self.extents.contains(&0) || end().is_some_and(|end| end < self.items.len())
+    }
+}
+
+/// Adds the product of two matrices, times `one`, to rows of sums, which are contiguous. Works on the calling
+/// thread. `T` is `f32`, `f64`, or a complex number of these.
+///
+/// # Panics
+/// If the extents do not match, if an element is outside of its slice, or for any other type.
+///
+/// ```
+/// use vmarray_support::gemm::{MatrixSlice, add_product};
+///
+/// let a = MatrixSlice { items: &[1.0, 2.0], extents: [1, 2], strides: [2, 1] };
+/// let b = MatrixSlice { items: &[3.0, 4.0], extents: [2, 1], strides: [1, 1] };
+/// let mut sums = [0.5];
+/// add_product(&mut sums, a, b, 1.0);
+/// assert_eq!(sums, [11.5]);
+/// ```
+pub fn add_product<T: Copy + 'static>(into: &mut [T], a: MatrixSlice<'_, T>, b: MatrixSlice<'_, T>, one: T) {
+    let ([m, k], [depth, n]) = (a.extents, b.extents);
+    assert!(k == depth && Some(into.len()) == m.checked_mul(n), "the extents do not match");
+    assert!(a.is_inside() && b.is_inside(), "an element is outside of its slice");
+    let [a_strides, b_strides] = [a.strides, b.strides].map(|of| of.map(usize::cast_signed));
+    // SAFETY: the strides reach only elements of the slices, which was asserted. No other slice overlaps
+    // `into`, because it is a mutable reference.
+    unsafe {
+        ::gemm::gemm(
+            m,
+            n,
+            k,
+            into.as_mut_ptr(),
+            1,
+            n.cast_signed(),
+            true,
+            a.items.as_ptr(),
+            a_strides[1],
+            a_strides[0],
+            b.items.as_ptr(),
+            b_strides[1],
+            b_strides[0],
+            one,
+            one,
+            false,
+            false,
+            false,
+            ::gemm::Parallelism::None,
+        );
+    }
+}
