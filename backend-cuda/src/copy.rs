@@ -335,7 +335,6 @@ fn by_kernel(
     let is_reused = parts_max(load) > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
     let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };
     let mut room = FIRST_LIST;
-    let kernel = work.core.kernels.fixed(work.context(), FixedKernel::CopyList)?;
     while let Some(first) = parts.next() {
         let loan = lists.next(work)?;
         let list = loan.host.cast::<Entry>();
@@ -349,6 +348,7 @@ fn by_kernel(
             count += 1;
         }
         let address = loan.mapped;
+        let kernel = work.core.kernels.fixed(work.context(), FixedKernel::CopyList)?;
         let mut arguments = [argument(&address), argument(&count)];
         // SAFETY: the parameters are (u64, u32). The list is borrowed until the submission is done, and is
         // not overwritten before its launch is done. The rest as above.

@@ -8,7 +8,7 @@
 //! A thread monitors its queued load until the combiner has submitted it, so this thread can take over. The
 //! combiner continues only while no other thread can.
 //!
-//! A device queue needs some microseconds for each submission, so many short submissions would accumulate.
+//! A device queue needs some microseconds for each submission, and these times add up.
 //! Therefore at most `DEPTH` submissions are in flight. A thread waits for one of them, and then submits the
 //! loads that were queued meanwhile.
 //!

@@ -36,7 +36,8 @@ impl TileSizes {
     pub fn of([m, n, k]: [usize; 3], bytes: usize) -> Self {
         let (tile, panel) = ((TILE_BYTES / bytes).max(1), (PANEL_BYTES / bytes).max(1));
         let side = (panel / k.min(DEPTH_MIN)).max(1);
-        // Strips of tiles along the columns: few, or so many that tiles are square, or wide at most.
+        // Numbers of strips of tiles along the columns: from the fewest that fit, with four times as many
+        // further ones as square tiles need.
         let fewest = n.div_ceil(side.min(tile));
         let most = (fewest + 4 * n / tile.isqrt().max(1)).min(n);
         let sizes = |strips: usize| {
