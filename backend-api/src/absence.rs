@@ -1,4 +1,4 @@
-//! Reasons why a backend has no devices.
+//! Reasons why a backend has no devices in this machine, such as a missing driver.
 
 use std::fmt;
 

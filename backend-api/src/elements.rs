@@ -1,4 +1,4 @@
-//! Elements in device memory: contiguous, or in pages.
+//! Elements in device memory, as operands of requests: contiguous, or stored in pages.
 
 use crate::DeviceSpan;
 

@@ -1,4 +1,4 @@
-//! Errors of devices.
+//! The type of all errors that devices return.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Handles of a device's objects, and places in its memory. Each handle has one owner; code that borrows the
-//! handle may use the object.
+//! Handles of a device's queues and allocations, and positions in its memory. Each handle has one owner; code
+//! that borrows the handle may use the object.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;

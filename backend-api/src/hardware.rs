@@ -1,4 +1,4 @@
-//! Names of hardware. All backends use the same text for the same GPU.
+//! Names of GPUs that identify the hardware. All backends use the same text for the same GPU.
 
 /// Formats a UUID as an entry of [`DeviceInfo::aliases`](crate::DeviceInfo::aliases).
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Facts about a device: constant ones ([`DeviceInfo`]), and its free memory.
+//! Properties of a device: constant ones ([`DeviceInfo`]), and its free memory.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Owners of a device's objects, which release them on drop.
+//! Owning handles of a device's queues and memory, which release them on drop.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

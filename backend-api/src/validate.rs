@@ -1,4 +1,4 @@
-//! The checks that every backend makes before it starts any work.
+//! Checks of requests that every backend makes before it starts any work.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
-//! Building blocks for devices that wrap other devices: [forwarding](crate::forward) of methods, and fault
-//! injection.
+//! Building blocks for devices that wrap other devices: [forwarding](crate::forward) of methods to the inner
+//! device, and fault injection.
 //!
-//! `vmarray-conformance` has wrappers for tests, `vmarray-redundancy` has wrappers that detect corruption or
+//! `vmarray-conformance` has wrappers for tests. `vmarray-redundancy` has wrappers that detect corruption or
 //! store data redundantly.
 
 mod fault;

@@ -1,4 +1,4 @@
-//! Checks of batches: calls that submit many copies.
+//! Conformance checks of batches: one call of `submit` with many copies.
 
 use backend_api::wrap::SplitMix64;
 use backend_api::{Route, Routing};

@@ -1,4 +1,4 @@
-//! Checks of compute requests, compared with a naive evaluation of the same program.
+//! Conformance checks of `Compute` requests: each result must equal a naive evaluation of the same program.
 
 use std::time::Duration;
 

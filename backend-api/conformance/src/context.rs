@@ -1,4 +1,5 @@
-//! The context that each check receives: a device, limits, and shorthands for the device's calls.
+//! The context that the suite passes to each check: the device under test, limits, and shorthands for its
+//! calls.
 
 use std::cell::RefCell;
 use std::sync::Arc;

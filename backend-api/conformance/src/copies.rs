@@ -1,4 +1,4 @@
-//! Checks of copies of every small size, every alignment and every direction.
+//! Conformance checks of single copies: every small size, every alignment, and every direction.
 
 use backend_api::{HostMemory, Transfer};
 

@@ -1,4 +1,4 @@
-//! Checks of fills, which write a repeated pattern to device memory.
+//! Conformance checks of fills: requests that write a repeated pattern to device memory.
 
 use backend_api::Fill;
 

@@ -1,5 +1,5 @@
-//! Checks of kernels with foreign code: the device runs given PTX, given OpenCL C or a Rust function instead
-//! of the kernel's compiled body.
+//! Conformance checks of kernels with native code: PTX, OpenCL C or a Rust function, which the device runs
+//! instead of compiling the kernel's body.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

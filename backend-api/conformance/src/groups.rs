@@ -1,4 +1,5 @@
-//! Checks of barriers, operations across lanes, and atomics, compared with the kernel interpreter.
+//! Conformance checks of group operations in kernels (barriers, operations across lanes, atomics). The
+//! results must equal the kernel interpreter's.
 
 use backend_api::Elements;
 use backend_api::kernel::{

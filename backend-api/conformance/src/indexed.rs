@@ -1,4 +1,4 @@
-//! Checks of gathers and scatters, compared with a naive model.
+//! Conformance checks of gathers and scatters: the results must equal the results of a naive model.
 
 use backend_api::wrap::SplitMix64;
 use backend_api::{

@@ -1,4 +1,4 @@
-//! Checks of kernels, compared with the kernel interpreter.
+//! Conformance checks of kernel launches: the results must equal the results of the kernel interpreter.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,4 @@
-//! Conformance tests for backends: they check the rules that every [`Device`] must
-//! follow.
+//! Conformance tests for backends: they check that a [`Device`] follows the rules of its trait's methods.
 //!
 //! The crate also has devices for tests: a [reference device](reference::ReferenceDevice), and
 //! [wrappers](wrap) that count calls or inject failures.

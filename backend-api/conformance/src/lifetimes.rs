@@ -1,4 +1,4 @@
-//! Checks that the program can release queues and memory while submitted work uses them.
+//! Conformance checks of lifetimes: the program may release queues and memory while submitted work uses them.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;

@@ -1,4 +1,4 @@
-//! Limits of checks.
+//! Limits of the conformance checks: the memory that a check uses, and the time that it waits.
 
 use std::time::Duration;
 

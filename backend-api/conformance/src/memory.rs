@@ -1,4 +1,5 @@
-//! Checks of a device's facts, of its memory, and of its errors when memory is short.
+//! Conformance checks of a device's properties, its memory allocation, and its errors when it has too little
+//! memory.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

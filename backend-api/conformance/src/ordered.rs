@@ -1,5 +1,5 @@
-//! Checks of stores to any element, of elements of several fields, and of values that items release and
-//! acquire, compared with the kernel interpreter.
+//! Conformance checks of kernels with stores to any element, elements with several fields, and
+//! release/acquire between items. The results must equal the kernel interpreter's.
 
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, Type, ViewDecl,

@@ -1,4 +1,5 @@
-//! Checks of the order of work in one queue and between queues.
+//! Conformance checks of ordering: work runs in order within a queue, and after other queues' tickets on
+//! demand.
 
 use backend_api::{ErrorKind, QueueHandle, Ticket, Transfer};
 

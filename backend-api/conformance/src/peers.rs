@@ -1,4 +1,4 @@
-//! Checks of a device that may access the memory of another device of the process.
+//! Conformance checks of direct access to another device's memory, for devices of one process.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Random kernels, random arguments, and the expected results, which the kernel interpreter computes. The
+//! Random kernels with random arguments, and the results that the kernel interpreter computes for them. The
 //! suite runs a few of them; a backend's own tests can run more.
 
 use backend_api::Result;

@@ -1,8 +1,8 @@
 //! Naive implementations of a device's operations, and [`ReferenceDevice`], which executes requests with
 //! them.
 //!
-//! The functions work on slices, and are simple rather than fast. A backend can compare its own kernels with
-//! them.
+//! The functions work on slices of bytes, and are simple rather than fast. A backend can compare its own
+//! kernels with them.
 //!
 //! ```
 //! use vmarray_conformance::reference::{fill, gather, scatter, search};

@@ -1,4 +1,5 @@
-//! Checks of invalid calls: the device must return the right error, and the call must have no effect.
+//! Conformance checks of invalid calls: the device must return the right error, and the call must have no
+//! effect.
 
 use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use backend_api::{

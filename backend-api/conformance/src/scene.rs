@@ -1,4 +1,5 @@
-//! [`Scene`], which sends each request to a device and to a naive model, and compares every byte.
+//! [`Scene`], a test helper that executes each request on a device and on a naive model, and compares every
+//! byte of memory.
 
 use backend_api::expr::{Action, Geometry, Partial, Program};
 use backend_api::{

@@ -1,4 +1,4 @@
-//! Checks of searches, compared with a naive search.
+//! Conformance checks of `Search` requests: the results must equal the results of a naive search.
 
 use backend_api::wrap::SplitMix64;
 use backend_api::{Elements, Search};

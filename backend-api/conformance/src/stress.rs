@@ -1,4 +1,4 @@
-//! Stress tests: random programs, many threads, many queues.
+//! Conformance stress tests of a device: random sequences of requests, from many threads, on many queues.
 
 use std::sync::Arc;
 

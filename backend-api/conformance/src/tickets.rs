@@ -1,4 +1,5 @@
-//! Checks of tickets: their numbers, and the calls that observe the end of work (wait, poll, wakers).
+//! Conformance checks of tickets: their numbers, and the calls that observe the end of work (wait, poll,
+//! wakers).
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -1,4 +1,5 @@
-//! The memory that a request reads and writes.
+//! The sets of memory ranges that a request reads and writes. The wrappers order conflicting requests by
+//! them.
 
 use std::ops::Range;
 

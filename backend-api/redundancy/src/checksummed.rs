@@ -1,4 +1,5 @@
-//! A device that stores checksums of its data, and verifies data that it copies to the host.
+//! [`Checksummed`], a device that stores checksums of its data, and verifies the data that it copies to the
+//! host.
 
 mod checks;
 mod table;

@@ -5,8 +5,8 @@
 //!
 //! | device | purpose |
 //! |---|---|
-//! | [`Checksummed`] | detects bits that flip on a device, or on the bus |
-//! | [`Mirrored`] | stores all data on each of several devices, so that one may be lost |
+//! | [`Checksummed`] | detects bits that flip in a device's memory or on the bus |
+//! | [`Mirrored`] | stores all data on each of several devices, and survives the loss of all but one |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! A device that stores all of its data on each of several devices.
+//! [`Mirrored`], a device that stores all of its data on each of several devices (its members).
 
 mod core;
 mod host;

@@ -1,4 +1,4 @@
-//! Validation of compute requests, except for the bounds of their memory.
+//! Validation of compute requests: everything except the bounds of the memory that they access.
 
 use super::{Action, Compute, Type, Value};
 use crate::kernel::Op;

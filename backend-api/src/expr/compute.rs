@@ -1,4 +1,4 @@
-//! Requests to evaluate a program for each element on a device.
+//! Compute requests: a device evaluates a program for each element, and combines or stores the values.
 
 use super::{Geometry, Program, Value};
 use crate::kernel::{Builtin, Op};

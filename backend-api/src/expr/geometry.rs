@@ -1,4 +1,4 @@
-//! The indices of a request's elements in the program's array.
+//! The mapping from an element's number in a request to its index in the program's array.
 
 /// The mapping from an element's number in a request to its index in the program's array. The array is stored
 /// in pages of `page_len` elements, which are striped over `channels` channels, such as devices: page `p` is

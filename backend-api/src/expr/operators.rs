@@ -1,4 +1,4 @@
-//! Operations on one and two values.
+//! The unary and binary operations of expressions and kernels.
 
 use super::Type;
 

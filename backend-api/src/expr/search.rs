@@ -1,4 +1,4 @@
-//! The lowering of a search to an expression, which a device evaluates like any other.
+//! The conversion of a [`Search`] to an expression, for devices that have no code for searches.
 
 use super::{Action, Compute, Geometry, Instruction, Program, Value};
 use crate::{Error, ErrorKind, Result, Search};

@@ -1,4 +1,5 @@
-//! The parts of a compute request that determine the code of its kernels, for backends that generate kernels.
+//! Specialization keys: the parts of a compute request that its kernels' code depends on. Backends that
+//! generate code cache kernels by these keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! The types of values.
+//! The types of values in expressions and kernels.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The parts of kernels: registers, declarations and operations.
+//! The intermediate representation of kernels: registers, declarations of memory, and operations.
 
 use std::sync::Arc;
 

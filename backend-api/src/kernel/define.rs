@@ -1,4 +1,4 @@
-//! Kernels: verified bodies, with a name and optional native code.
+//! Complete kernels: verified bodies, with a name and optional native code.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

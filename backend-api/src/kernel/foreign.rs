@@ -1,4 +1,5 @@
-//! Foreign code of kernels: PTX, OpenCL C or a Rust function, which devices run instead of the compiled body.
+//! Native code of kernels (PTX, OpenCL C or a Rust function), which a device runs instead of the compiled
+//! body.
 
 use std::ffi::c_void;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Functions that programs of expressions can call.
+//! Scalar functions that expressions can call: verified kernel bodies with parameters and a result.
 
 mod call;
 

@@ -1,4 +1,4 @@
-//! A hash that is the same in every run, for names of files on disk.
+//! A hash function with the same result in every process. Backends use it in names of files on disk.
 
 use std::hash::Hasher;
 

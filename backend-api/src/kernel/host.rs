@@ -1,4 +1,4 @@
-//! Native kernels for the host, and the memory that they access.
+//! Kernels compiled to Rust functions for the host (native kernels), and their access to a launch's memory.
 
 mod interpreted;
 

@@ -1,4 +1,4 @@
-//! The interpreter of kernels on the host: the reference for all backends.
+//! The interpreter of kernels on the host. Tests compare the results of all backends with its results.
 
 mod group_ops;
 mod interpreter;

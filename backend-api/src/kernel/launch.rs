@@ -1,4 +1,4 @@
-//! Requests to run a kernel on a device.
+//! [`Launch`], the request to run a kernel on a device.
 
 use std::time::Duration;
 

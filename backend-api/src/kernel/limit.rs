@@ -1,4 +1,4 @@
-//! Time limit for each item of a kernel launch.
+//! The time limit of a kernel launch, which applies to each item (GPU thread).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! Reports of launches: the number of failed items, and the first failure.
+//! Reports of kernel launches: the number of failed items (GPU threads), and the first failure.
 
 /// The report of a launch about failed items. The launch writes it to host memory at its end, as four
 /// unsigned 64-bit numbers in the host's byte order: see [`words`](Self::words).

@@ -1,4 +1,4 @@
-//! Uniformity analysis: finds the code that all items of a group execute together, as barriers require.
+//! Uniformity analysis of kernels: refuses a barrier that only some items of a group may reach.
 
 use super::{Body, Builtin, Op, SubgroupOp};
 use crate::{Error, ErrorKind, Result};

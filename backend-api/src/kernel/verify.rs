@@ -1,4 +1,5 @@
-//! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
+//! The verifier of kernel bodies. It checks structure and types, and that code writes each register before it
+//! reads it.
 
 use super::{Access, Body, Memory, Op, Place, Reg, Rmw, ScalarFunction, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result, Search};

@@ -1,4 +1,4 @@
-//! System calls of Linux for NUMA. They have no effect on other systems and under Miri.
+//! Linux system calls for NUMA placement. They have no effect on other systems and under Miri.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Rules of fault injection, which select the calls of a device that fail, and their errors.
+//! Fault injection: rules that select calls of a device, and the errors that the calls return.
 
 use crate::{ErrorKind, QueueId};
 

@@ -1,4 +1,4 @@
-//! Forwarding of methods to an inner device.
+//! The macro that forwards methods of a wrapper to its inner device.
 
 /// Implements the named methods of [`Device`](crate::Device) by forwarding them to another device. For
 /// wrappers.

@@ -1,4 +1,4 @@
-//! A small seeded generator of random numbers, for repeatable tests and choices.
+//! A small random number generator with a seed, for tests and choices that must be repeatable.
 
 /// Returns true if the environment variable `VMARRAY_ALL_CASES` is set, as in `cargo xtask nightly`.
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Parts of a device that the backends share: memory tables, byte counts, wakers, identities.
+//! Parts of devices that several backends use: memory tables, byte counts, wakers, identities.
 
 pub mod copies;
 pub mod ram;

@@ -1,4 +1,4 @@
-//! Products of matrices in RAM, by the crate `gemm`.
+//! Matrix products in RAM, computed by the crate `gemm`.
 
 /// A matrix whose elements lie in a slice.
 #[derive(Clone, Copy, Debug)]

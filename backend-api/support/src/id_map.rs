@@ -1,4 +1,4 @@
-//! Hash maps with ids as keys.
+//! Hash maps whose keys are ids of a device's objects.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,5 @@
-//! Access of devices to each other's memory. The link between two devices is tested before its first use.
+//! Direct access of a device to another device's memory (a link). A program tests each link before its first
+//! use.
 
 use std::collections::HashMap;
 use std::sync::Arc;

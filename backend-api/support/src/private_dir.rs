@@ -1,8 +1,8 @@
-//! Private folders and files, which only their user can write to.
+//! Private folders and files, which only their owner can write to.
 //!
 //! A program trusts stored data, such as compiled kernels, when it reads the data in a later run. The data is
-//! therefore in a folder in which no other user can create files, and a file is accepted only if this user
-//! wrote it.
+//! therefore in a folder in which no other user can create files, and the program accepts only files that its
+//! own user wrote.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File};

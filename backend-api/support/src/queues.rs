@@ -1,4 +1,4 @@
-//! The table of a device's queues.
+//! A device's table of its queues, by id. It also stores the last ticket of each queue that has ended.
 
 use std::sync::Arc;
 

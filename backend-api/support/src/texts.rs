@@ -1,4 +1,4 @@
-//! Texts that a program contains in compressed form.
+//! Source texts of kernels, which the program's binary contains in compressed form.
 
 use miniz_oxide::inflate::decompress_to_vec_zlib;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! The tickets of a queue whose work is executed by software: by threads, callbacks, or the call itself.
+//! The tickets of a queue whose work software executes: in threads, in callbacks, or in the call itself.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

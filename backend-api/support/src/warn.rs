@@ -1,5 +1,5 @@
-//! Warnings that a call cannot return as an error. They go to the program's `tracing` subscriber, or to
-//! standard error if it has none.
+//! Warnings about failures that a call cannot return as an error. They go to the program's `tracing`
+//! subscriber, or to standard error if it has none.
 
 use std::fmt;
 use std::io::Write;

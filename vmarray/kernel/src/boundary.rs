@@ -1,5 +1,5 @@
-//! Boundary modes for kernels that read an [`Anywhere`](crate::Anywhere): each function maps an index at any
-//! distance from an axis to the index that the mode shows.
+//! Boundary modes for kernels that read an [`Anywhere`](crate::Anywhere), such as clamping. Each function
+//! maps an index outside of an axis, at any distance, to the index of the element to read instead.
 //!
 //! ```
 //! use vmarray_kernel::{Anywhere, At, Own, boundary, kernel, run_on_host};

@@ -1,4 +1,4 @@
-//! Counts of accesses out of bounds, for kernels that run on the host.
+//! Counts of out-of-bounds accesses, for kernels that run on the host.
 
 use crate::KernelType;
 use std::cell::Cell;

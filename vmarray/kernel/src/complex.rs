@@ -1,8 +1,8 @@
-//! Complex numbers of the crate `num-complex` as values of kernels: structs of two floats. Their operators
+//! Complex numbers of the crate `num-complex` as values in kernels: structs of two floats. Their operators
 //! and methods are kernel functions.
 //!
-//! The formulas are those of `num-complex`: a quotient overflows if the square of the divisor's absolute
-//! value overflows.
+//! The formulas are the same as in `num-complex`: a quotient overflows if the square of the divisor's
+//! absolute value overflows.
 
 use crate::layout::{KernelType, Layout, field};
 use crate::number::Float;

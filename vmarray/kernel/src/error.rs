@@ -1,4 +1,4 @@
-//! Errors of lowering: the translation of kernels for devices.
+//! Errors of lowering, which translates a kernel's Rust source for devices.
 
 use std::fmt;
 

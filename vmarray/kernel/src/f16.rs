@@ -1,7 +1,7 @@
-//! 16-bit floats of the crate `half` as values of kernels.
+//! 16-bit floats of the crate `half` as values in kernels.
 //!
-//! They are stored as bits. Operators compute in `f32`, and round the result to nearest even. For `+`, `-`,
-//! `*` and `/` this is the correctly rounded result, because `f32` has more than twice as many digits.
+//! Memory stores them as 16 bits. Operators compute in `f32`, and round the result to nearest even. For `+`,
+//! `-`, `*` and `/` this is the correctly rounded result, because `f32` has more than twice as many digits.
 
 use crate::layout::{KernelType, Layout, LayoutField};
 use crate::rules::Half;

@@ -1,4 +1,4 @@
-//! Kernel functions that expressions can call.
+//! Conversion of a `#[kernel]` function to a scalar function, which expressions on devices can call.
 
 use crate::error::{Error, ErrorKind};
 use crate::inferred_types::Function;

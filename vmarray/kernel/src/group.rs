@@ -1,8 +1,9 @@
-//! Operations of a whole group, written as kernel functions: sums, prefix sums, and the places of equal
-//! digits. All items of the group call them together, like `barrier()`.
+//! Operations of a whole group of items (a thread block): sums, prefix sums, and ranks of equal digits. They
+//! are kernel functions. All items of the group call them together, like `barrier()`.
 //!
-//! The number of items of the group is a multiple of 32. `parts` has an element for each 32 items; a kernel
-//! can use it again after the call. Items beyond the result take part with the value that they pass.
+//! The group's length must be a multiple of 32 items. `parts` is group memory for the call, with one element
+//! for every 32 items; a kernel can use it again after the call. Items beyond the end of the result also
+//! contribute the value that they pass.
 //!
 //! ```
 //! use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};

@@ -1,5 +1,5 @@
-//! Declarations of group operations, for type checks. Nothing calls the functions, because groups run only in
-//! their lowered form, also on the host.
+//! Declarations of group operations for rustc's type checks. They are never called, because kernels with
+//! groups run only in lowered form, also on the host.
 
 /// Converts the extent of a group along an axis to `u32`.
 pub const fn group_extent(len: usize) -> u32 {

@@ -1,4 +1,4 @@
-//! The trait of kernels that can be launched.
+//! [`Kernel`], the trait of kernel functions that a program can launch.
 
 use crate::inferred_types::Define;
 use crate::interpret::InterpreterArgument;

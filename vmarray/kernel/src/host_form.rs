@@ -1,4 +1,4 @@
-//! Running kernels on the host.
+//! Execution of kernels on the host, as Rust functions that rustc has compiled.
 
 use crate::bounds_report::{self, OutOfBounds};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! The types of literals and the callees of a kernel function, as inferred by rustc.
+//! The types of a kernel function's literals and the functions that it calls, as rustc infers them.
 
 use crate::layout::{KernelType, Layout};
 use crate::number::KernelScalar;

@@ -1,4 +1,4 @@
-//! Interpretation of lowered kernels on the host, for tests.
+//! Interpretation of lowered kernels on the host. Tests compare devices and the host form with it.
 
 mod argument;
 

@@ -1,4 +1,4 @@
-//! The types of values during lowering, the translation of kernels for devices.
+//! The types and memory layouts of kernel values, for lowering: the translation of kernels for devices.
 
 use backend_api::expr::Type;
 use bytemuck::Pod;

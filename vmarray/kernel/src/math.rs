@@ -1,10 +1,11 @@
-//! Elementary functions of floats, such as `exp` and `sin`, composed of basic operations. They are kernel
-//! functions, so the host and all devices compute the same bits.
+//! Elementary functions of floats for kernels, such as `exp` and `sin`, composed of basic operations. They
+//! are kernel functions, so the host and all devices compute the same bits.
 //!
-//! No operation is fused. Each function reduces its argument to a short interval, and keeps the rounding
-//! error of the reduction in a second number if it matters. The polynomials have minimax coefficients,
-//! computed by Sollya's `fpminimax`. Double-word products and sums are those of Dekker and Knuth; `ln`
-//! follows fdlibm; `sin`, `cos` and `tan` multiply by the significant bits of 2/π in integers (Payne, Hanek).
+//! No function uses fused multiply-add. Each function reduces its argument to a short interval. If the
+//! rounding error of the reduction matters, a second number stores it. The polynomials have minimax
+//! coefficients, computed by Sollya's `fpminimax`. Double-word products and sums follow Dekker and Knuth;
+//! `ln` follows fdlibm; `sin`, `cos` and `tan` multiply by the significant bits of 2/π in integers (Payne,
+//! Hanek).
 //!
 //! | function | maximum error in ulps |
 //! |---|---|

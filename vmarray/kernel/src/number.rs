@@ -1,4 +1,4 @@
-//! Number traits for generic kernels.
+//! Number traits for kernels that are generic in the type of their numbers.
 
 use crate::layout::{KernelType, Layout};
 use backend_api::expr::{self, Type};

@@ -1,4 +1,4 @@
-//! Places: the indices of an item's element along the axes of an array.
+//! [`At`], the kernel parameter for an item's place: the indices of its element along the axes of an array.
 
 mod domain;
 

@@ -1,4 +1,4 @@
-//! Random numbers for kernels: counter-based generators, which have no state.
+//! Random numbers for kernels: counter-based generators, which need no state between calls.
 
 use vmarray_macros::kernel;
 

@@ -1,4 +1,4 @@
-//! Return values of kernels: each item returns a value, and the launch reduces them.
+//! Return values of kernels: each item (GPU thread) returns a value, and the launch reduces all of them.
 
 use crate::layout::KernelType;
 use crate::number::KernelScalar;

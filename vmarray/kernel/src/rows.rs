@@ -1,4 +1,5 @@
-//! Kernel parameter for rows of different lengths. Items read its elements by row and index.
+//! [`Rows`], a kernel parameter for an array of rows of different lengths. Items read elements by row and
+//! index.
 
 use crate::KernelType;
 use crate::bounds_report;

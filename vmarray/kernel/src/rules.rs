@@ -1,6 +1,7 @@
-//! Functions for the operators, indices and methods of kernels. A kernel calls them when it runs on the host.
+//! Functions for the operators, indices and methods in kernels. `#[kernel]` replaces operators by calls of
+//! them in the code that runs on the host.
 //!
-//! They implement the rule table of `backend_api::expr`, which every device follows.
+//! They implement the rule table of `backend_api::expr`, such as wrapping sums, which every device follows.
 
 use crate::layout::ElementMemory;
 use crate::number::{Float, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned, Rounded};

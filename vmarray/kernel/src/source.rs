@@ -1,5 +1,5 @@
-//! Arguments of kernels in the host form: slices of the program, or memory of a device that computes with the
-//! CPU.
+//! Arguments of kernels that run on the host: slices of the program, or memory of a device that computes on
+//! the CPU.
 
 use crate::layout::{ElementMemory, Layout};
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};

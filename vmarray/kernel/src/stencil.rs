@@ -1,4 +1,5 @@
-//! Elements that several items read: a whole array by index, or the neighbourhood of an item by place.
+//! Kernel parameters for arrays that every item may read: a whole array by index, or an item's neighbourhood
+//! by position.
 
 mod mode;
 

@@ -1,4 +1,4 @@
-//! Time limits of kernels on the host: loops end when an item has run longer than its launch or expression
+//! Time limits of kernels on the host: a loop ends when its item has run longer than the launch or expression
 //! allows.
 
 use std::any::Any;

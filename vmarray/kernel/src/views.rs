@@ -1,4 +1,4 @@
-//! Parameter types of launched kernels.
+//! Parameter types of launched kernels, such as an item's own element.
 
 use crate::KernelType;
 use crate::interpret::InterpreterArgument;

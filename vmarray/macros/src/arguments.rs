@@ -1,4 +1,4 @@
-//! The arguments of the attribute `#[kernel]`.
+//! Parsing of the arguments of the attribute `#[kernel]`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

@@ -1,4 +1,4 @@
-//! Translation of expressions: to the host form, and to the syntax tree.
+//! Translation of a kernel's Rust expressions: to code for the host, and to the syntax tree for devices.
 
 use crate::code::{GeneratedCode, located};
 use crate::scope::VariableScope;

@@ -1,4 +1,4 @@
-//! Translation of calls of kernel functions and of methods.
+//! Translation of a kernel's calls of kernel functions and of methods.
 
 use crate::body::{BodyTranslation, Callee, bare};
 use crate::code::{GeneratedCode, located};

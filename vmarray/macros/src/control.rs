@@ -1,4 +1,4 @@
-//! Translation of blocks, branches and loops.
+//! Translation of a kernel's blocks, branches and loops.
 
 use crate::body::{BodyTranslation, bare, innermost_receiver};
 use crate::code::GeneratedCode;

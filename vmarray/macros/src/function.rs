@@ -1,4 +1,4 @@
-//! Expansion of a whole kernel function.
+//! Expansion of `#[kernel]` for a whole function.
 
 use crate::arguments::AttributeArguments;
 use crate::body::{BodyTranslation, slot_name};

@@ -1,4 +1,4 @@
-//! The derive macro `KernelType` for structs.
+//! The derive macro `KernelType`, which makes a struct a type of values in kernels.
 
 use crate::arguments::AttributeArguments;
 use crate::code::located;

@@ -1,8 +1,8 @@
 //! The attribute [`macro@kernel`] and the derive [`KernelType`](macro@KernelType) of `vmarray`.
 //!
 //! The attribute emits a function in four forms: a Rust function that the host calls (the *host form*), a
-//! type of the same name, a syntax tree, and a closure for type inference. It reports unsupported code at its
-//! place in the source. The crate `vmarray-kernel` contains the logic: it lowers the tree for devices.
+//! type of the same name, a syntax tree, and a closure for type inference. It reports an error at each
+//! unsupported expression. The crate `vmarray-kernel` lowers the tree for devices.
 
 mod arguments;
 mod body;

@@ -1,4 +1,4 @@
-//! Translation of literals.
+//! Translation of a kernel's literals.
 
 use crate::body::BodyTranslation;
 use crate::code::GeneratedCode;

@@ -1,4 +1,5 @@
-//! The methods that kernels support, and their numbers of arguments; advice for other methods.
+//! The table of the methods that kernels support, with their numbers of arguments; and advice for other
+//! methods.
 
 /// The types of numbers that kernels support.
 pub const NUMBER_TYPES: [&str; 12] =

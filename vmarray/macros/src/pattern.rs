@@ -1,4 +1,4 @@
-//! Translation of patterns.
+//! Translation of the patterns in a kernel's `let` and `match`.
 
 use crate::body::BodyTranslation;
 use proc_macro2::TokenStream;

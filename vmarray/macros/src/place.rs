@@ -1,4 +1,4 @@
-//! Translation of reads of elements and fields, and of assignments to them.
+//! Translation of a kernel's reads of elements and fields, and of assignments to them.
 
 use crate::body::{BodyTranslation, bare, operator};
 use crate::code::{GeneratedCode, located};

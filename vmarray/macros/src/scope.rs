@@ -1,4 +1,4 @@
-//! Scopes of variables and loops.
+//! Scopes of a kernel's variables and loops, for the resolution of names during macro expansion.
 
 use crate::view::ViewParameter;
 use std::collections::HashSet;

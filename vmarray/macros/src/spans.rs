@@ -1,4 +1,4 @@
-//! Spans of generated code: rustc reports errors at the user's tokens.
+//! Spans of generated code, set to the user's tokens, because rustc reports errors at the spans.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 

@@ -1,4 +1,4 @@
-//! Parameters that are views and places, and advice for their misuse.
+//! Recognition of a kernel's view and position parameters by their types, and advice for their misuse.
 
 use quote::ToTokens;
 use syn::{Expr, GenericArgument, Lit, PathArguments, Type};

@@ -1,5 +1,5 @@
-//! Reference implementation of [`Compute`]: the interpreter evaluates the program for one element after the
-//! other, and the request's action combines the values.
+//! Reference implementation of [`Compute`] requests: the interpreter evaluates the program for each element
+//! in turn, and the request's action combines the values.
 
 use std::cmp::Reverse;
 

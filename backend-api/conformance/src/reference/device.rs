@@ -1,8 +1,8 @@
-//! A simple device that supports all requests. Tests compare other devices with it.
+//! A simple device that supports all requests. Tests compare other devices with this device.
 //!
-//! The device keeps its memory in vectors, and executes all work of a call before the call returns. So no
-//! work is ever in flight and no ticket is ever pending. The rest of the file is necessary in every backend:
-//! tables of handles, checks of requests, and tickets.
+//! The device keeps its memory in vectors, and completes all work of a call before the call returns.
+//! Therefore no ticket is ever pending. The rest of the file is necessary in every backend: tables of
+//! handles, checks of requests, and tickets.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A device that counts its calls.
+//! [`Counting`], a wrapper for tests that counts the calls that a program makes to a device.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! A device with fault injection.
+//! [`Faulty`], a wrapper for tests that injects failures into the calls of a device.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;

@@ -1,4 +1,5 @@
-//! Verifications of checksums that wait for the end of submitted work.
+//! Pending verifications of checksums: the device makes them after the copies that deliver the data have
+//! ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

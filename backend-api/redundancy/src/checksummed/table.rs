@@ -1,4 +1,4 @@
-//! The checksums of device memory: one for each unit, a part of a buffer of fixed length.
+//! The table of the checksums of a device's buffers. Each checksum covers a unit: a range of fixed length.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! The shared part of a mirror, with its tickets.
+//! The state that all handles and tasks of a mirror share, and the observation of its tickets (poll, wait,
+//! wakers).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};

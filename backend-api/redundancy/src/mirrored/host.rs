@@ -1,4 +1,4 @@
-//! Host memory that several devices can copy from and to.
+//! Page-locked host memory of a mirror: one allocation that every member device can copy from and to.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! One device of a mirror, and the translation of requests to the ids of its memory.
+//! One device of a mirror, and the translation of a request's memory ids from the mirror's to the device's.
 
 use std::ops::Range;
 use std::sync::Arc;

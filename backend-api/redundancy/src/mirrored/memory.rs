@@ -1,4 +1,4 @@
-//! Queues and memory of a mirror, which exist on each device.
+//! Creation and release of a mirror's queues and memory, on each of its devices.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Owned copies of requests, for repetition on another device.
+//! Owned copies of submitted requests. If a device fails, the mirror repeats the request on another device.
 
 use std::time::Duration;
 

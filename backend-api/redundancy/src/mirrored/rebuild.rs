@@ -1,4 +1,4 @@
-//! Rebuilding: copies all data to a spare device while the mirror is in use.
+//! Rebuilding a mirror: copies all of its data to a spare device while the program uses the mirror.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Work in flight on each device, and its outcomes.
+//! The state of a mirror: its submissions in flight on each device, their outcomes, and its memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;

@@ -1,4 +1,4 @@
-//! Submission of requests to the devices.
+//! Submission of a mirror's requests: reads go to one device, writes to each device.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Deferred wake-ups: wakers run when the thread holds no lock of a mirror.
+//! Deferred wake-ups: a thread runs a task's waker only after it has released all locks of the mirror.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;

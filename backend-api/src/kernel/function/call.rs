@@ -1,4 +1,4 @@
-//! Calls of functions on the host: by native code, or by the interpreter.
+//! Calls of scalar functions on the host: by their native Rust code, or by the interpreter.
 
 use std::time::Duration;
 

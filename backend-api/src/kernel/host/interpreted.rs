@@ -1,4 +1,4 @@
-//! Native kernels and the interpreter: items of a launch, and the reports of failed items.
+//! Execution of a launch on the host, by a native kernel or the interpreter, with a report of failed items.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

@@ -1,9 +1,9 @@
-//! Interpretation of groups. The interpreter decodes each operation once, and then executes it for all items
-//! that have reached it.
+//! Interpretation of kernels whose items work in groups. The interpreter decodes each operation once, and
+//! then executes it for all items that have reached it.
 //!
-//! Items that take another path wait at the point at which both paths join. This is the end of an `If`,
+//! Items that take another branch wait at the point at which both branches join. This is the end of an `If`,
 //! the end of the block or loop that they leave, or the next iteration of their loop. All items of a group
-//! therefore reach a barrier at once, and the barrier needs no work.
+//! therefore reach a barrier at the same time, and the barrier needs no code.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A kernel with the arguments of a launch.
+//! [`Interpreter`]: a kernel with the arguments of a launch, ready for interpretation on the host.
 
 use crate::expr::Geometry;
 use crate::kernel::{TimeLimit, VerifiedKernel};

@@ -1,4 +1,4 @@
-//! The state of a launch and of its items, and their operations.
+//! The interpreter's state of a launch and of each item, and the execution of single operations.
 
 use std::sync::atomic::{Ordering, fence};
 

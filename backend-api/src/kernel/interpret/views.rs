@@ -1,4 +1,4 @@
-//! The memory of views, and the bits of their fields.
+//! The interpreter's access to the memory of a launch's views, and the conversion of fields to bits.
 
 use crate::Result;
 

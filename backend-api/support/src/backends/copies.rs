@@ -1,4 +1,4 @@
-//! Merging of adjacent copies: one driver call then copies all of them.
+//! Merging of adjacent copies, because one driver call for several copies costs less.
 
 use backend_api::Transfer;
 

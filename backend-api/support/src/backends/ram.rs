@@ -1,4 +1,4 @@
-//! The amount of RAM in the system.
+//! The size of the system's RAM, and the part that this process may use.
 
 use std::fs::read_to_string;
 use std::path::Path;

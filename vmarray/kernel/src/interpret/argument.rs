@@ -1,4 +1,4 @@
-//! Arguments of interpreted kernels.
+//! Arguments for the parameters of a kernel that the interpreter runs.
 
 use crate::KernelType;
 

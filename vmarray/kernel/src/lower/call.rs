@@ -1,5 +1,5 @@
-//! Lowering of calls: kernel functions (by inlining), functions of the rule table in `backend_api::expr`, and
-//! methods of parameters.
+//! Lowering of calls in kernels: kernel functions (by inlining), functions of the rule table in
+//! `backend_api::expr`, and methods of parameters.
 
 use super::expr::{assembled, bare};
 use super::frame::{FlowOutcome, InlineFrame, may_assign};

@@ -1,4 +1,4 @@
-//! Lowering of expressions.
+//! Lowering of a kernel's Rust expressions to operations on registers.
 
 use super::value::{LoweredValue, Node, ScalarOperand};
 use super::{Exit, Lower, Result, fold};

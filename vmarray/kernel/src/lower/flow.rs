@@ -1,4 +1,4 @@
-//! Lowering of blocks, branches and loops.
+//! Lowering of a kernel's control flow: blocks, branches and loops.
 
 use super::expr::constant;
 use super::frame::{FlowOutcome, JumpTarget, Next};

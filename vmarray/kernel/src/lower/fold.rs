@@ -1,4 +1,4 @@
-//! Constant folding: literals, operations without effect, and divisions by powers of two.
+//! Constant folding in kernels: literals, operations that change nothing, and divisions by powers of two.
 
 use backend_api::expr::{Binary, Number as _, Type};
 

@@ -1,4 +1,5 @@
-//! Lowering of operations on types of other crates: 16-bit floats, and complex numbers.
+//! Lowering of operations on types of other crates: 16-bit floats (`half`) and complex numbers
+//! (`num-complex`).
 
 use super::expr::assembled;
 use super::value::{LoweredValue, ScalarOperand};

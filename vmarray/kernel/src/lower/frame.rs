@@ -1,4 +1,4 @@
-//! The state of lowering for the function that is being inlined.
+//! The state of lowering for one kernel function while lowering inlines it.
 
 use super::value::LoweredValue;
 use crate::inferred_types::Definition;

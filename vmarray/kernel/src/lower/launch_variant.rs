@@ -1,5 +1,5 @@
-//! Properties of a launch, such as extents and boundary modes. The launch passes the numbers as scalars; the
-//! other properties select the variant of the lowered kernel.
+//! Launch variants of a lowered kernel. A launch passes extents and other numbers as scalars; its remaining
+//! properties, such as boundary modes, select the variant.
 
 use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;

@@ -1,4 +1,4 @@
-//! The result of lowering.
+//! [`LoweredKernel`], the result of lowering a kernel.
 
 use super::launch_variant::{ScalarSource, place_of_report};
 use super::tables::TableSource;

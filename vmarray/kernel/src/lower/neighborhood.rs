@@ -1,4 +1,4 @@
-//! Elements that items read by positions.
+//! Neighbourhoods: the elements near an item's own element, which a kernel reads by position.
 
 use super::value::{LoweredValue, ScalarOperand};
 use crate::stencil::Mode;

@@ -1,4 +1,4 @@
-//! Lowering of the patterns of `let` and `match`.
+//! Lowering of the patterns of `let` and `match` in kernels.
 
 use super::expr::constant;
 use super::value::{LoweredValue, ScalarOperand};

@@ -1,4 +1,4 @@
-//! Lowering of the positions of items, and of reads at positions.
+//! Lowering of the items' positions in an array of several axes, and of reads at positions.
 //!
 //! Reads at constant distances from the item share one branch before the loads. The branch computes the
 //! boundary values; items far from the edges skip it. The code therefore needs no branches between the loads.

@@ -1,4 +1,4 @@
-//! Lowering of accesses to [`Rows`](crate::Rows): rows of different lengths.
+//! Lowering of a kernel's accesses to [`Rows`](crate::Rows): an array of rows of different lengths.
 
 use super::launch_variant::OUTSIDE;
 use super::value::{BoundsCheck, ElementIndex, LoweredValue, Node, ScalarOperand};

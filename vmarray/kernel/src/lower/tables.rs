@@ -1,4 +1,4 @@
-//! Tables of a lowered kernel: array parameters, and constant arrays.
+//! Tables of a lowered kernel: its array parameters and constant arrays, which devices keep as constants.
 
 use super::value::{Leaf, Node};
 use crate::layout::Layout;

@@ -1,7 +1,7 @@
-//! Lowering of groups that are tiles of a result with several axes.
+//! Lowering of kernels whose groups each compute a tile of a result with several axes.
 //!
 //! Items write their elements to temporary memory in tile order, because the elements of a tile are not
-//! contiguous in the result. A second kernel then moves them to their places.
+//! contiguous in the result. A second kernel then moves the elements to their positions in the result.
 
 use super::launch_variant::{OUTSIDE, PLACE};
 use super::value::{BoundsCheck, ElementIndex, Leaf, LoweredValue, Node, ScalarOperand};

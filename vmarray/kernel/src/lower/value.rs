@@ -1,4 +1,4 @@
-//! Values during lowering: the storage of their scalars (constants, registers, arrays, views).
+//! Kernel values during lowering. Each consists of scalars, stored in constants, registers, arrays or views.
 
 use crate::layout::Layout;
 use backend_api::kernel::{Reg, Type};

@@ -1,4 +1,4 @@
-//! Reads, writes and allocations of values during lowering.
+//! Reads, writes and allocations of kernel values during lowering.
 
 use super::value::{Allocated, BoundsCheck, ElementIndex, Leaf, LoweredValue, Node, ScalarOperand};
 use super::{Lower, Result};

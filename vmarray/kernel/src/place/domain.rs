@@ -1,4 +1,4 @@
-//! The domain of a launch: its items along the axes of the stored result.
+//! The domain of a launch: its range of items (one per element) along each axis of the result array.
 
 use crate::lower::AxisPart;
 

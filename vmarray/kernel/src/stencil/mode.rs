@@ -1,4 +1,4 @@
-//! Boundary modes.
+//! Boundary modes of arrays: the results of reads beyond an array's edges.
 
 use crate::boundary;
 
