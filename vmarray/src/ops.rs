@@ -1,5 +1,5 @@
-//! Operations on elements in place: queries and assignments by expressions, searches, gathers by lists of
-//! indices.
+//! Operations on the elements of arrays and sources: queries, assignments, searches, gathers, sorts, scans,
+//! kernel launches. The devices that store the elements execute them.
 //!
 //! A module uses only modules above it in this table, and no files depend on each other in a cycle; `cargo
 //! xtask tidy` checks both. A new operation is an extension trait in its own module, implemented for all

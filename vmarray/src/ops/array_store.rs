@@ -1,4 +1,4 @@
-//! Implementation of stores, the containers of the elements of views, for arrays.
+//! Implements [`Store`] (the container of a view's elements) for arrays, by the devices that store the pages.
 
 mod assign;
 mod runs;

@@ -1,4 +1,4 @@
-//! Arrays made from memory of the program, by the traits of the standard library.
+//! Conversions of slices and vectors to arrays, by `TryFrom`.
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;

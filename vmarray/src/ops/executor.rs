@@ -1,18 +1,17 @@
 //! Executor of device-side work: reductions and searches of elements in place, and writes to them.
 //!
-//! A store provides [`Run`]s: contiguous elements on a device. No thread writes to a run during a
-//! question, and no other thread accesses it during a change. Each store ensures this in its own way, so it
-//! starts and ends the work on its runs itself:
+//! A store (array, source or staged rows) provides [`Run`]s: contiguous elements on a device. The store
+//! itself starts and ends the work on its runs, because each store prevents data races in its own way. No
+//! thread writes to a run while a question reads it. No other thread accesses a run while a change writes it:
 //!
-//! | store | runs | held by | order on the device |
+//! | store | runs | protected by | order on the device |
 //! |---|---|---|---|
-//! | array | one for each channel, over its home slots; to write, some slots at a time | none; to write, claims of its pages | `queue_barriers` |
+//! | array | one for each channel, over its home slots; to write, some slots at a time | nothing; to write, claims of its pages | `queue_barriers` |
 //! | source | contiguous slots of cached pages | locks of its pages | one queue for kernels |
-//! | rows that are [staged](StagedRows) | copies, some MiB at a time | the calling thread alone | one exclusive queue |
+//! | rows that are [staged](StagedRows) | copies, some MiB at a time | ownership by the calling thread | one exclusive queue |
 //!
 //! The work on a run is the same for all stores. A device answers a [`Question`] ([`AskedRun`]), gathers
-//! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the
-//! program.
+//! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
 
 mod change;
 mod channels;

@@ -1,4 +1,5 @@
-//! Predictions of an operation before it runs: its pages, bytes and route, and its least duration.
+//! Predictions of an operation before it runs: its pages, bytes, data path, and a lower bound of its
+//! duration.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Searches on the devices.
+//! Searches of elements in place: the devices compare the elements that they store, and return indices of
+//! matches.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! Tests of arrays in a forked process.
+//! Tests that arrays return errors in a child process after `fork`.
 
 use crate::array::VirtualArray;
 use crate::ops::view::{View as _, ViewMut as _};

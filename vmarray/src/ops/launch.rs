@@ -1,9 +1,9 @@
-//! Launches: runs of the program's kernels on the devices that hold the result.
+//! Launches of the program's kernels, on the devices that store the results.
 //!
-//! `arguments` converts arguments for parameters, `bound_arguments` assigns them to parameters, `checks`
-//! refuses arguments, and `kernel` lowers a kernel once. A `plan` has everything that is the same for all
-//! runs of elements. `execution` and [`Session`] run it. [`executor`](super::executor) does the rest, as for
-//! any change of elements.
+//! `arguments` converts the caller's arguments, `bound_arguments` assigns them to parameters, `checks`
+//! reports invalid arguments, and `kernel` lowers a kernel once. A `plan` contains everything that is the
+//! same for all runs (contiguous elements on a device). `execution` launches the plan over stores, through
+//! [`executor`](super::executor). [`Session`] launches it over arrays that it holds.
 
 mod arguments;
 mod bound_arguments;

@@ -1,8 +1,8 @@
-//! Operations by the order of elements: sorts by keys, argsort, binary search, distinct elements, groups,
-//! and joins of two views by equal keys.
+//! Operations that depend on the order of elements: sorts by keys, argsort, binary search, distinct elements,
+//! groups, and joins of two views by equal keys.
 //!
-//! The operations consist of the sorts of [`sort`](super::sort) and of kernels, over arrays on the devices
-//! of the view.
+//! The operations launch the sorts of [`sort`](super::sort) and kernels of their own, on the devices of the
+//! view.
 
 mod groups;
 mod in_ram;

@@ -1,4 +1,5 @@
-//! Operations on the pages of arrays: access in place, uncached access, and futures for asynchronous tasks.
+//! Operations on the pages of arrays: guards for access in place, uncached reads and writes, and futures for
+//! async tasks.
 
 use std::ops::RangeBounds;
 

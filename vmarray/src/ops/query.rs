@@ -1,4 +1,4 @@
-//! Queries and assignments by expressions, on views and on joined views.
+//! Queries and assignments by expressions over a view, or over several joined views.
 
 #[cfg(feature = "num-complex")]
 mod complex;

@@ -1,4 +1,5 @@
-//! Snapshots: arrays of any devices written to a file, and read from one.
+//! Snapshots: writes the elements of an array to a file, and reads them from a file into an array on any
+//! devices.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;

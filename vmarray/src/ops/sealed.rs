@@ -1,4 +1,5 @@
-//! Supertrait and token of the library's sealed traits.
+//! [`Sealed`] and [`Internal`]: prevent other crates from implementing the library's traits and from calling
+//! their internal methods.
 
 /// A trait that prevents other crates from implementing the library's sealed traits.
 pub trait Sealed {}

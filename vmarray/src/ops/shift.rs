@@ -1,4 +1,5 @@
-//! Insertion and removal of elements, and concatenation with other views.
+//! Operations that change the length of an array: insertion and removal of elements, and concatenation with
+//! other views.
 
 use std::ops::{Range, RangeBounds};
 

@@ -1,4 +1,4 @@
-//! Sorting: in the memory of the devices that store the elements, otherwise in RAM.
+//! Sorts of numbers: in the memory of the devices that store the elements if possible, otherwise in RAM.
 
 #[cfg(test)]
 pub(crate) mod card_model;

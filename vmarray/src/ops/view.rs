@@ -1,4 +1,5 @@
-//! The operations of all views: arrays, sources, their sections, and boxes of several dimensions.
+//! [`View`] and [`ViewMut`]: the operations that arrays, sources, their sections and multidimensional boxes
+//! have in common.
 
 mod array;
 mod gathered;

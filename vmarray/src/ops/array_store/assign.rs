@@ -1,10 +1,10 @@
-//! Assignments to elements of arrays. The devices that store the elements execute them.
+//! Assignments to elements of arrays, executed by the devices that store the elements.
 //!
-//! While a device works on pages, the operation holds them exclusively, absent from the cache. Accesses to
-//! these pages wait, and accesses to all others proceed. The operation takes pages in runs of neighbouring
-//! slots. Two runs of each channel are in flight, so that devices need not wait for pages. Taking and
+//! The operation claims the pages exclusively, and no page is in the cache meanwhile. Other threads wait if
+//! they access a claimed page, but not for other pages. Each claim covers a run of neighbouring home slots.
+//! Two runs of each channel are in flight, because a device would otherwise idle between runs. Claiming and
 //! releasing pages takes about as long as a GPU's work on them. A long range therefore gets a thread for each
-//! channel; for a short range, one thread serves all channels in turn.
+//! channel. For a short range, one thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! The runs of arrays. A run is contiguous elements on a device; all home slots of a channel are one run.
+//! The runs of an array: contiguous elements on one device. Reductions and searches process all home slots of
+//! a channel as one run.
 
 use std::ops::Range;
 use std::sync::Arc;

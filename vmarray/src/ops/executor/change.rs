@@ -1,4 +1,5 @@
-//! Changes of elements, and the stores that devices read and change.
+//! Traits of device-side writes: [`Change`] (an assignment or a kernel), and the stores that it reads and
+//! writes.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The elements of a range that each channel stores, and the devices of channels.
+//! Functions on channels (shares of a device): the elements of a range that each channel stores, and the
+//! distinct devices of several channels.
 
 use std::ops::Range;
 use std::sync::Arc;

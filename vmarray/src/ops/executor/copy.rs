@@ -1,4 +1,5 @@
-//! Direct copies of elements from array to array, from home slot to home slot, without the host.
+//! Copies of elements between arrays, directly from home slot to home slot in device memory, without the
+//! host.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Direct copies of elements between a store and other device memory, without the host.
+//! Direct copies between the elements of a store and a buffer in device memory, without the host.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Work in RAM for requests that a device refuses as unsupported: a device may only store pages.
+//! Fallback in RAM: the host executes requests that a device refuses as unsupported, because a device need
+//! only store pages.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Kernels of the library itself, for launches without an array's launch plan.
+//! [`LibraryKernel`]: a kernel of the library itself, such as a sort kernel, submitted directly to a device
+//! queue. It needs no launch plan, unlike kernels of the program.
 
 use backend_api::LaunchView;
 use backend_api::kernel::{HostForm, VerifiedKernel};

@@ -1,5 +1,5 @@
-//! Staging of operands: elements of other stores are copied to the device of a run, directly if the devices
-//! can access each other, and otherwise through the host.
+//! Staging of operands: before a write to a run, copies of its other operands to the run's device. The copies
+//! are direct if the devices can access each other, and otherwise go through the host.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Runs: contiguous elements on a device. A *lane* is the place of runs: a channel, or a device with copies.
+//! [`Run`]: contiguous elements on a device. [`Lane`]: the channel whose device and queues process a run.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Exclusive work on all elements of channels, such as a sort, in the memory of their devices.
+//! [`ChannelShare`]: all elements of one channel, for operations with exclusive access to device memory, such
+//! as sorts.
 
 use backend_api::Elements;
 

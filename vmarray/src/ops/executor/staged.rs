@@ -1,5 +1,5 @@
-//! Work on rows whose elements are not contiguous, or whose runs would cut groups. The elements are copied to
-//! one device, a piece at a time. Changed elements are copied back.
+//! Staged rows: elements that a device cannot process in place, because they are not contiguous or because
+//! runs would divide their groups. They are copied to one device piece by piece, and copied back if changed.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Changes of elements: the copies of operands to devices, the submissions, and the resulting state of the
-//! elements.
+//! Execution of a change on runs: copies of operands to the device, submission, and a record of the elements
+//! that a failure leaves unspecified.
 
 use std::iter::Peekable;
 use std::ops::Range;

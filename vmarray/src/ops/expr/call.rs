@@ -1,4 +1,4 @@
-//! Kernel functions in expressions.
+//! Calls of kernel functions (`#[vmarray::kernel]`) in expressions.
 
 use std::any::TypeId;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! The list of instructions of an expression.
+//! The instruction list of an expression. The methods of expressions build it, and devices receive it as a
+//! program.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Functions of floats, and of the bits of integers, as methods.
+//! Mathematical methods of expressions: functions of floats, and functions of the bits of integers.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! Operators and methods of both fields and expressions.
+//! Operators (`+`, `&`, `<<`, …) and comparison methods of fields and expressions.
 
 use std::cmp;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};

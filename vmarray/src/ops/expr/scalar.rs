@@ -1,4 +1,4 @@
-//! The types of values and fields in expressions.
+//! Traits of the value types of expressions (numbers and `bool`), and of the types of element fields.
 
 use backend_api::expr::{Number, Type, Unary};
 use bytemuck::NoUninit;

@@ -1,4 +1,4 @@
-//! Gathers in async tasks.
+//! Gathers in async tasks: a future that reads elements by a list of indices.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Batched reads of page states: one call reads the states of the pages of many elements.
+//! Batched lookups of page states: one call reads the states of the pages of many elements.
 
 use std::sync::atomic::{Ordering, fence};
 

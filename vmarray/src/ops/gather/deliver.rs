@@ -1,15 +1,15 @@
-//! Scatters: writes of listed elements. The host writes to pages in RAM. The devices write to the home slots
-//! of all other pages, without frames.
+//! Scatters: writes of elements by a list of indices. The host writes to pages in RAM. The devices write to
+//! the home slots of all other pages, without loading them into RAM.
 //!
-//! The list is cut into segments. Threads prepare segments concurrently, and commit them in order: a
-//! commit starts the segment's kernels, and writes to pages in RAM. If several values have the same
-//! element, the last one wins, because kernels run in the order of their start. Within a segment, only the
-//! last value of an element is used. If the devices of several channels can access all elements, each of
-//! them writes a part of a segment concurrently. Otherwise each writes the elements that are homed on it.
+//! The list is cut into segments. Threads prepare segments concurrently, and commit them in order. A commit
+//! starts the segment's kernels, and writes to pages in RAM. If an index occurs several times, its last value
+//! remains, because a queue runs kernels in the order of submission. Within a segment, only the last value of
+//! an element is used. If the devices of several channels can access all elements, each of them writes a part
+//! of a segment concurrently. Otherwise each device writes the elements in its own home slots.
 //!
-//! A scatter does not hold the pages whose home slots it writes: that would cost two atomic steps an
-//! element, and threads would contend for pages. Instead `HomeQueues::scatter_home` checks the pages at the
-//! start of the kernel. All must be absent, have contents, and not be on their way to a frame.
+//! A scatter does not hold the pages whose home slots it writes. A hold would cost two atomic operations per
+//! element, and threads would contend for pages. Instead `HomeQueues::scatter_home` checks the pages when the
+//! kernel starts. All must be absent from RAM, have contents, and not be in transfer to RAM.
 
 use std::collections::VecDeque;
 use std::ops::Range;

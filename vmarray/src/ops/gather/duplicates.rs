@@ -1,4 +1,5 @@
-//! Detection of list entries whose index occurs again later in the list.
+//! Detection of repeated indices in the list of a scatter: finds the entries whose index occurs again later
+//! in the list.
 
 /// Memory that is reused from list to list.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! Gathers: the host reads elements of pages in RAM, and kernels gather all other elements. Several kernels
-//! are in flight.
+//! Execution of gathers: the host reads elements of pages in RAM, and device kernels read all other elements.
+//! Several kernels are in flight.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Initialization of home slots that were never written, so that devices can write single elements there.
+//! Zero-fills home slots (places of pages in device memory) that were never written, before a scatter writes
+//! single elements there.
 
 use crate::base::error::Result;
 use crate::engine::page::Holder;

@@ -1,5 +1,5 @@
-//! Gathers whose list and values are both in [registered](crate::access::Registered) memory. The devices
-//! read the list and write the values; the processor only checks that no index is outside.
+//! Gathers whose index list and values are both in [registered](crate::access::Registered) memory. The
+//! devices read the list and write the values directly. The host only checks that all indices are in bounds.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Work in pieces that threads prepare in any order, and finish in the order of the pieces' numbers.
+//! Ordered completion for scatters: threads prepare numbered pieces in any order, and [`InTurn`] finishes the
+//! pieces in the order of their numbers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

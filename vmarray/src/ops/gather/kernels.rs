@@ -1,4 +1,4 @@
-//! The kernels that one gather runs for elements of pages outside the cache.
+//! The kernels that one gather submits for elements of pages that are not in RAM.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The division of a list among devices. Each device moves the elements whose home slots it has; if all
-//! devices can access all elements, each moves any part of the list.
+//! Division of a gather's or scatter's list among devices. Each device moves the elements in its own home
+//! slots. If every device can access all elements, each moves any part of the list.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The locations of elements: page, channel, and place within the channel, computed without divisions if
-//! possible.
+//! Locations of elements: converts an index to a page, a channel, and an offset within the channel. Divides
+//! by shifts or multiplications if possible.
 
 /// Repeated division by the same number.
 #[derive(Clone, Copy, Debug)]

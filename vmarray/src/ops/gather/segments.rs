@@ -1,4 +1,4 @@
-//! Division of a list into segments that threads process.
+//! Division of the list of a gather or scatter into segments, which threads process in parallel.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
-//! Stages of gathers and scatters: pinned memory with a list of elements that one kernel moves, and their
-//! values.
+//! Stages of gathers and scatters: page-locked memory with the list of elements that one kernel moves, and
+//! with their values.
 //!
 //! If the program's values are in [registered](crate::access::Registered) memory, the stage has only the
-//! list, and the device reads or writes the values in place. The stage then has an entry for each place in a
-//! part of the program's list. The kernel skips the entries of elements that it does not move, such as
+//! list, and the device reads or writes the values in place. The stage then has an entry for each element in
+//! a part of the program's list. The kernel skips the entries of elements that the host moves, such as
 //! elements in the cache.
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Arguments for the parameters of kernels.
+//! Arguments of kernel launches: the values and views that the caller passes for the parameters of a kernel.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Arguments of a launch by parameter, for launches over stores and in sessions.
+//! Arguments of a launch, each assigned to its kernel parameter; used by launches over stores and by
+//! sessions.
 
 use std::ops::Range;
 

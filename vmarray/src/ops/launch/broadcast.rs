@@ -1,5 +1,5 @@
-//! Arguments that many items read: windows and whole arrays. Each device gets a copy; windows are copied one
-//! part at a time.
+//! Broadcast arguments: windows and whole arrays that many GPU threads read. Each device gets a copy. Windows
+//! are copied one part at a time.
 
 use std::ops::Range;
 use std::sync::Arc;

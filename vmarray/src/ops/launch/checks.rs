@@ -1,5 +1,5 @@
-//! Checks before each launch: the shapes of arguments, the kernel's variant, and overlaps of results with
-//! other arguments.
+//! Checks of arguments before each launch: their shapes, the kernel variant for these shapes, and overlaps of
+//! results with other arguments.
 
 use vmarray_kernel::launch::{DomainAxis, LaunchVariant, SHORT_MAX};
 use vmarray_kernel::{ParameterInfo, ParameterKind};

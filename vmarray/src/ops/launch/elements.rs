@@ -1,4 +1,4 @@
-//! Launches of the library's own kernels over elements of any type.
+//! Launches of the library's own kernels, such as searches in sorted arrays, over elements of any type.
 
 use std::ops::Range;
 

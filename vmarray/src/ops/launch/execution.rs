@@ -1,5 +1,5 @@
-//! Launches over stores: arguments become columns, copies, and reads in place, and the plan runs over the
-//! items.
+//! Execution of launches over stores: each argument becomes a column of the runs, a copy on the device, or a
+//! read in place. Then the plan is launched over the work-items.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Groups of items along one axis. A group starts at a multiple of the group length in the view, and its
-//! number counts from the start of the view. Neither depends on the distribution of elements over pages,
-//! channels and devices.
+//! Groups of work-items (GPU threads) along one axis of a view. A group starts at a multiple of the group
+//! length, counted from the start of the view. Groups therefore do not depend on the distribution of elements
+//! over pages, channels and devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};

@@ -1,4 +1,4 @@
-//! Launches over a range of numbers, for kernels whose items do not correspond to elements of an array.
+//! Launches over a range of numbers, for kernels whose work-items do not correspond to elements of an array.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Cache of lowered kernels: each kernel is lowered once for each variant of a launch.
+//! Cache of lowered kernels: the library lowers each kernel once for each launch variant.
 
 use std::any::TypeId;
 use std::collections::HashMap;

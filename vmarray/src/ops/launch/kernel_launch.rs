@@ -1,4 +1,5 @@
-//! Launches with options, and reductions of their return values.
+//! [`KernelLaunch`]: a launch with options such as a time limit, and reductions of the values that its
+//! work-items return.
 
 use std::marker::PhantomData;
 use std::ops::Range;

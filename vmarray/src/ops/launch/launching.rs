@@ -1,4 +1,5 @@
-//! Launches of a kernel over runs (contiguous elements on a device), and their outcome.
+//! State of one launch over stores: submits the kernel for each run (contiguous elements on a device), and
+//! collects the outcome.
 
 use std::ops::Range;
 

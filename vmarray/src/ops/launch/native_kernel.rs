@@ -1,4 +1,5 @@
-//! Kernels with foreign code: PTX, OpenCL C or a Rust function that submits the work.
+//! Kernels with native code instead of a translated function: PTX, OpenCL C, or a Rust function that submits
+//! the work.
 
 use std::marker::PhantomData;
 

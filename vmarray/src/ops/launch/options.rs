@@ -1,4 +1,4 @@
-//! Options of a launch.
+//! Options of a launch: its time limit and the memory of each work-item (GPU thread).
 
 use std::time::Duration;
 

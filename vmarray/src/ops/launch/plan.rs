@@ -1,5 +1,6 @@
-//! Plan of a launch: everything that is the same for all runs of its items. [`run`](super::execution::run)
-//! and sessions build it from their arguments, and launch it on their runs.
+//! Plan of a launch: everything that is the same for all its runs (contiguous elements on a device).
+//! [`run`](super::execution::run) and sessions build the plan from their arguments, and then launch it on
+//! each run.
 
 use std::sync::Arc;
 

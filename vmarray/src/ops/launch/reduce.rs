@@ -1,5 +1,5 @@
-//! Reductions of return values on the devices. The items of a piece write their values to memory that stays
-//! in the device's cache, and the device reduces them there like elements of arrays.
+//! Reductions of the values that a kernel's work-items return. The launch is divided into pieces. The values
+//! of a piece fit in the device's cache, and the device reduces them there before the next piece.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Reordering of an argument's elements: they are read in the storage order of a result.
+//! [`Reordered`]: a launch argument with another storage order than the result. The host reads its elements
+//! in the storage order of the result.
 
 use std::ops::Range;
 use std::sync::Arc;

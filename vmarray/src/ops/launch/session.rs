@@ -1,4 +1,4 @@
-//! Sessions: launches in order, over arrays that the session holds until all are done.
+//! Sessions: kernel launches in order, over arrays that the session borrows until all launches have ended.
 
 mod bindings;
 mod future;

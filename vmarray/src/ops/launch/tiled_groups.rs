@@ -1,5 +1,5 @@
-//! Launches whose groups are tiles of a result. Items write elements to memory of their device in the order
-//! of tiles, and a second kernel moves them to their places in pages.
+//! Launches whose groups are tiles of a multidimensional result. Work-items write elements to scratch memory
+//! of their device in the order of tiles. A second kernel moves the elements to their pages.
 
 use std::collections::HashMap;
 use std::ops::Range;

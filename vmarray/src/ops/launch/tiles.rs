@@ -1,4 +1,5 @@
-//! Groups that are tiles of a result, and bands: rows of tiles, which one launch processes.
+//! Geometry of launches whose groups are tiles of a result. A band is a number of whole rows of tiles, which
+//! one launch processes.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Types of elements that have products, and the products of tiles in RAM.
+//! Element types of matrix products, and the products of their tiles in RAM.
 
 use std::borrow::Cow;
 

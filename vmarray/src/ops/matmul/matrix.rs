@@ -1,4 +1,4 @@
-//! Factors of products: matrices that are read tile by tile.
+//! Factors of matrix products: matrices with any strides that the product reads tile by tile.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,6 +1,6 @@
-//! Products on a GPU that stores both factors and the result: tiles in group memory, and a block of sums in
-//! the registers of each item. After V. Volkov, J. Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra",
-//! 2008.
+//! Matrix products in place, on a GPU that stores both factors and the result. A group keeps tiles of the
+//! factors in its shared memory, and each work-item a block of sums in registers. After V. Volkov, J. Demmel,
+//! "Benchmarking GPUs to Tune Dense Linear Algebra", 2008.
 
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! Matrix products in RAM, for one tile of the result after another. A tile is the sum of products of panels
-//! of the factors.
+//! Matrix products in RAM, one tile of the result after the other. A tile is the sum of products of panels
+//! (narrow tiles) of the factors.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Distinct elements of a view, and groups of elements with equal keys.
+//! Distinct elements of a view (`unique`), and groups of elements with equal keys (`group_by`).
 
 use std::sync::OnceLock;
 

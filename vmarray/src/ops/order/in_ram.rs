@@ -1,5 +1,5 @@
-//! Distinct elements and groups in RAM, for arrays without GPUs: the processor would do the devices' work
-//! in any case. The results are bit-identical.
+//! Distinct elements and groups in RAM, for arrays without GPUs. The results are bit-identical to the results
+//! of devices.
 
 use std::ops::Range;
 

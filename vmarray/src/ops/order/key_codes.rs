@@ -1,7 +1,7 @@
-//! Groups of few keys in RAM: a hash table maps keys to short codes, without a sort.
+//! Groups in RAM for few distinct keys: a hash table maps keys to short codes, so no sort is needed.
 //!
-//! Reductions then add values in place, by their codes. The order of the elements is computed only if the
-//! caller requests it, or for sums of floats, which depend on it.
+//! Reductions add each value to the total of its code. The order of the elements is computed only if the
+//! caller requests it, or for sums of floats, because rounding depends on the order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

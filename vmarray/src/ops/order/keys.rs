@@ -1,5 +1,5 @@
-//! Sorts by keys: the positions of the elements are sorted by one key at a time, from the last key to the
-//! first.
+//! Sorts by several keys: sorts the positions of the elements stably by one key at a time, from the last key
+//! to the first.
 
 use backend_api::Device;
 

@@ -1,4 +1,5 @@
-//! Joins of two views by equal keys: one view is sorted, and each key of the other is searched there.
+//! Joins of two views by equal keys: the keys of one view are sorted, and a binary search finds each key of
+//! the other view there.
 
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, KernelType, Own, kernel};

@@ -1,4 +1,5 @@
-//! Selection of elements by rank without moving elements; random orders and samples.
+//! Selection of elements by rank (the k-th smallest) without moving elements. Also random orders and random
+//! samples.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Searches in sorted elements, and merges of two sorted views: each item searches independently, by
-//! bisection.
+//! Binary searches in sorted elements, and merges of two sorted views. Each work-item (GPU thread) searches
+//! independently.
 //!
 //! The searches compare elements by the unsigned sort keys of `sort`. Floats are therefore in the order of
 //! [`f64::total_cmp`].

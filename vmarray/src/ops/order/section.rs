@@ -1,4 +1,4 @@
-//! Conversion of a range of a view to a section of the view's store.
+//! [`section`]: converts a view and a range of it to a section of the view's store.
 
 use std::ops::RangeBounds;
 

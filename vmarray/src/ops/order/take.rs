@@ -1,4 +1,4 @@
-//! Gathers by the devices, with indices in another array.
+//! `take`: gathers of elements by devices, with indices that another array stores.
 
 use bytemuck::{Pod, Zeroable};
 use vmarray_kernel::{

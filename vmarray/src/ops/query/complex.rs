@@ -1,4 +1,4 @@
-//! Sums of complex expressions.
+//! Sums of complex expressions over a view.
 
 use std::ops::RangeBounds;
 

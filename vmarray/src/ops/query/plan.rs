@@ -1,4 +1,4 @@
-//! Translation of conditions and assignments to programs for devices.
+//! Translation of conditions and assignments (expressions) to the programs that devices execute.
 
 use backend_api::expr::{Action, FieldStore, Program, Value};
 use backend_api::kernel::Op;

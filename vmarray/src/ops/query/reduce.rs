@@ -1,4 +1,4 @@
-//! Reductions of expressions over elements: sums, extremes, histograms.
+//! Reductions of expressions over elements: sums, minima and maxima, histograms.
 
 use std::cmp::Reverse;
 use std::marker::PhantomData;

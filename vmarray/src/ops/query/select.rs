@@ -1,4 +1,4 @@
-//! Iteration over the elements that meet a condition, in order and in bounded memory.
+//! Iterators over the elements that meet a condition, in index order and with bounded memory.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,10 +1,10 @@
-//! Reductions along an axis: each line of elements along it becomes one number.
+//! Reductions along an axis of an array: each line of elements along the axis becomes one number.
 //!
-//! A line consists of blocks of [`BLOCK`] elements. A block is eight interleaved sums, added in pairs, and
-//! blocks are added in ascending order. A float result therefore depends neither on the places of elements
-//! nor on the division of the work. If there are many lines compared with their length, an item reduces a
-//! whole line and writes its result. Otherwise an item reduces a block, and the host combines the blocks. The
-//! kernel reads elements in place if one device has them in rows; other elements are copied piece by piece.
+//! A line is divided into blocks of [`BLOCK`] elements. The sum of a block is eight interleaved sums, added
+//! in pairs, and blocks are added in ascending order. A float result is therefore the same for each
+//! distribution of the elements and each division of the work. If lines are many but short, a work-item
+//! reduces a whole line. Otherwise a work-item reduces a block, and the host combines the blocks. The kernel
+//! reads elements in place if one device has them in rows; other elements are copied piece by piece.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Prefix sums of one block on the host, with the additions in the same order as in a group on a device.
+//! Prefix sums of one block on the host. The additions have the same order as in a group of GPU threads, so
+//! floats have the same bits.
 
 use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;

@@ -1,4 +1,4 @@
-//! An operand whose elements are in a slice of host memory.
+//! [`ListedElements`]: a read-only operand of launches whose elements are in a slice of host memory.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Number types of prefix sums.
+//! [`PrefixSummed`]: the element types of prefix sums, and their addition.
 
 use backend_api::expr;
 use vmarray_kernel::{ElementMemory, Function, KernelNumber, kernel};

@@ -1,5 +1,6 @@
-//! Prefix sums on GPUs. If one channel has all elements, each is read and written once, as in `scan.h`. With
-//! several channels a first pass computes the sums of tiles, and the host passes each tile its carry.
+//! Prefix sums on GPUs, by native kernels. If one channel has all elements, each element is read and written
+//! once, as in `scan.h`. With several channels a first pass computes the sums of tiles, and the host passes
+//! each tile its carry.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Description of a prefix sum.
+//! [`PrefixScan`]: the parameters of one prefix sum.
 
 use std::ops::Range;
 

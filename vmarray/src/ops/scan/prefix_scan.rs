@@ -1,4 +1,4 @@
-//! Prefix sums of elements of a store.
+//! Execution of prefix sums over the elements of a store, by kernel launches or on the host.
 
 use std::ops::Range;
 

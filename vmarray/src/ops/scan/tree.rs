@@ -1,8 +1,8 @@
-//! Carries between blocks: a binary tree over the blocks of a store. A node is the sum of its two halves. The
-//! carry into a right half is the carry into the whole plus the left half. G. Blelloch, "Prefix Sums and
-//! Their Applications", 1990.
+//! Carries between blocks of a prefix sum: a binary tree over the blocks of a store. A node is the sum of its
+//! two halves. The carry into a right half is the carry into the whole plus the left half. G. Blelloch,
+//! "Prefix Sums and Their Applications", 1990.
 //!
-//! Devices and the host compute the same bits, so it does not matter which of them computes a node.
+//! Devices and the host compute the same bits, so either may compute a node.
 
 use super::number::PrefixSummed;
 

@@ -1,4 +1,4 @@
-//! Prefix sums of views.
+//! Methods of views for prefix sums.
 
 use std::ops::RangeBounds;
 

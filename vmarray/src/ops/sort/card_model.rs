@@ -1,4 +1,5 @@
-//! Tests of sorts on GPUs without a GPU: a device that reports itself as one, and runs their kernels in RAM.
+//! Tests of GPU sorts on machines without a GPU. A simulated device reports itself as a GPU, and executes the
+//! sort kernels in RAM.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,17 +1,17 @@
-//! External sort: elements in RAM, sorted by GPUs with less memory. Each element crosses the bus twice in
-//! each direction.
+//! External sort: sorts elements in RAM by GPUs with less memory. Each element crosses the bus twice in each
+//! direction.
 //!
-//! The first pass sorts pieces that are evenly spread over all elements, so a piece has about as many
-//! elements of each bucket. The device writes each sorted piece to the areas of the buckets. Then the exact
-//! positions are computed at which the sorted pieces must be cut, so that all buckets have the same length.
-//! Threads move the elements that are in the area of another bucket. The second pass reads each bucket from
-//! its area, sorts it, and writes it to its final place. While a GPU sorts one piece, the next piece is
-//! uploaded and the previous one downloaded.
+//! The first pass samples evenly: each piece consists of strips from all parts of the elements, so each piece
+//! has about equally many elements of each bucket. A GPU sorts the piece and writes it to the areas of the
+//! buckets. The host then computes the exact positions that cut the sorted pieces into buckets of equal
+//! length. Threads move the elements that are in the area of another bucket. The second pass reads each
+//! bucket from its area, sorts it on a GPU, and writes it to its final place. While a GPU sorts one piece,
+//! the next piece is uploaded and the previous one downloaded.
 //!
 //! A piece is never downloaded to the RAM that it was uploaded from, but to free RAM. The old place becomes
 //! free when the download has succeeded. All elements are therefore in RAM at any time, and the loss of a GPU
-//! loses none of them. The additional RAM is two pieces for each GPU: see [`layout`]. Elements that fit on a
-//! GPU are sorted as a whole, and copied to other RAM meanwhile.
+//! loses none of them. The additional RAM is two pieces for each GPU: see [`layout`]. If all elements fit on
+//! a GPU, it sorts them in one piece, and threads copy them to other RAM meanwhile.
 
 mod layout;
 

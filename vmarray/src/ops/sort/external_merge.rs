@@ -1,10 +1,11 @@
-//! Sorting of elements that no single device can hold: pieces are sorted in RAM, and then merged in place.
+//! External merge sort, for elements that no single device can hold. Pieces are sorted in RAM, and then
+//! merged in place.
 //!
-//! Two sorted neighbours without values are merged in a stream if the shorter one fits into RAM. Neighbours
-//! with values are merged if both fit. Otherwise a search finds the elements of the first half of the result,
-//! a rotation moves them before the others, and each half is merged separately: K. Dudzinski, A. Dydek, "On a
-//! stable minimum storage merging algorithm", 1981. The rotation swaps blocks: D. Gries, H. Mills, "Swapping
-//! sections", 1981.
+//! Two neighbouring sorted pieces without values are merged in a stream if the shorter one fits into RAM.
+//! Pieces with values are merged in RAM if both fit. Otherwise the merge is divided into two halves. A search
+//! finds the elements of the first half, a rotation moves them to the front, and each half is merged
+//! separately: K. Dudzinski, A. Dydek, "On a stable minimum storage merging algorithm", 1981. The rotation
+//! swaps blocks: D. Gries, H. Mills, "Swapping sections", 1981.
 
 mod rows;
 mod stream;

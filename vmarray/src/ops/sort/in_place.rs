@@ -2,10 +2,10 @@
 //! at most 10 GiB of scratch memory. It reads and writes the keys of several channels in place, page by page.
 //!
 //! The first phase distributes keys to buckets by their most significant digit, one piece at a time. A bucket
-//! is a list of *blocks*, which reuse the space of the current piece or of earlier ones. Each bucket has at
-//! most one partial block, and spare blocks hold these. The second phase gathers one bucket after the other,
-//! sorts it, and writes it to its final place. Before that it moves the blocks there to free blocks. Buckets
-//! that are longer than a piece are written unsorted, and distributed again.
+//! is a list of *blocks*, which reuse the space of the current piece or of earlier pieces. Each bucket has at
+//! most one partial block, which is a spare block. The second phase gathers one bucket after the other, sorts
+//! it, and writes it to its final place. Before the write, blocks of other buckets move away from there to
+//! free blocks. Buckets that are longer than a piece are written unsorted, and distributed again.
 //!
 //! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort
 //! (IPSSSSo)", 2017, which permutes its blocks before it sorts buckets.

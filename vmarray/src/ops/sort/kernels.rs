@@ -1,7 +1,7 @@
-//! Kernels of sorts: which kernel a device runs for each stage.
+//! Kernels of sorts on devices, and the choice of the kernel that a device runs for each stage.
 //!
-//! Stages are written in the kernel language. [`runs_native_code`] lists the exceptions: stages with native
-//! code, in PTX or OpenCL C, for a device on which the kernel is not known to be as fast.
+//! Most stages are written in the kernel language. [`runs_native_code`] lists the stages with native code, in
+//! PTX or OpenCL C, for devices on which the kernel language is not known to be as fast.
 
 mod count;
 mod keys;

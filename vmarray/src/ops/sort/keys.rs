@@ -1,4 +1,4 @@
-//! Numbers as keys of a sort: their bits, and their order.
+//! [`SortKey`]: the number types that can be sorted, and their conversion to unsigned bits in sort order.
 
 use std::fmt::Debug;
 

@@ -1,5 +1,5 @@
-//! Single-pass scans on a GPU by decoupled look-back: each block waits for the results of the blocks before
-//! it. Used for prefix sums and for runs of equal elements.
+//! Single-pass scans on a GPU by decoupled look-back: each thread block waits for the results of earlier
+//! blocks. Prefix sums and the search for runs of equal elements use it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Partition of a merge of two sorted runs in several pieces: each part of the result merges ranges of one
-//! piece of either run.
+//! Partition of a merge between devices: for each part of the result, the ranges of both sorted inputs that
+//! it merges.
 
 use std::ops::Range;
 

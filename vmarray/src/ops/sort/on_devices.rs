@@ -1,11 +1,11 @@
-//! Sorting in the memory of devices that can access each other's memory. Each channel sorts its own keys.
-//! Then each pair of channels merges its keys: both write their part of the result, and read the other's keys
-//! in place. The merges form a binary tree.
+//! Sorts in device memory, for devices that can access each other's memory. Each channel sorts its own keys.
+//! Then the channels merge their sorted keys, two runs at a time, in a binary tree. In a merge, each channel
+//! writes its part of the result, and reads keys of other channels in place.
 //!
-//! Keys are at home or in scratch memory, and each step moves them from one to the other. The last step also
-//! distributes them to their pages. Until a step has succeeded on all devices, its input stays intact.
+//! Each step moves the keys from their home slots to scratch memory, or back. The last step also distributes
+//! them to their final pages. The input of a step stays intact until the step has succeeded on all devices.
 //!
-//! Keys with values are first distributed to the channels in their order, so that the sort is stable.
+//! Keys with values are first distributed to the channels in index order, because the sort must be stable.
 
 use std::borrow::Cow;
 use std::ops::Range;

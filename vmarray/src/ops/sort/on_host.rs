@@ -1,12 +1,11 @@
-//! Sorting in RAM: keys, or keys with values. With values, the sort is stable.
+//! Sort in RAM: radix sort of keys, or of keys with values. With values, the sort is stable.
 //!
-//! A survey of the keys finds the bits that differ, and whether the keys are already in order. Then all
+//! A first scan of the keys finds the bits that differ, and whether the keys are already in order. Then all
 //! threads distribute the rows to buckets by the highest differing bits, through a buffer of one cache line
-//! for each bucket. If a sample shows that these bits are unevenly distributed, buckets have digits of
-//! different lengths. A thread sorts a bucket in the processor's caches: by enough bits to make most keys
-//! different, and then by insertion of the remaining rows. If most rows of a bucket have one key, only the
-//! other rows are sorted. Keys without values and with few differing bits are counted, and written from the
-//! counts.
+//! for each bucket. If a sample shows uneven buckets, each bucket covers its own number of bits. One thread
+//! sorts a bucket in the processor's caches: by enough bits to make most keys different, and then by
+//! insertion of the remaining rows. If most rows of a bucket have the same key, only the other rows are
+//! sorted. Keys without values and with few differing bits are counted, and written from the counts.
 //!
 //! If the sort is cancelled or panics, no row is lost.
 

@@ -1,4 +1,4 @@
-//! Kernels of sorts on GPUs, as text: PTX for CUDA, and OpenCL C.
+//! Native code of sort kernels for GPUs: PTX for CUDA, and OpenCL C.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,5 @@
-//! Sorting in place, for devices with memory in RAM: the sort needs no copies to and from the device.
+//! Sort in place on devices whose memory is host RAM: threads sort there, without copies to and from the
+//! device.
 
 use backend_api::{AddressSpace, Device, Elements};
 use bytemuck::Pod;

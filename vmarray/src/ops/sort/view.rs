@@ -1,4 +1,4 @@
-//! Sorting of views.
+//! Sort methods of views.
 
 use std::ops::RangeBounds;
 

@@ -1,4 +1,4 @@
-//! Implementation of views for arrays.
+//! Implements the view traits for arrays.
 
 use backend_api::Device;
 

@@ -1,4 +1,4 @@
-//! Searches in a part of a store, with the matches in the order of the view.
+//! Searches in a part of a view, with the matches in the index order of the view.
 
 use std::ops::Range;
 

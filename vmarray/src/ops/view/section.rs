@@ -1,4 +1,4 @@
-//! Sections: views of a part of a store.
+//! Sections: views of a contiguous part of an array or a source.
 
 use std::fmt;
 use std::ops::Range;

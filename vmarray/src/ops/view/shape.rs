@@ -1,5 +1,5 @@
-//! Shapes of views. A shape maps the index of an element in a view to its place in the store, the container
-//! of the elements.
+//! Shapes of views: a shape maps the index of an element in a view to its index in the store (the array or
+//! source that contains the elements).
 
 use std::borrow::Cow;
 use std::fmt;

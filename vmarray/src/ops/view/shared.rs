@@ -1,4 +1,4 @@
-//! Sections that share the ownership of their store.
+//! Sections that share the ownership of their array or source by an `Arc`.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;

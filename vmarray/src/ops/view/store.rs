@@ -1,4 +1,4 @@
-//! Stores: the containers of the elements of views.
+//! [`Store`]: the arrays and sources that contain the elements of views.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The location of a view's elements in its store, along each axis.
+//! [`StoredBox`]: the location of a view's elements in its store, along each axis.
 
 use std::ops::Range;
 

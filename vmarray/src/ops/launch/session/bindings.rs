@@ -1,4 +1,5 @@
-//! Elements that a session holds or has copied, as arguments of its launches.
+//! Arguments of a session's launches: elements of arrays that the session holds, or that it has copied to
+//! devices.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;

@@ -1,4 +1,4 @@
-//! Launches as futures: sessions with one launch.
+//! Futures of kernel launches for async tasks: each is a session with one launch.
 
 use std::fmt;
 use std::future::Future;

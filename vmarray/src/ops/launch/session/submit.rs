@@ -1,4 +1,5 @@
-//! Launches of sessions: division of items among devices, arguments, and order.
+//! Submission of a session's launches: divides the work-items among devices, converts arguments, and orders
+//! each launch after the launches that it depends on.
 
 use std::ops::Range;
 use std::sync::Arc;

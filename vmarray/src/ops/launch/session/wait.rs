@@ -1,4 +1,4 @@
-//! Asynchronous wait for the launches of a session.
+//! Futures that wait until the launches of a session have ended.
 
 use std::future::Future;
 use std::pin::Pin;

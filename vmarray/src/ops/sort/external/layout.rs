@@ -1,5 +1,6 @@
-//! Memory layout of the external sort. The memory consists of *areas* with the length of a piece. Each area
-//! consists of strips. The number of strips in an area equals the number of areas with elements.
+//! Memory layout of the external sort. The memory consists of *areas*, each as long as a piece (the elements
+//! that a GPU sorts at once). Each area consists of strips. The number of strips in an area equals the number
+//! of areas with elements.
 //!
 //! ```text
 //! | spare areas | elements: area by area, filled up with padding | spare strips |

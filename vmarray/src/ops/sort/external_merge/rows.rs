@@ -1,4 +1,5 @@
-//! Rows of a sort in RAM: keys and their values, in pieces that are read from stores and written back.
+//! [`RowSorting`]: reads keys and their values from stores into RAM piece by piece, sorts or merges them, and
+//! writes them back.
 
 use crate::base::error::{Result, interrupted};
 use crate::base::progress::Steps;

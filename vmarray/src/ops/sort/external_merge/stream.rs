@@ -1,8 +1,9 @@
-//! Merge of two sorted neighbours, of which the longer one streams through a buffer.
+//! Merge of two neighbouring sorted pieces. The shorter one is held in RAM, and the longer one streams
+//! through a buffer.
 //!
-//! The shorter one is held in RAM, and the merged elements are first written to its place. The gap between
-//! the written elements and the elements that are not read yet therefore always has room for all elements in
-//! RAM. They are written there if a device fails.
+//! The merged elements are first written to the place of the shorter piece. The gap between written and
+//! unread elements is therefore always as long as the elements in RAM. If a device fails, the elements in RAM
+//! are written into the gap, so that none is lost.
 
 use std::mem::take;
 

@@ -1,4 +1,4 @@
-//! The kernel that counts digits.
+//! The histogram kernel of the radix sort: counts the digits of all keys.
 
 use backend_api::kernel::Type;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, kernel};

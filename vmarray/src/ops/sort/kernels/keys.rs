@@ -1,4 +1,4 @@
-//! Keys in kernels: their types, and their order.
+//! Key types in sort kernels: unsigned integers, and the conversion of keys to bits in sort order.
 
 use vmarray_kernel::{KernelInteger, kernel};
 

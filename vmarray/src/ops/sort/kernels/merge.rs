@@ -1,8 +1,9 @@
-//! Kernels that merge two sorted runs, and that gather striped elements.
+//! Kernels that merge two sorted runs, and a kernel that gathers elements striped over channels.
 //!
-//! Each group writes a tile of the result. The first kernel finds by bisection which elements of both runs a
-//! tile has (O. Green, R. McColl, D. Bader, "GPU Merge Path: A GPU Merging Algorithm", 2012). Of equal keys,
-//! the keys of the first run come first. The runs may be in the memory of other devices.
+//! Each group of threads writes a tile of the result. A first kernel finds by bisection the elements of both
+//! runs that belong to each tile (O. Green, R. McColl, D. Bader, "GPU Merge Path: A GPU Merging Algorithm",
+//! 2012). Of equal keys, the keys of the first run come first. The runs may be in the memory of other
+//! devices.
 
 use backend_api::kernel::Type;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Own, Shared, kernel};

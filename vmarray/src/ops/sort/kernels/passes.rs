@@ -1,13 +1,15 @@
-//! Kernels of a pass of a radix sort: they move keys, and their values, to the places of one digit.
+//! Kernels of one pass of an LSD radix sort: they move keys, and their values, to the positions given by one
+//! digit.
 //!
-//! Each group sorts a tile of keys in its memory, and then writes runs of equal digits. A group finds the
-//! number of equal digits in earlier tiles in one of two ways:
+//! Each group of threads sorts a tile of keys in its shared memory, and then writes runs of equal digits. For
+//! the positions it needs the number of equal digits in earlier tiles, from one of two sources:
 //!
-//! - On devices with forward progress it publishes its own counts, and looks back at the counts of earlier
-//!   groups (A. Adinets, D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs", 2022).
-//! - On other devices two more kernels count the digits of all tiles before.
+//! - On devices with forward progress a group publishes its own counts, and looks back at the counts of
+//!   earlier groups (A. Adinets, D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for
+//!   GPUs", 2022).
+//! - On other devices two more kernels first count the digits of all earlier tiles.
 //!
-//! The words of states begin with a header, whose first word counts the groups that have started. Then follow
+//! The state memory begins with a header, whose first word counts the groups that have started. Then follow
 //! 256 words for each tile.
 
 use backend_api::kernel::Type;

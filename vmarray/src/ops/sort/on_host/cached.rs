@@ -1,4 +1,4 @@
-//! Sorts of rows that fit into the caches of a core, each by one thread.
+//! Sort of one bucket of rows that fits into the caches of a core, by one thread.
 
 use bytemuck::Pod;
 

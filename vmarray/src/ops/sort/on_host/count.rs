@@ -1,5 +1,4 @@
-//! Counting sort of keys without values: for keys with few differing bits, and for keys with few distinct
-//! values.
+//! Counting sort of keys without values, for keys with few differing bits or few distinct values.
 
 use parking_lot::Mutex;
 

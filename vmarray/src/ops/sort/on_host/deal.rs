@@ -1,4 +1,4 @@
-//! Distribution of rows to buckets by their highest bits, on several threads.
+//! Partition of a sort in RAM: several threads distribute the rows to buckets by the highest differing bits.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;

@@ -1,4 +1,5 @@
-//! Changes of elements in a source's memory, which other threads may read during a write.
+//! Parallel writes to a [`HomeSlice`]: elements of a source in the program's memory, which other threads may
+//! read during a write.
 
 use bytemuck::Pod;
 use parking_lot::Mutex;

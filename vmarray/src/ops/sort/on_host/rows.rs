@@ -1,4 +1,5 @@
-//! Keys and values, in two forms: columns outside of the sort, rows within.
+//! Keys and values of a sort in RAM: separate columns in the caller's memory, and packed rows within the
+//! sort.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! Order of keys during a sort, and sizes on which its steps depend.
+//! Parameters of a sort in RAM: the order of keys, progress reports, and size thresholds.
 
 use crate::base::progress::Steps;
 use crate::ops::sort::keys::{KeyBits, KeyOrder};

@@ -1,4 +1,4 @@
-//! Survey of keys before a sort: their order, and their differing bits.
+//! First scan of the keys before a sort in RAM: whether they are in order, and which bits differ.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
