@@ -1,7 +1,7 @@
-//! The overhead that operations on expressions have for each page. The arrays have 131 072 pages, as an array
-//! of 8 GiB has, but only two elements in a page, so devices have almost no work.
+//! Benchmarks of operations with expressions: measures their fixed cost for each page. The arrays have 131
+//! 072 pages, like an array of 8 GiB, but only two elements in a page, so the devices have almost no work.
 //!
-//! The benchmark "device" submits the same computation directly to the device.
+//! The row "device" submits the same computation directly to the device, without an array.
 
 use std::hint::black_box;
 use std::sync::Arc;

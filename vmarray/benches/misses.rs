@@ -1,7 +1,7 @@
-//! The cost of a miss through `AnyDevice`, which determines the kind of its device at each call, compared
-//! with an array of a static device type. The device is host RAM, which has the lowest cost of a miss.
+//! Benchmark of cache misses through `AnyDevice`, which dispatches on the kind of its device at each call,
+//! compared with an array of a static device type. The device is host RAM, on which a miss costs least.
 //!
-//! `cargo bench -p vmarray --features host --bench misses` runs this.
+//! Run it by `cargo bench -p vmarray --features host --bench misses`.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The cost of windows of N-dimensional arrays, inside of the array and at its corner, compared with boxes.
+//! Benchmark of reads of N-dimensional arrays: windows inside the array and at its corner, compared with
+//! boxes. A window may extend beyond the array; a box may not.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-"""Python competitors of the benchmark `peers.rs`: NumPy, Polars, numba and OpenCV, if they are installed.
+"""Python competitors for the benchmark `peers.rs`: NumPy, Polars, numba and OpenCV, if they are installed.
 
-Started by the benchmark. Prints `peer row` for all that it has, and an empty line. Then, for each line `peer row` that it
-reads, does that work once and prints the seconds it took, those of the processors, and the result as a number to compare.
+The benchmark starts this program. It prints a line `peer row` for each competitor and row that it supports, then an
+empty line. For each line `peer row` that it then reads, it does that work once and prints three numbers: seconds of
+wall time, seconds of processor time, and the result, for a comparison.
 """
 import os
 import sys

@@ -1,13 +1,13 @@
-//! Expressions and a blur on the host, compared with fast libraries: rayon over slices and, if Python has
-//! them, NumPy, Polars, numba and OpenCV. All peers process the same numbers, in turns, and must return
-//! the same result.
+//! Benchmark of expressions and a blur on the host, compared with rayon over slices and, if Python has them,
+//! NumPy, Polars, numba and OpenCV. All competitors process the same numbers alternately, and must return the
+//! same result.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench peers [-- ROW ...]
 //!
-//! `PYTHON` names an interpreter, `ROUNDS` the number of measurements of each. Prints the least time of each
-//! and, in brackets, the median ratio of vmarray's time to this time in the same round. On Linux it also
-//! prints, after a slash, the same ratio of processor times, which is meaningful on a machine with other work
-//! too.
+//! `PYTHON` names a Python interpreter; `ROUNDS` is the number of measurements of each competitor. The
+//! benchmark prints the least time of each competitor. In brackets follows the median, over all rounds, of
+//! vmarray's time divided by the competitor's time. On Linux the same ratio of processor times follows after
+//! a slash; it is meaningful also on a busy machine.
 
 mod in_turns;
 

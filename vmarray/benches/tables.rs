@@ -1,11 +1,11 @@
-//! Joins of index sets, groups, distinct elements and sorts on the host, compared with fast libraries: rayon
-//! and rdst on a `Vec` and, if Python has them, DuckDB and Polars. All peers process the same numbers, in
-//! turns; the time ends when a result is in memory. All results must be equal.
+//! Benchmark of joins of index sets, groups, distinct elements and sorts on the host, compared with rayon and
+//! rdst on a `Vec` and, if Python has them, DuckDB and Polars. All competitors process the same numbers
+//! alternately and must return equal results. A measurement ends when the result is in memory.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench tables [-- ROW ...]
 //!
-//! `PYTHON` and `ROUNDS` are as in the benchmark `peers`, and so is the output; `LOG2` sets the number of
-//! elements that are sorted and grouped.
+//! `PYTHON`, `ROUNDS` and the output are as in the benchmark `peers`. The programs sort and group 2^`LOG2`
+//! elements.
 
 mod in_turns;
 

@@ -1,5 +1,5 @@
-//! Writes, reads and searches an array of a million squares, on all GPUs of the machine, or in RAM if there
-//! is no GPU.
+//! Writes, reads and searches an array of a million square numbers. The array is on all GPUs of the machine,
+//! or in RAM if there is no GPU.
 //!
 //!     cargo run -p vmarray --example 01_first_minute
 

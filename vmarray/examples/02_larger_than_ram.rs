@@ -1,6 +1,6 @@
-//! An array in a temporary file of 32 MiB, with 1 MiB of RAM as its cache. The example prints the memory of
-//! the array, the copied bytes, and the error for an array that does not fit. For an array on GPUs, omit the
-//! call of `devices`; the rest of the code is the same.
+//! An array in a temporary file of 32 MiB, with 1 MiB of RAM as its cache. The example prints the memory that
+//! the array uses, the bytes that it copied, and the error for an array that does not fit. For an array on
+//! GPUs, omit the call of `devices`; the rest of the code is the same.
 //!
 //!     cargo run -p vmarray --example 02_larger_than_ram
 

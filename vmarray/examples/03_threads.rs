@@ -1,5 +1,5 @@
-//! Four threads share an array without a lock: they increment the same elements, and take blocks of work from
-//! a shared counter.
+//! Four threads share an array without a lock: they increment the same elements, and take their next work
+//! from a shared counter.
 //!
 //!     cargo run -p vmarray --example 03_threads
 

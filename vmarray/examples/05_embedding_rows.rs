@@ -1,5 +1,6 @@
-//! A table of 50 000 embeddings of 64 numbers, as in the training of a model: the program gathers batches of
-//! rows by their numbers, changes them, and scatters them back. Only the rows move, not their pages.
+//! A table of 50 000 embeddings of 64 numbers, as in the training of a model. The program gathers batches of
+//! rows by their row numbers, changes them, and scatters them back. The bus carries only the rows, not whole
+//! pages.
 //!
 //!     cargo run -p vmarray --example 05_embedding_rows
 

@@ -1,5 +1,5 @@
-//! Devices search and update a `Vec` of the program in place; then the program uses the `Vec` again. An array
-//! lives on devices and is cached in RAM; a `Source` lives in RAM and is cached on devices.
+//! Devices search and update a `Vec` of the program; then the program uses the `Vec` again. An array stores
+//! its elements on devices and caches them in RAM; a `Source` stores them in RAM and caches them on devices.
 //!
 //!     cargo run -p vmarray --example 06_own_memory
 

@@ -1,5 +1,6 @@
-//! A thousand tasks on one thread. Each follows a chain of elements, in which every value is the index of the
-//! next one. While one task waits for its page, the others continue. Any executor works.
+//! A thousand asynchronous tasks on one thread. Each task follows a chain through an array: each element's
+//! value is the index of the task's next element. While one task waits for a page, the others continue. Any
+//! executor works.
 //!
 //!     cargo run -p vmarray --example 07_tasks
 

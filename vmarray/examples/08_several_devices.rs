@@ -1,4 +1,4 @@
-//! One array over three simulated devices of different size and speed. The example prints each device's share
+//! One array on three simulated devices of different size and speed. The example prints each device's share
 //! of the pages, the time of a scan, and the pages that remain after the loss of a device.
 //!
 //!     cargo run -p vmarray --example 08_several_devices

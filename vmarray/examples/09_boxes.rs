@@ -1,5 +1,5 @@
-//! A volume of 64 x 64 x 64 elements in tiles: the program writes and reads boxes, sums them on the devices,
-//! and creates a two-dimensional view of one layer.
+//! A volume of 64 x 64 x 64 elements, stored in tiles. The program writes and reads boxes, sums a box on the
+//! devices, and creates a two-dimensional view of one layer.
 //!
 //!     cargo run -p vmarray --example 09_boxes
 

@@ -1,5 +1,6 @@
-//! Boundary modes: a 3 x 3 blur without special cases at the edges, and the surroundings of a small picture
-//! in each mode. (The example `boundary_modes` draws the pictures of the documentation.)
+//! Boundary modes define the values beyond the edges of an array. The example blurs an image by 3 x 3
+//! elements without special cases at the edges, and prints the surroundings of a small image in each mode.
+//! (The example `boundary_modes` draws the images of the documentation.)
 //!
 //!     cargo run -p vmarray --example 10_boundary_modes
 

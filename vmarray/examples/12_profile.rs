@@ -1,10 +1,11 @@
-//! Prints the measured profile of each device, and the time of the measurement. A table then compares the
-//! speed of each copy route with the choice of the backend and the choice of the profile.
+//! Measures a profile of each device, and prints the profile and the time of the measurement. Then prints a
+//! table of copy speeds for each route: alone, as chosen by the backend's default, and as chosen by the
+//! profile.
 //!
 //!     cargo run --release -p vmarray --example 12_profile [-- DEVICES [SECONDS]]
 //!
-//! `DEVICES` is a list as for `VMARRAY_DEVICES`: `cuda`, `opencl:0`, `all` … The example measures known
-//! profiles again. `SECONDS` limits the time of the table for each device.
+//! `DEVICES` is a list as for `VMARRAY_DEVICES`: `cuda`, `opencl:0`, `all` … The example measures a profile
+//! even if one is stored. `SECONDS` limits the time of the table for each device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! A kernel of the program: an ordinary Rust function with loops and branches, run for every element on the
-//! devices that hold the result. Here it computes the Mandelbrot set, and a second one draws it.
+//! Two kernels of a program: each is an ordinary Rust function with loops and branches. Devices run it once
+//! for each element of the result that they store. One kernel computes the Mandelbrot set, the other one
+//! draws it.
 //!
 //!     cargo run -p vmarray --example 13_kernels
 

@@ -1,5 +1,5 @@
-//! A kernel in two dimensions: a bilateral filter, which smooths noise and keeps edges, with mirrored
-//! borders. Each item reads its neighbours in the image in place.
+//! A two-dimensional kernel: a bilateral filter, which smooths noise and keeps edges, with mirrored borders.
+//! Each work-item (GPU thread) reads its neighbours directly from the image.
 //!
 //!     cargo run -p vmarray --example 15_image_filter
 

@@ -1,8 +1,9 @@
-//! Draws a small picture with its surroundings in each boundary mode: `cargo run -p vmarray --example
+//! Draws a small image with its surroundings in each boundary mode: `cargo run -p vmarray --example
 //! boundary_modes`.
 //!
-//! Writes each picture as an SVG file, and all of them into `pictures.md`, which the documentation of
-//! `vmarray::boundary` includes. The first argument is the folder; the default is the crate's own.
+//! The example writes each drawing as an SVG file, and all of them into `pictures.md`, which the
+//! documentation of `vmarray::boundary` includes. The first argument is the output folder; the default is the
+//! crate's folder.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! The recorded public API: `docs/api` has a text file for each published library, with one line for each
-//! public item and its signature. A commit that changes the API changes a file, which shows the change for
-//! users in the diff.
+//! public item and its signature. If a commit changes the API, the diff of these files shows the change for
+//! users.
 //!
 //! The lines are made from rustdoc's JSON by the crate public-api, whose version must fit the JSON's format:
-//! a change of the pinned compiler may need another one.
+//! a new pinned compiler may need another version of that crate.
 
 use crate::project;
 use anyhow::{Context, Result, bail};

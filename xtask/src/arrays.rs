@@ -1,7 +1,7 @@
-//! The options of the commands that run the array or read its measurements.
+//! Options of the commands of `cargo xtask` that run arrays or read measurements of arrays.
 //!
-//! They are part of xtask only with its feature `array`. Without it they start an optimised xtask that has
-//! it.
+//! The code of these commands is compiled only with xtask's feature `array`. An xtask without this feature
+//! builds and starts an optimised xtask that has the feature.
 
 use std::path::PathBuf;
 

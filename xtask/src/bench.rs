@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: workloads, each compared with the hardware's limit and with peers: other software
-//! that does the same work. `cargo bench` runs the microbenchmarks of the crates.
+//! `cargo xtask bench`: measures workloads, and compares each with the hardware's limit and with other
+//! software that does the same work. (`cargo bench` runs the microbenchmarks of the crates.)
 //!
-//! Workloads are part of xtask only with its feature `array`; without it xtask starts an optimised xtask
-//! that has it. That binary needs neither cargo nor the source tree, so it can run on another machine.
+//! The workloads are compiled only with xtask's feature `array`. An xtask without it builds and starts an
+//! optimised xtask that has it. That executable needs neither cargo nor the source tree, so it can run on
+//! another machine.
 
 #[cfg(feature = "array")]
 mod elements;

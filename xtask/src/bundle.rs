@@ -1,4 +1,5 @@
-//! `cargo xtask bundle`: everything that can run on a machine with GPUs but without Rust, in one folder.
+//! `cargo xtask bundle`: packs all programs and tests into one folder, for a machine with GPUs but without
+//! Rust.
 
 use crate::project;
 use anyhow::{Context, Result};

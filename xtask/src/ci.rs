@@ -1,6 +1,6 @@
-//! `cargo xtask ci`: the checks that block a change. `.ci/run` calls it.
+//! `cargo xtask ci`: runs the checks that block a change; the script `.ci/run` calls it.
 //!
-//! The whole forms of all checks, with sanitizers, fuzzing and mutants, are `cargo xtask nightly`.
+//! `cargo xtask nightly` runs all checks in full, with sanitizers, fuzzing and mutants.
 
 use crate::steps::{Outcome, Steps};
 use crate::{examples, features, formats, kernels, misuse, package, project, ptx, test_host, tidy, tools};

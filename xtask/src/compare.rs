@@ -1,4 +1,4 @@
-//! `cargo xtask compare`: two builds of the benchmarks, run in turns on one machine (see [`turns`]).
+//! `cargo xtask compare`: runs two builds of the benchmarks alternately on one machine (see [`turns`]).
 
 use crate::arrays::CompareArgs;
 use crate::bench;

@@ -1,10 +1,11 @@
-//! `cargo xtask damage`: stores that are damaged in one to three places, by the million.
+//! `cargo xtask damage`: damages stored arrays in one to three places, millions of times, and checks that
+//! they never return wrong data.
 //!
-//! The cases are a test of `vmarray-store` (`store/damage.rs`), which runs some thousand of them. This
-//! builds it optimised and runs more. `cargo test --release -p vmarray-store --lib --no-run` makes the
-//! same program, which runs on machines without Rust as well: `VMARRAY_DAMAGE_CASES=1000000
-//! VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same program with
-//! `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::crash_tests` simulates losses of power.
+//! The cases are a test of `vmarray-store` (`store/damage.rs`), which runs some thousand of them; this
+//! command builds the test optimised and runs more. On machines without Rust, run the test program that
+//! `cargo test --release -p vmarray-store --lib --no-run` builds: `VMARRAY_DAMAGE_CASES=1000000
+//! VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same program also simulates losses of
+//! power: `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::crash_tests`.
 
 use crate::project;
 use anyhow::Result;

@@ -1,10 +1,10 @@
-//! `cargo xtask examples`: every public item of the published crates has an example in its documentation,
-//! rustdoc reports no warning about it, and the public API equals its record in `docs/api`.
+//! `cargo xtask examples`: checks that each public item of the published crates has an example in its
+//! documentation, that rustdoc prints no warning, and that the public API equals its record in `docs/api`.
 //!
-//! Rustdoc's JSON, which is unstable, lists the public items. `cargo test --doc` checks that examples
-//! compile and hold; this command only checks that they exist. A function must occur in an example: its
-//! own, that of its type, trait or module, or that of a function of the same name to which its documentation
-//! links, as the short form of another function does. Functions of the crates in [`TYPES_ALONE`] need none.
+//! The command only checks that examples exist; `cargo test --doc` compiles and runs them. A function must
+//! occur in an example of its own, of its type, trait or module, or of a function of the same name to which
+//! its documentation links. Functions of the crates in [`TYPES_ALONE`] need none. Rustdoc's JSON, which is
+//! unstable, lists the public items.
 
 use crate::api::Records;
 use crate::project;

@@ -1,5 +1,5 @@
-//! `cargo xtask features`: checks that the published crates build with the combinations of features that a
-//! dependent crate may select.
+//! `cargo xtask features`: builds the published crates with the combinations of features that a dependent
+//! crate may select.
 
 use crate::project;
 use crate::steps::Outcome;

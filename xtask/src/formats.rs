@@ -1,10 +1,10 @@
-//! `cargo xtask formats`: files of vmarray-formats checked against NumPy, zarr-python and xarray in both
-//! directions; and its stores on servers that speak S3.
+//! `cargo xtask formats`: checks that files of vmarray-formats are readable by NumPy, zarr-python and xarray,
+//! and the reverse; and tests its stores with servers of the S3 protocol.
 //!
-//! The test `python` of that crate generates random files and calls Python, by
-//! `vmarray/formats/tests/peer.py`. The command installs the Python packages to the target folder, once.
-//! The package `vmarray/formats/servers` has the servers: moto, which Python runs, and that of s3s-fs,
-//! which is built.
+//! The test `python` of that crate generates random files, and calls Python by
+//! `vmarray/formats/tests/peer.py`. The command installs the Python packages once, to the target folder. The
+//! package `vmarray/formats/servers` starts the servers: moto, which Python runs, and a server built with the
+//! crate s3s-fs.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

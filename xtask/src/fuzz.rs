@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: the fuzz targets of vmarray/fuzz, under libFuzzer and AddressSanitizer.
+//! `cargo xtask fuzz`: runs the fuzz targets of vmarray/fuzz, with libFuzzer and AddressSanitizer.
 //!
-//! The flags equal the flags of cargo-fuzz, which therefore need not be installed; if it is, `cargo fuzz
-//! run` works in that folder as well.
+//! cargo-fuzz need not be installed, because the command passes the flags of cargo-fuzz itself. If it is
+//! installed, `cargo fuzz run` works in that folder as well.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

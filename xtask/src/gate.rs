@@ -1,10 +1,11 @@
 //! `cargo xtask gate`: fails if a change made a row of a fixed list of measurements slower.
 //!
-//! Two builds of the benchmarks run in turns (see [`turns`]) on some forty rows. The rows cover hits, misses,
-//! scans, bulk copies, lists, tasks, expressions, kernels, sorts, joins, files, the first calls of a process,
-//! and the Python package.
+//! The command runs two builds of the benchmarks, old and new, alternately (see [`turns`]) on some forty rows
+//! (measured workloads). The rows cover hits, misses, scans, bulk copies, lists, tasks, expressions, kernels,
+//! sorts, joins, files, the first calls of a process, and the Python package.
 //!
-//! - A row fails if the upper end of the 95 % interval of its speed, new to old, is below [`ROW_LEAST`].
+//! - A row fails if the upper end of the 95 % confidence interval of its speed ratio, new to old, is below
+//!   [`ROW_LEAST`].
 //! - The command measures a noisy row again while the run is on schedule: each row has an equal share of
 //!   [`SECONDS`].
 //! - A row is listed and not judged if the 95 % interval of the old build against itself reaches further

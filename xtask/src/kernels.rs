@@ -1,8 +1,7 @@
-//! `cargo xtask kernels`: random programs of the subset of Rust for kernels. Each runs as a Rust function,
-//! and by the interpreter of its lowered form.
+//! `cargo xtask kernels`: generates random kernels, and runs each twice: as a Rust function, and in the
+//! interpreter of its lowered form.
 //!
-//! Both must return the same bits, except for NaNs, and agree on whether they accessed memory outside of
-//! bounds.
+//! Both runs must return the same bits, except for NaNs, and agree on out-of-bounds accesses.
 
 mod random;
 

@@ -1,13 +1,13 @@
 //! `cargo xtask kills`: crash tests that repeatedly kill a program while it writes to an array in files.
 //!
-//! Threads of a child process write elements, single ones and many at once, and sync the array. A shared
-//! mapping of another file outlives the process. The threads record two versions of each element there:
-//! the one that it is about to get, and the one of the last successful sync. The parent kills the process
-//! at any moment, also while it opens the files. Then each element must be whole, and its version between
-//! the two. In every second shape the array grows: threads push elements, each numbering its own, and
-//! sync. Then the array must be at least as long as at the last successful sync, and each thread's
-//! elements must be without gaps. The system keeps all writes that it received, so this does not cover a
-//! loss of power, which tests of the store simulate.
+//! The threads of a child process write elements, one or many in a call, and sync the array. They also write
+//! to a mapped file, which outlives the process. It has two versions of each element: the version of the
+//! write in progress, and the version of the last successful sync. The parent process kills the child at a
+//! random moment, even while it opens the files. Afterwards each element must be whole, and its version
+//! between the two. For every second array shape, the threads also append elements. Then the array must be at
+//! least as long as at the last successful sync, and each thread's elements must be without gaps. The
+//! operating system keeps all writes that it received. So this does not test a loss of power, which tests of
+//! the store simulate.
 
 use crate::arrays::KillsArgs;
 use anyhow::{Context, Result, bail, ensure};

@@ -1,4 +1,4 @@
-//! The commands of a contributor: `cargo xtask …`. One file per command; continuous integration runs the
+//! The commands of a contributor, `cargo xtask …`, with one file per command. Continuous integration runs the
 //! same commands.
 
 mod api;

@@ -1,7 +1,7 @@
-//! `cargo xtask miri`: tests in Miri, an interpreter that finds undefined behaviour.
+//! `cargo xtask miri`: runs tests in Miri, an interpreter that finds undefined behaviour.
 //!
-//! Miri cannot call foreign functions, so these tests call no driver, and the system only for memory and
-//! threads. Under Miri, barriers are full fences, and copies are loops over atomic bytes.
+//! Miri cannot call foreign functions. So these tests call no GPU driver, and call the system only for memory
+//! and threads. Under Miri, barriers are full fences, and copies are loops over atomic bytes.
 
 use crate::steps::Outcome;
 use crate::tools;

@@ -1,8 +1,8 @@
-//! `cargo xtask misuse`: checks the compiler's messages about programs that must not compile.
+//! `cargo xtask misuse`: checks the compiler's messages for programs that use the library wrongly.
 //!
-//! [`PROGRAMS`] lists the programs. A comment `//~ text` lists text that each error and warning of its line
-//! must contain; lines without one must have none. `compile_fail` examples check that code does not compile
-//! at all.
+//! [`PROGRAMS`] lists the programs. A comment `//~ text` states a text that each error and warning of its
+//! line must contain; a line without the comment must have no error. (`compile_fail` examples only check that
+//! code does not compile.)
 
 use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};

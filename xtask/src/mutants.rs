@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: mutation tests of the engine by cargo-mutants. It changes the code in small ways,
-//! and checks that a test fails. `.cargo/mutants.toml` lists the tests and the accepted survivors.
+//! `cargo xtask mutants`: mutation tests of the engine. cargo-mutants changes the code in small ways, and
+//! checks that a test fails. `.cargo/mutants.toml` lists the tests and the accepted survivors.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

@@ -1,8 +1,8 @@
-//! `cargo xtask nightly`: every check in its whole form, resumable.
+//! `cargo xtask nightly`: runs all checks in full, and resumes after an interruption.
 //!
-//! `ci` runs the blocking part of these checks on each change. The whole takes hours on two cores, so
-//! `target/nightly.json` records each check that has passed, with its commit; a later call at the same
-//! commit continues after it.
+//! `ci` runs only the checks that block a change. All checks take hours on two cores, so
+//! `target/nightly.json` records each passed check with its commit. A later call at the same commit skips
+//! these checks.
 
 use crate::project;
 use crate::steps::Steps;

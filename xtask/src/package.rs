@@ -1,5 +1,5 @@
-//! `cargo xtask package`: checks the published crates as a registry and its users receive them. Publishes
-//! nothing.
+//! `cargo xtask package`: checks the published crates in the form in which a registry and its users receive
+//! them. It publishes nothing.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

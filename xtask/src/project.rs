@@ -1,4 +1,4 @@
-//! The workspace: its root and its members.
+//! The project's cargo workspace: its root folder and its packages.
 
 use anyhow::Result;
 use cargo_metadata::{Metadata, MetadataCommand, Package};

@@ -1,5 +1,5 @@
-//! `cargo xtask ptx`: compiles the CUDA kernels to PTX text that every driver accepts, and packs the texts of
-//! a folder into one file. It needs only clang, and no CUDA toolkit.
+//! `cargo xtask ptx`: compiles the CUDA kernels to PTX text that every supported driver accepts, and packs
+//! the PTX texts of a folder into one file. It needs only clang, no CUDA toolkit.
 
 use crate::project;
 use crate::steps::Outcome;

@@ -1,8 +1,8 @@
-//! `cargo xtask python`: the Python package of `vmarray/python`, built as a wheel, installed to a fresh
-//! environment, and tested there.
+//! `cargo xtask python`: builds the Python package of `vmarray/python` as a wheel, installs the wheel to a
+//! fresh environment, and tests it there.
 //!
 //! The first run installs maturin and zig from PyPI to a folder below the target folder. Maturin builds the
-//! wheel; zig links it, so that it also loads on older Linux systems.
+//! wheel. Zig links the wheel so that older Linux systems also load it.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};

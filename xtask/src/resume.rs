@@ -1,4 +1,4 @@
-//! Progress files of long commands, each bound to the sources that the progress was made with.
+//! Progress files of interrupted commands. Progress of another version of the sources is discarded.
 
 use crate::project;
 use anyhow::{Context, Result};

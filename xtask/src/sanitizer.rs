@@ -1,4 +1,4 @@
-//! `cargo xtask sanitize`: runs the test suites under AddressSanitizer.
+//! `cargo xtask sanitize`: runs all test suites with AddressSanitizer.
 
 use crate::project;
 use crate::steps::Outcome;

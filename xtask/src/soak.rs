@@ -1,16 +1,16 @@
-//! `cargo xtask soak`: self-checking element operations, by threads and tasks at once, on every available
-//! device.
+//! `cargo xtask soak`: threads and tasks access elements of arrays for a long time, on every available
+//! device, and check each value.
 //!
-//! Each element belongs to one thread or task, which alone writes it and knows its version; all threads
-//! and tasks read it. An element's value encodes its index, which reveals a torn, lost, stale or misplaced
-//! value. The owner expects the very version that it wrote last (or, after a failed write, that one or the
-//! one before). Other readers expect a version no older than the last one they saw. In some rounds devices
-//! occasionally fail copies. In rounds with mirrors, devices are lost and rebuilt ten times, and
-//! no call may fail. The same holds for rounds in which an array moves ten times to other devices.
+//! Each element belongs to one thread or task. Only this owner writes it and knows its version; all threads
+//! and tasks read it. A value encodes its element's index, so a reader detects torn, lost, stale or misplaced
+//! values. The owner expects the version that it wrote last; after a failed write, that version or the one
+//! before. All other readers expect a version no older than the last one they saw. In some rounds devices
+//! occasionally fail copies. In rounds with mirrors, ten times a device is lost and rebuilt, and no call may
+//! fail. In other rounds the array moves ten times to other devices.
 //!
-//! A round is an array of random shape; its seed is printed and repeats it. Without progress for a minute
-//! the process ends with a message. Resident memory is measured after each round, when its array is
-//! dropped. If even the least of many rounds is much more than at the beginning, memory leaks.
+//! Each round creates an array of random shape; its printed seed repeats the round. If no thread progresses
+//! for a minute, the process ends with a message. After each round the program drops the array and measures
+//! resident memory. If even the least of many rounds is far above the beginning, memory leaks.
 
 use crate::arrays::SoakArgs;
 use anyhow::{Context, Result, anyhow, bail, ensure};

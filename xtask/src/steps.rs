@@ -1,4 +1,5 @@
-//! Named steps, timed, with a table at the end. A failed step does not stop the next one.
+//! Runs the named steps of a command, times them, and prints a table at the end. If a step fails, the next
+//! steps still run.
 
 use anyhow::{Context, Result, bail};
 use std::fmt::Write;

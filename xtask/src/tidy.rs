@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: checks small rules that no compiler checks.
+//! `cargo xtask tidy`: checks rules of the source text, such as line lengths, that no compiler checks.
 
 mod circles;
 mod language;

@@ -1,4 +1,4 @@
-//! External tools, and a message if one is not installed.
+//! Finds external tools, such as Miri, that commands start, and reports a missing tool.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,15 @@
-//! Two programs, OLD and NEW, that measure the same rows of a benchmark alternately.
+//! Alternating measurements of two programs, OLD and NEW, that measure the same rows (workloads) of a
+//! benchmark.
 //!
-//! A driver starts several processes of both programs. Each process sets up a row and then waits, so one
-//! process measures while all others are idle. The driver needs several processes because the addresses of
-//! its memory make a process faster or slower than another one until it ends. The processes set up at the
-//! same time, which costs little on a machine with many cores. Processes of OLD and NEW alternate, so slow
-//! drifts of the machine affect both programs alike.
+//! A driver starts several processes of both programs. Each process sets up a row and waits, so only one
+//! process runs at a time. Several processes are necessary because a process's memory addresses make it
+//! faster or slower until it ends. The processes set up at the same time, which costs little on a machine
+//! with many cores. Processes of OLD and NEW alternate, so slow drifts of the machine affect both programs
+//! alike.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`
-//! it leaves the row. [`serve`] is the program's part.
+//! it ends the row. The program calls [`serve`] for all of this.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Lines, Write};

@@ -1,4 +1,5 @@
-//! Alternating measurements of a benchmark's functions and of a script that it starts.
+//! Measures Rust functions and the work of a Python script alternately, for the benchmarks `peers` and
+//! `tables`.
 
 use std::cell::Cell;
 use std::fmt::Display;

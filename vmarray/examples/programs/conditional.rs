@@ -1,5 +1,5 @@
-//! Conditional assignment: elements that meet a condition change, all others stay. The simple rule is an
-//! expression, the longer one a kernel.
+//! Conditional assignment: elements that meet a condition change, all others stay. The program does a short
+//! rule by an expression, and a longer one by a kernel.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;

@@ -1,5 +1,5 @@
-//! A five-point filter with each boundary mode: the view defines the values beyond the edges of an image, and
-//! the kernel does not know the mode.
+//! A five-point image filter with each boundary mode. The image's view defines the values beyond the edges,
+//! so one kernel serves all modes.
 
 use crate::setting::Setting;
 use vmarray::boundary::{Boundary, BoundaryView, Circular, Clamp, Constant, Mirror, Symmetric, Zero};

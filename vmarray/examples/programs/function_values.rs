@@ -1,4 +1,4 @@
-//! Functions as parameters of a kernel: they are type parameters, so the compiler inlines each choice.
+//! Functions passed to a kernel: they are type parameters, so the compiler inlines the chosen function.
 
 use crate::setting::Setting;
 use vmarray::kernel::{At, Function, Own};

@@ -1,4 +1,4 @@
-//! Conway's Game of Life on a torus, stepped from one array into another.
+//! Conway's Game of Life on a torus: each step reads one array and writes the other one.
 
 use crate::setting::Setting;
 use vmarray::boundary::Circular;

@@ -1,5 +1,5 @@
-//! k-means (Lloyd): each point in the plane joins the nearest centre, and each centre moves to the mean of
-//! its points. Sums of integers do not depend on the order.
+//! k-means clustering (Lloyd): each point in the plane joins the nearest centre, and each centre moves to the
+//! mean of its points. The sums are integers, so results do not depend on the order of additions.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Own, Shared};

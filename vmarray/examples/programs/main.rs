@@ -1,6 +1,6 @@
-//! Well-known programs as kernels. Each program is one module that can be read alone. If the command line
-//! names a program, it prints its result. Then each program's results are compared with a plain Rust
-//! implementation, on data of random sizes.
+//! Runs well-known programs as kernels; each program is one module, which can be read alone. A program that
+//! the command line names prints its result. Then all chosen programs are compared with plain Rust
+//! implementations, on data of random sizes.
 //!
 //!     cargo run -p vmarray --example programs                         # all, on the devices of the machine
 //!     cargo run -p vmarray --example programs -- --on cuda --rounds 1000 n_body

@@ -1,5 +1,6 @@
-//! Monte Carlo: π by random points. Each item draws its numbers from a generator without state: a function of
-//! the item's index and the number of the draw. So results do not depend on the order of items.
+//! Monte Carlo: estimates π by random points. Each random number is a function of the work-item's index and
+//! the number of the draw. So the generator has no state, and results do not depend on the order of
+//! work-items.
 
 use crate::setting::Setting;
 use vmarray::kernel::{

@@ -1,4 +1,5 @@
-//! Gravity between all pairs of bodies, an example from the article on the C++ predecessor of this library.
+//! N-body simulation: gravity between all pairs of bodies. An example from the article on the C++ predecessor
+//! of this library.
 
 use crate::setting::Setting;
 use bytemuck::{Pod, Zeroable};

@@ -1,6 +1,6 @@
-//! Two overlapping views of one vector. Kernels change the views in turns, on the devices that store the
-//! elements, and the program reads them in between. Kernels and program see all earlier changes; only
-//! outdated parts are copied.
+//! Two overlapping views of one vector. Kernels change the views alternately, on the devices that store the
+//! elements, and the program reads the elements in between. Each sees all earlier changes; the library copies
+//! only outdated parts.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;

@@ -1,6 +1,6 @@
-//! Prefix sums: each element becomes the sum of all elements up to it. Groups scan their own parts, then the
-//! sums of groups are scanned, and each element adds the sum before its group. The library's `prefix_sum`
-//! does this on any devices; here it is the reference.
+//! Prefix sums by kernels: each element becomes the sum of all elements up to it. Each group scans its own
+//! part; a second kernel scans the sums of the groups; a third adds to each element the sum of all earlier
+//! groups. The result is compared with the library's `prefix_sum`.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own, Shared};

@@ -1,5 +1,5 @@
-//! Matrices of different sizes as rows of one ragged array, and `d[0] += d[1]` for two of them: a row is a
-//! view like any other.
+//! Matrices of different sizes, each a row of one ragged array. The program adds one to another, `d[0] +=
+//! d[1]`, because a row is a view like any other.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;

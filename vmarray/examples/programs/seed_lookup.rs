@@ -1,5 +1,5 @@
-//! Seeds of reads looked up in a genome: the devices build and query an index of all short words. The places
-//! of a word are contiguous, and a table has the start of each word's places.
+//! Looks up short words (seeds) of DNA reads in a genome. The devices build and query an index of all words.
+//! The index stores the positions of each word contiguously; a table has the start of each word's positions.
 
 use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};

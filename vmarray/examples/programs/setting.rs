@@ -1,4 +1,4 @@
-//! Helpers of the example programs: devices, arrays, and random numbers as data.
+//! Helpers that all example programs use: they choose the devices, and create arrays and random data.
 
 use std::sync::Arc;
 use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};

@@ -1,5 +1,5 @@
-//! A sparse matrix times a vector. Rows differ in length, so they are ragged rows, the compressed sparse row
-//! format (CSR): start of each row, columns and values.
+//! The product of a sparse matrix and a vector. The rows of the matrix differ in length, so they are rows of
+//! a ragged array, in the compressed sparse row format (CSR): start of each row, columns and values.
 
 use crate::setting::Setting;
 use vmarray::bytemuck::{Pod, Zeroable};

@@ -1,4 +1,4 @@
-//! Parser of the device filter in `VMARRAY_DEVICES`.
+//! Fuzz target: the parser of the device filter in the environment variable `VMARRAY_DEVICES`.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Arrays on files with arbitrary contents: each array begins with zeroes, and keeps every written element.
+//! Fuzz target: arrays that store pages in files with arbitrary contents. A new array must read as zeroes,
+//! and must keep each written element.
 
 #![no_main]
 

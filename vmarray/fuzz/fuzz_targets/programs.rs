@@ -1,4 +1,4 @@
-//! Valid and invalid programs of expressions on host RAM, compared with a naive evaluation.
+//! Fuzz target: valid and invalid expression programs, run on host RAM and compared with a naive evaluation.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Damaged caches on disk: profiles of devices, and translated kernels.
+//! Fuzz target: damaged cache files that hold profiles of devices or translated kernels.
 
 #![no_main]
 

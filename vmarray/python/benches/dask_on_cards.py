@@ -1,8 +1,8 @@
-"""Runs the GPUs of one machine as a cluster of ``dask.distributed``: one worker process for each GPU.
+"""Tests arrays in a cluster of ``dask.distributed`` on one machine: one worker process for each GPU.
 
-Workers make chunks on the GPUs; if a worker is killed, another one makes its chunks again. The program checks sums,
-an expression, and halos that travel between GPUs against known results; then it kills a worker during a computation.
-Run it with an installed wheel, ``dask[array]`` and ``distributed``:
+Each worker creates its chunks on its GPU; if a worker is killed, another one creates them again. The program compares
+sums, an expression, and halos that travel between GPUs with known results. Then it kills a worker during a computation.
+It needs an installed wheel, ``dask[array]`` and ``distributed``:
 
     python dask_on_cards.py [--gib 16] [--chunk-mib 512] [--devices host --workers 2]
 """

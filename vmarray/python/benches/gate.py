@@ -1,7 +1,8 @@
-"""Measures calls of the package in turns with another build of it: a part of ``cargo xtask gate``, which starts it.
+"""Measures calls of two builds of the Python package alternately; ``cargo xtask gate`` starts this program for each
+build.
 
-The first argument, if any, names the devices. The lines that it reads and prints are described in
-``xtask/src/turns.rs``.
+The first argument, if any, names the devices. ``xtask/src/turns.rs`` describes the lines that the program reads and
+prints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Measures the package's promises on the devices of the machine, compared with NumPy, torch and memory-mapped files.
+"""Measures the speed of the Python package on the machine's devices, compared with NumPy, torch and memory-mapped
+files.
 
-Run it with an installed wheel: ``python on_card.py [--devices cuda:0] [--gib 8] [--scan-gib 96] [--file PATH]``.
-Numbers are medians, each of several runs, after one that is not counted. torch is left out where it is not installed.
+Run it with an installed wheel: ``python on_card.py [--devices cuda:0] [--gib 8] [--scan-gib 96] [--file PATH]``. Each
+number is the median of several runs after an uncounted first run. If torch is not installed, its rows are missing.
 ``--record`` adds the figures to the records in docs/benchmarks, from which ``cargo xtask report`` makes BENCHMARKS.md.
 """
 

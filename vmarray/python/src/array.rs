@@ -1,4 +1,5 @@
-//! The class behind Python's arrays: a view or an expression, with its shape in NumPy's terms.
+//! The Rust class behind each Python array: a view of stored elements or a pending expression, with NumPy's
+//! shape.
 
 use std::path::PathBuf;
 use std::sync::Arc;

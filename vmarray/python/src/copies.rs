@@ -1,4 +1,4 @@
-//! Copies between views and RAM: by ranges if items are contiguous, else by lists of item starts.
+//! Copies between strided views and RAM: by ranges if items are contiguous, else by lists of item starts.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The Python class of the machine's devices.
+//! The Python class that describes one of the machine's devices.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Types of elements: their dtypes in NumPy, their types in the library, and their types on the devices.
+//! Element types of Python arrays: for each type its NumPy dtype, its Rust type in the library, and its type
+//! on devices.
 
 use numpy::PyArrayDescr;
 use numpy::prelude::*;

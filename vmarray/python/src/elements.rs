@@ -1,4 +1,4 @@
-//! Arrays of the library as trait objects: elements of any type, accessed as bytes.
+//! Trait objects for the library's arrays, so that Python's views access elements of any type as bytes.
 
 use std::any::Any;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Export of items in place to other packages: by DLPack, or by an address.
+//! Exports an array's items to other packages without a copy: by DLPack, or by an address.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;

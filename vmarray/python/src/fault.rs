@@ -1,4 +1,4 @@
-//! Errors of the library as exceptions of Python, in the classes that NumPy's users expect.
+//! Converts errors of the library to Python exceptions, in the classes that NumPy's users expect.
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;

@@ -1,4 +1,4 @@
-//! Position of items: an offset, a shape and strides, in bytes, as in NumPy.
+//! Layout of a view's items in the stored elements: an offset, a shape and strides, in bytes, as in NumPy.
 
 /// Offset, shape and strides of an array's items within a sequence of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Arrays of the library that views of Python share. The program can close an array; a forked process cannot
-//! use it.
+//! Handles of the library's arrays, which Python's views share. The program can close a handle's array; a
+//! forked process cannot use it.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

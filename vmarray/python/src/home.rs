@@ -1,4 +1,5 @@
-//! Storage of an array's pages in Python: functions that read and write a page, or memory of a NumPy array.
+//! Storage of an array's pages outside of devices: Python functions that read and write a page, or the memory
+//! of a NumPy array.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Lowering of expressions to programs of the library, and the views that they run on.
+//! Lowers a lazy expression of Python to a device program of the library and the views that it reads.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Expressions that are not yet computed, and their operands.
+//! Lazy expressions: trees of pending operations whose leaves are views, scalars and other operands.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, Weak};

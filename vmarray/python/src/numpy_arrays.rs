@@ -1,4 +1,4 @@
-//! NumPy arrays: their memory, and arrays without memory that describe shapes.
+//! Access to the memory of NumPy arrays, and NumPy arrays without memory that only describe shapes.
 
 use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
 use numpy::prelude::*;

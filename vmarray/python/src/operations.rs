@@ -1,4 +1,4 @@
-//! NumPy's operations that devices support, as instructions of the library.
+//! Translates NumPy's operations that devices support to instructions of the library.
 
 use vmarray::device::expr::{Binary, Instruction, Program, Type, Unary, Value};
 use vmarray::expr::{Expr, Number, Scalar};

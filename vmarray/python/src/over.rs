@@ -1,4 +1,4 @@
-//! Arrays over pages that Python stores.
+//! Creates arrays whose pages Python stores: by functions that read and write a page, or in a NumPy array.
 
 use std::sync::{Arc, Mutex, Weak};
 

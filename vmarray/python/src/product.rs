@@ -1,4 +1,4 @@
-//! Matrix products of strided items. `_products.py` has the public interface.
+//! Matrix products of strided views. `_products.py` has the public interface.
 
 use pyo3::prelude::*;
 use vmarray::matrix::{MatMul as _, MatMulElement, Matrix};

@@ -1,14 +1,14 @@
-//! Pool of memory for results. NumPy arrays are in pieces of memory that return to the pool when the arrays
-//! are freed. Reuse saves the system from finding and zeroing pages, which takes longer than the copy of the
+//! Pool of memory for NumPy arrays that hold results. The memory returns to the pool when such an array is
+//! freed. Reuse saves the system from finding and zeroing pages, which takes longer than the copy of the
 //! items.
 //!
-//! The pool has a bound. The next call that takes or returns a piece frees all pieces that were unused for a
-//! minute. Linux may reclaim their memory earlier when memory is short (`MADV_FREE`). A piece into which
-//! lists of items are gathered repeatedly is registered with the GPUs, which then write there directly.
+//! The pool is bounded. The next call that takes or returns memory frees all memory that was unused for a
+//! minute. Linux may reclaim unused memory earlier when RAM is short (`MADV_FREE`). If gathers of item lists
+//! use the same memory repeatedly, it is registered with the GPUs, which then write there directly.
 //!
-//! A forked process inherits registered pieces and shares their pages with its parent until either writes to
-//! them. The GPUs may then continue to access the pages of the other process. Therefore a process never
-//! reuses a piece that was registered before a fork.
+//! A forked process inherits registered memory and shares its pages with its parent until either process
+//! writes to them. Then the GPUs may continue to access the pages of the other process. Therefore no process
+//! reuses memory that was registered before a fork.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};

@@ -1,4 +1,4 @@
-//! Index sets for Python.
+//! Python classes of index sets (sets of tuples of integers) and of their joins.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};

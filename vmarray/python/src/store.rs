@@ -1,4 +1,4 @@
-//! Arrays of each element type, the locations that store them, and their options.
+//! Creates arrays of each element type: where they store elements, and their options.
 
 use std::any::Any;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Selection of the devices that a command uses, and the command `cargo xtask devices`.
+//! Selects the devices that a command uses; also the command `cargo xtask devices`, which lists them.
 
 use crate::DevicesArgs;
 use crate::report::line;

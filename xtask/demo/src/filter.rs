@@ -1,4 +1,5 @@
-//! The filtered image. Kernels on the devices draw an image with specks, and remove them by a median filter.
+//! The demo's third job: kernels on the devices draw an image with specks, and remove them by a median
+//! filter.
 
 use crate::image::Image;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! The contents of a FASTA file in the layout of the genome store: all records one after another, each
+//! Reads a FASTA file into memory in the layout of the genome store: all records one after another, each
 //! aligned to a whole word.
 
 use crate::letters::{self, Code};

@@ -1,4 +1,4 @@
-//! Images that the demo computes through arrays: written as PNG, and verified, row by row.
+//! Writes the images that the demo computes as PNG files, and verifies them row by row.
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;

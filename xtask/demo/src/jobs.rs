@@ -1,5 +1,5 @@
-//! The jobs of the demo program: the genome store, the Mandelbrot picture, and the filtered image. They use
-//! the threads of the current rayon pool.
+//! Runs the three jobs of the demo program: the genome store, the Mandelbrot image, and the filtered image.
+//! They use the threads of the current rayon pool.
 
 use crate::filter;
 use crate::genome::Genome;

@@ -1,8 +1,8 @@
-//! Persistent genome store in a file, which the next run opens. It holds one genome after the other, each
-//! with all of its strains.
+//! Persistent genome store: a file that later runs of the demo open again. It holds genomes, each followed by
+//! all its strains (mutated copies).
 //!
-//! A genome is a header row, and a row of words for each record of each strain. The store is synced when
-//! all of it is written: an interrupted run leaves the former state.
+//! The file stores each genome as a header row, then a row of words for each record of each strain. The demo
+//! syncs the file after the last row of a genome, so an interrupted run leaves the former state.
 
 use crate::genome::Genome;
 use crate::letters::Code;

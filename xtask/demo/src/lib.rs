@@ -1,5 +1,5 @@
-//! The main job: a genome store, a Mandelbrot picture, and an image that kernels filter, each in an array
-//! larger than its cache.
+//! The demo of the library: a genome store, a Mandelbrot image, and an image that kernels filter. Each is in
+//! an array larger than its cache.
 
 pub mod devices;
 mod filter;

@@ -1,4 +1,4 @@
-//! The program that `cargo xtask demo` and `cargo xtask devices` build and run.
+//! The executable that `cargo xtask demo` and `cargo xtask devices` build and run.
 
 use clap::{Parser, Subcommand};
 use demo::{DemoArgs, DevicesArgs};

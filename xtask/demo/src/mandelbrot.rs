@@ -1,6 +1,8 @@
-//! The Mandelbrot picture: threads compute it tile by tile into an array with a word for each pixel.
+//! The demo's second job: threads compute a Mandelbrot image tile by tile into an array with a word for each
+//! pixel.
 //!
-//! Only additions and multiplications of `f64`, none fused: every machine computes the same numbers.
+//! The computation uses only unfused additions and multiplications of `f64`, so every machine computes the
+//! same numbers.
 
 use crate::image::Image;
 use anyhow::Result;

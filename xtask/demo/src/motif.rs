@@ -1,8 +1,8 @@
-//! A short sequence that is searched on both strands.
+//! Searches a genome store for a motif, a short sequence of bases, on both strands.
 //!
-//! A search on the devices compares whole words. A motif of at least 15 bases always covers one whole word of
-//! eight bases. Which eight depends only on the motif's offset in its first word. So eight searches per
-//! strand find every candidate, and a comparison with the neighbouring words verifies each.
+//! The devices compare whole words of eight bases. A motif of at least 15 bases always covers one whole word;
+//! its bases there depend only on the motif's offset in its first word. So eight searches per strand find all
+//! candidates. The host then verifies each candidate by a comparison with the neighbouring words.
 
 use crate::letters::{self, Code};
 use crate::pack::{self, BASES};

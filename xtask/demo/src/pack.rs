@@ -1,4 +1,4 @@
-//! Packing of eight 4-bit bases in a word; the first base is in the lowest bits.
+//! Packs eight 4-bit codes of bases in a 32-bit word; the first base is in the lowest bits.
 
 use crate::letters::Code;
 

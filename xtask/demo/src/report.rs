@@ -1,4 +1,4 @@
-//! Progress bars, and numbers in words.
+//! Output of the demo: progress bars, lines of the report, and formatted numbers.
 
 use indicatif::{DecimalBytes, HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-//! The genome store: many strains of a genome in one array of words, filled, read and searched by all threads
-//! of the current pool.
+//! The demo's genome store: many strains (mutated copies) of a genome in one array of words. All threads of
+//! the current rayon pool fill, read and search it.
 
 use crate::genome::Genome;
 use crate::letters::Code;

@@ -1,5 +1,5 @@
-//! Verifies all data read from a store against its file: strains are computed from the file's bases again,
-//! without an array, and the motif is searched base by base.
+//! Verifies all data that the demo reads from a genome store. It computes the strains again from the FASTA
+//! file's bases, without an array, and searches the motif base by base.
 
 use crate::genome::Genome;
 use crate::motif::Motif;

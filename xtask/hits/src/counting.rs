@@ -1,4 +1,5 @@
-//! Instruction counts of the array's accesses and of a `Vec`'s, with a table of known counts.
+//! Counts the instructions of element accesses of an array and of a `Vec`, and compares them with a table of
+//! known counts.
 
 use anyhow::{Result, bail, ensure};
 use std::arch::asm;

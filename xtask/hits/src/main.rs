@@ -1,9 +1,10 @@
-//! Counts the instructions of an access to a resident page one by one, for `cargo xtask hits`.
+//! The program behind `cargo xtask hits`: counts the processor instructions of one access to a resident
+//! (cached) page.
 //!
-//! With the processor's trap flag it stops after each instruction, and the system sends a signal each
-//! time. So the counts are exact, and equal in each run and on each processor. They need no hardware
-//! counter, which virtual machines often lack. They depend on the compiler: the table is for rustc 1.95,
-//! optimised by the release profile.
+//! The program sets the processor's trap flag, and the system then sends a signal after each instruction. So
+//! the counts are exact, and equal in each run and on each processor. No hardware counter is necessary, which
+//! virtual machines often lack. The counts depend on the compiler: the table is for rustc 1.95 with the
+//! release profile.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod counting;

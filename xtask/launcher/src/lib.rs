@@ -1,4 +1,4 @@
-//! Builds the program of a command of `cargo xtask` and runs it.
+//! Builds the executable that has a command of `cargo xtask`, and runs it.
 
 use std::io;
 use std::process::{Command, ExitCode};

@@ -1,4 +1,4 @@
-//! The program behind `cargo xtask`: starts the program of a command.
+//! The small program that `cargo xtask` runs: it builds and starts the executable of the given command.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Elements of the measured sizes, whose contents encode their index.
+//! Element types of the measured arrays. Each element's contents encode its index, so reads can be verified.
 
 use anyhow::{Result, ensure};
 use bytemuck::{Pod, Zeroable};

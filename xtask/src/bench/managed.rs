@@ -1,4 +1,4 @@
-//! A peer of the array: managed memory, which CUDA migrates between the host and a GPU.
+//! A competitor of the array: CUDA managed memory, which the driver migrates between the host and a GPU.
 
 use super::elements::Payload;
 use super::setup::Setup;

@@ -1,4 +1,4 @@
-//! Measuring: threads that start together, repetitions, medians and spread.
+//! Measures functions of a benchmark: starts threads together, repeats, and computes medians and spread.
 
 pub use super::record::{Effort, Summary, Unit};
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! Hand-written kernels in CUDA C, compiled by `nvcc` at run time, for comparison with kernels in Rust.
+//! Competitors of Rust kernels: hand-written kernels in CUDA C, which `nvcc` compiles at run time.
 
 use super::setup::Setup;
 use anyhow::{Context, Result, ensure};

@@ -1,7 +1,7 @@
 //! Generator of BENCHMARKS.md and its plots from the records in docs/benchmarks.
 //!
-//! `topics.toml` selects the rows and names them in words. The value of a row is the one of the newest record
-//! that has it. `gaps.md` holds the text after the tables.
+//! `topics.toml` selects the rows and gives them titles. The value of a row comes from the newest record that
+//! has the row. `gaps.md` holds the text after the tables.
 
 use super::plot;
 use super::record::{Measurements, Role, Row, digits};

@@ -1,4 +1,4 @@
-//! Another program for comparison, which the benchmark runs by a command template.
+//! Runs another program as a competitor: starts it by a command template, and reads its results.
 
 use super::measure::Summary;
 use super::results::{Role, Row};

@@ -1,4 +1,5 @@
-//! Measurements of the same work on plain RAM: loops over slices, and copies between slices.
+//! Measures the work of a benchmark on plain RAM, for comparison: loops over slices, and copies between
+//! slices.
 
 use super::elements::Payload;
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat};

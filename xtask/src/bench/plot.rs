@@ -1,4 +1,4 @@
-//! Plots: panels of horizontal bars, as SVG.
+//! Draws plots of BENCHMARKS.md: panels of horizontal bars, as SVG.
 
 use super::record::{Role, digits};
 use std::fmt::Write;

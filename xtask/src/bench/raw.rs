@@ -1,5 +1,5 @@
-//! The devices' limits: copies through their backends, without an array. Each is measured once, at its
-//! first use.
+//! Measures the devices' limits: the speed of copies through their backends, without an array. Measures each
+//! limit once, at its first use.
 
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, until};
 use super::setup::Setup;

@@ -1,4 +1,5 @@
-//! Records: the results of a run, in a JSON file. Code that reads a record does not need the feature `array`.
+//! Benchmark records: the results of a run in a JSON file. Code that only reads records needs no feature
+//! `array`.
 
 // Without the array, xtask reads records and writes none.
 #![cfg_attr(not(feature = "array"), allow(dead_code))]

@@ -1,4 +1,4 @@
-//! Reports: a line on a terminal for each row. `page.rs` makes a page of records.
+//! Prints benchmark results on the terminal, one line for each row. (`page.rs` generates BENCHMARKS.md.)
 
 use super::record::digits;
 use super::results::{Role, Row};

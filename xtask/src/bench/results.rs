@@ -1,4 +1,4 @@
-//! Results: rows of measured contenders.
+//! Rows of a benchmark run: each row measures several contenders with the same work and keeps their results.
 
 use super::measure::{Sample, Series, Summary, repeat};
 pub use super::record::{Entry, Measurements, Role, Row};

@@ -1,4 +1,4 @@
-//! Files of measurements: their paths, and their removal from the system's page cache.
+//! Files that benchmarks create: their temporary paths, and their removal from the system's page cache.
 
 use anyhow::Result;
 use std::fs::File;

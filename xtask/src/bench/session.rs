@@ -1,4 +1,5 @@
-//! One run: families one after the other, a line for each workload as soon as it is done, reports at the end.
+//! Runs `cargo xtask bench`: all selected families of workloads, one after another. Prints a line for each
+//! workload when it ends, and reports at the end.
 
 use super::page;
 use super::peer;

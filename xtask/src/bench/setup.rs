@@ -1,4 +1,4 @@
-//! Setup of the measurements: their devices and sizes.
+//! Setup of a benchmark run: devices, sizes, numbers of threads and times.
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};

@@ -1,4 +1,4 @@
-//! State of a run, which the families of workloads share: setup, limits, and measured rows.
+//! State of a benchmark run that all families of workloads share: setup, limits, and measured rows.
 
 use super::measure::Unit;
 use super::plain::Plain;

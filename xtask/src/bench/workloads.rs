@@ -1,4 +1,5 @@
-//! The workloads, by family. A further family is a file here and a line in [`FAMILIES`].
+//! The workloads of `cargo xtask bench`, by family. To add a family, add a file here and a line in
+//! [`FAMILIES`].
 
 mod asynchronous;
 mod bulk;

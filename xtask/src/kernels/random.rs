@@ -1,4 +1,4 @@
-//! Random kernels.
+//! Generator of random kernels for `cargo xtask kernels`.
 
 use std::fmt::Write as _;
 

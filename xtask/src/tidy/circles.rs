@@ -1,8 +1,7 @@
-//! Circles of files: files of one crate that use each other, directly or through others.
+//! Finds circles of files: files of one crate that use each other, directly or through further files.
 //!
-//! A file uses another one if its code names an item that the other one defines. Imports that re-export an
-//! item do not count, and neither do tests and imports for documentation. Items that macros define are not
-//! known.
+//! A file uses another one if its code names an item that the other one defines. Re-exports, tests and
+//! imports for documentation do not count. The check does not see items that macros define.
 
 use super::parsed::parsed;
 use proc_macro2::{TokenStream, TokenTree};

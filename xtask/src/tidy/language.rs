@@ -1,9 +1,8 @@
-//! Measure of language: counts the lines of prose that contain certain words, and compares the counts with
+//! Counts the lines of comments and documentation that contain certain words, and compares the counts with
 //! the budget in `language-budget.toml`.
 //!
-//! A word fails if it exceeds both limits: its budget, which is a number of lines, and its goal, which is a
-//! number of lines per thousand. Budgets fall and never rise; [`Budget::tighten`] lowers them to the present
-//! counts.
+//! The check fails if a word exceeds both its limits: its budget, in lines, and its goal, in lines per
+//! thousand. Budgets only fall: [`Budget::tighten`] lowers them to the present counts.
 
 use super::prose;
 use crate::project;

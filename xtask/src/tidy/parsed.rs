@@ -1,4 +1,4 @@
-//! Parsed source files. The rules share them, because parsing takes most of their time.
+//! Cache of parsed source files, which the rules of `cargo xtask tidy` share, because parsing is slow.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
-//! Prose of a source file: comments and documentation, line by line, without code.
+//! Extracts the prose of a source file: comments and documentation, line by line, without code.
 //!
-//! Text between backticks counts as code. Code blocks of documentation count as code except for the comments
-//! in them. Blank lines and lines without a letter are left out.
+//! Text between backticks is code. So are code blocks in documentation, except for their comments. Blank
+//! lines and lines without a letter are left out.
 
 use regex::Regex;
 use std::sync::LazyLock;

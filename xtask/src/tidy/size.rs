@@ -1,8 +1,8 @@
-//! Measure of size: lines of Rust without tests.
+//! Counts the lines of Rust code without tests.
 //!
-//! All lines count: code, comments, documentation and blank lines. A file of tests does not count: a file
-//! `tests.rs`, a file below a folder `tests`, or a module that its parent declares for tests. An item for
-//! tests does not count either.
+//! All lines count: code, comments, documentation and blank lines. Not counted are files of tests
+//! (`tests.rs`, files below a folder `tests`, modules that their parents declare for tests) and items for
+//! tests.
 
 use super::circles::{attributes, is_for_tests};
 use super::parsed::parsed;

@@ -1,12 +1,12 @@
-//! Measure of structure: counts lines without tests, files in circles, files with `unsafe`, long functions,
-//! and functions with many arguments, and compares the counts with the budget in `structure-budget.toml`.
+//! Counts lines without tests, files in circles, files with `unsafe`, long functions, and functions with many
+//! arguments, and compares the counts with the budget in `structure-budget.toml`.
 //!
-//! Tables may be long. A function is a table if its last expression is a `match`, each arm of which has at
-//! most [`ARM_LINES_MAX`] lines, and if only `let` statements precede it, at most [`LETS_MAX`]. Functions of
-//! a foreign interface (`extern "C"`) may have as many arguments as the interface requires, and kernels have
-//! one for each view.
+//! A function that is a table may be long. It is a table if its last expression is a `match` whose arms have
+//! at most [`ARM_LINES_MAX`] lines each, after at most [`LETS_MAX`] `let` statements and no others. A
+//! function of a foreign interface (`extern "C"`) may have the arguments that the interface requires, and a
+//! kernel one argument for each view.
 //!
-//! Each number may fall and never rise; [`Budget::tightened`] lowers them to the present numbers.
+//! Each count may fall and never rise; [`Budget::tightened`] lowers the budget to the present counts.
 
 use super::circles::{self, Modules, is_test};
 use super::parsed::parsed;

@@ -1,9 +1,9 @@
-//! Rule: a name serves one type in all libraries.
+//! Checks that a type's name occurs only once in all libraries.
 //!
-//! The rule compares the structs, enums, unions, traits and type aliases of the workspace's libraries that
-//! are visible outside of their module: `pub`, `pub(crate)`, `pub(super)`, `pub(in …)`. Types of tests and
-//! types that macros define are not known. Alternatives of one type for different configurations, in one file
-//! or in the files [`ALTERNATIVES`], count as one type. [`CONVENTIONAL`] names may occur once in each crate.
+//! The check compares the structs, enums, unions, traits and type aliases of the workspace's libraries that
+//! are visible outside of their module. It does not see types of tests and types that macros define.
+//! Alternatives of one type for different configurations count as one type if they are in one file or in the
+//! files [`ALTERNATIVES`]. Each crate may define the names in [`CONVENTIONAL`] once.
 
 use super::circles::{self, is_test};
 use super::parsed::parsed;

@@ -1,4 +1,4 @@
-"""Arrays larger than RAM with the interface of NumPy arrays. Their items are in the memory of all GPUs of the machine.
+"""Arrays larger than RAM with the interface of NumPy arrays. All GPUs of the machine store their items in GPU memory.
 
 Examples
 --------

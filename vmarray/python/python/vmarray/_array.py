@@ -1,4 +1,4 @@
-"""The class of arrays, and functions that create arrays."""
+"""The class ``Array``, which implements NumPy's array interface, and functions that create arrays."""
 
 from __future__ import annotations
 

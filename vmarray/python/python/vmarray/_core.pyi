@@ -1,4 +1,4 @@
-"""The part of the package in Rust. Programs use the class ``vmarray.Array`` and the public functions instead."""
+"""Types of the extension module in Rust. Programs use the class ``vmarray.Array`` and the public functions instead."""
 
 from collections.abc import Iterator
 from typing import Any, final

@@ -1,4 +1,4 @@
-"""Functions of NumPy that create arrays: the items of large arrays are written piece by piece."""
+"""NumPy's functions that create arrays, such as ``linspace``. They write the items of large arrays piece by piece."""
 
 from __future__ import annotations
 

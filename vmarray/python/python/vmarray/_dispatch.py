@@ -1,4 +1,5 @@
-"""Calls of NumPy's functions: bound by NumPy's own signatures, computed by devices, or by NumPy on copies in RAM."""
+"""Calls NumPy's functions on arrays of the package: on the devices if they support it, else by NumPy on copies in RAM.
+Arguments are bound by NumPy's own signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions of the package. Each also derives from NumPy's or Python's class for such an error."""
+"""Exception classes of the package. Each also derives from the class that NumPy or Python raises for such an error."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Export of items in place to other packages."""
+"""Exports an array's items to other packages without a copy, by DLPack or by an address."""
 
 from __future__ import annotations
 

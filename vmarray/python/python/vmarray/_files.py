@@ -1,4 +1,4 @@
-"""Files shared with other programs: NumPy's files, and Zarr stores. Both may be larger than RAM."""
+"""Reads and writes NumPy's files and Zarr stores, which other programs also use. Both may be larger than RAM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items of an array along one axis, for `Array.flat`."""
+"""The iterator behind ``Array.flat``: all items of an array in C order, as one axis."""
 
 from __future__ import annotations
 

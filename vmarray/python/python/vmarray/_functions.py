@@ -1,4 +1,4 @@
-"""NumPy's functions for arrays of the package."""
+"""NumPy's reductions, element-wise functions and others, implemented for arrays of the package."""
 
 from __future__ import annotations
 

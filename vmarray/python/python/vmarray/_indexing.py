@@ -1,4 +1,4 @@
-"""NumPy's indexing: keys that make views, and the items that other keys select."""
+"""NumPy's indexing: sorts out keys that only make a view, and finds the items that all other keys select."""
 
 from __future__ import annotations
 

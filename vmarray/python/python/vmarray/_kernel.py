@@ -1,7 +1,7 @@
-"""Kernels: Python functions of numbers, read from their syntax trees and computed for all items at once.
+"""Compiles kernels: Python functions of numbers, read from their syntax trees and computed for all items at once.
 
-The tree is evaluated with expressions instead of numbers. Both branches of a condition are computed, and a select picks
-one value; loops with known limits are unrolled. The result is lowered as any other expression.
+The compiler evaluates the syntax tree with expressions in place of numbers. For a condition it computes both branches
+and selects one value; it unrolls loops with known limits. The result is one expression, lowered as any other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Functions that NumPy computes on copies in RAM, here for arrays above `RAM_BYTES_MAX`: made of other functions of
-arrays, or computed by NumPy piece by piece."""
+"""Functions for arrays above `RAM_BYTES_MAX`, for which NumPy cannot compute on a copy in RAM. They are made of other
+functions of arrays, or NumPy computes them piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of NumPy's main namespace in this package: one table states for each name which code computes it."""
+"""A table of all names in NumPy's main namespace: for each name, the code in this package that computes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sorts, searches, distinct items, groups and histograms. Devices compute them for numbers along one axis, NumPy for
-all other arrays; RAM must then hold a line of items."""
+"""Sorts, searches, distinct items, groups and histograms. The devices compute them for numbers along one axis. NumPy
+computes all others in RAM, which must hold a line of items along the axis."""
 
 from __future__ import annotations
 

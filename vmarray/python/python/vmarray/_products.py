@@ -1,5 +1,5 @@
-"""Products of arrays with the rules of NumPy. Each one becomes products of stacks of matrices, which Rust computes tile
-by tile, and expressions, sums and views of arrays."""
+"""Products of arrays with the rules of NumPy. Each one becomes products of stacks of matrices, which the Rust part
+computes tile by tile, and expressions, sums and views of arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress and cancellation of long work."""
+"""Reports the progress of long operations to the program, and lets the program cancel them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of different lengths, one after the other in one array."""
+"""Ragged arrays: rows of different lengths, stored one after the other in one array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of index tuples, and joins of two of them."""
+"""Index sets: sets of tuples of integers, and joins of two of them."""
 
 from __future__ import annotations
 

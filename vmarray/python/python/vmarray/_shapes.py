@@ -1,4 +1,4 @@
-"""More of NumPy's functions: shapes, concatenation, cumulative sums, and reductions that ignore NaNs."""
+"""NumPy's functions that change shapes, concatenate, compute cumulative sums, or reduce without NaNs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""NumPy's functions on arrays: devices compute the functions that they support, and NumPy computes the rest, piece by
-piece.
+"""NumPy's universal functions (ufuncs) on arrays. Devices compute the ones that they support; NumPy computes the rest,
+piece by piece.
 """
 
 from __future__ import annotations

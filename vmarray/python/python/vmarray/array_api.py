@@ -1,7 +1,8 @@
-"""Namespace of the array API standard (2024.12).
+"""Namespace of the Python array API standard (2024.12).
 
-A function with the name of a NumPy function is NumPy's function, which dispatches to the arrays. Linear algebra,
-Fourier transforms and access to memory of devices are missing; GUIDE.md lists the differences from NumPy.
+A function with the name of a NumPy function is NumPy's function, which dispatches to arrays of this package. The
+namespace lacks linear algebra, Fourier transforms and access to device memory; GUIDE.md lists the differences from
+NumPy.
 
 Examples
 --------

@@ -1,8 +1,9 @@
-"""Arrays of ``dask.array``: over an array of this process, and over arrays of the workers of a cluster.
+"""Creates arrays of ``dask.array``: from an array of this process, or from files, with chunks on the workers of a
+cluster.
 
-Chunks on workers are arrays of this package: each lies on the devices of its worker, and the operations of ``dask`` -
-expressions, reductions, ``map_blocks``, ``map_overlap`` - run there. Workers exchange results and edges as bytes. If
-a worker is lost, ``dask`` itself reads or computes its chunks again on another worker.
+A chunk on a worker is an array of this package, on the devices of the worker. The operations of ``dask`` - expressions,
+reductions, ``map_blocks``, ``map_overlap`` - run there. Workers exchange results and edges as bytes. If a worker is
+lost, ``dask`` reads or computes its chunks again on another worker.
 
 Examples
 --------

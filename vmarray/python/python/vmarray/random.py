@@ -1,4 +1,5 @@
-"""Random numbers, like ``numpy.random``, computed on the devices of the result. The numbers differ from NumPy's.
+"""Random numbers, like ``numpy.random``, computed on the devices that store the result. The numbers differ from
+NumPy's.
 
 Examples
 --------

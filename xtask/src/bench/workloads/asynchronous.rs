@@ -1,5 +1,5 @@
-//! Workloads with thousands of tasks on one or several threads. Each task accesses one random element after
-//! another.
+//! Benchmark workloads with thousands of asynchronous tasks on one or several threads. Each task accesses
+//! random elements, one after another.
 
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Sample, Unit, on_threads, timed};

@@ -1,5 +1,5 @@
-//! Workloads on ranges: copies from and to the caller's buffers, by one thread and by all threads, and a long
-//! range in a single call.
+//! Benchmark workloads on ranges: copies from and to the caller's buffers by one thread and by all threads,
+//! and one call for a long range.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Sample, Unit, calls, on_threads};

@@ -1,4 +1,4 @@
-//! Elements whose pages are in the cache: the cost of a hit, compared with a `Vec`.
+//! Benchmark workloads on elements whose pages are cached: the time of a cache hit, compared with a `Vec`.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Sample, Unit, on_threads, until};

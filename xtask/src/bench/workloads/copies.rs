@@ -1,4 +1,4 @@
-//! Copies of whole arrays to other arrays; devices with links to each other copy directly.
+//! Benchmark workloads that copy whole arrays to other arrays. Linked devices copy directly.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};

@@ -1,5 +1,5 @@
-//! Arrays whose devices are files, compared with plain reads and writes and with a mapping of a file of
-//! the same length. Each runs with the file in the system's page cache (warm), and without it (cold).
+//! Benchmark workloads on arrays in files, compared with plain reads and writes and with a mapped file of the
+//! same length. Each runs with the file in the system's page cache (warm), and without it (cold).
 
 use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::{Role, Row};

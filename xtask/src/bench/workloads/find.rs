@@ -1,4 +1,4 @@
-//! Searches on the devices: whole words, a field of records.
+//! Benchmark workloads that search arrays on the devices: for whole words, and for a field of records.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};

@@ -1,4 +1,4 @@
-//! Workloads on lists of random indices: the devices gather and scatter elements.
+//! Benchmark workloads on lists of random indices: the devices gather and scatter the listed elements.
 
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Unit, calls};

@@ -1,4 +1,5 @@
-//! Page slices in place: scan, overwrite and update of a large array, in order, by one thread and by all.
+//! Benchmark workloads that access page slices in place: they read, overwrite and update a large array in
+//! order, by one thread and by all.
 
 use crate::bench::managed::ManagedMemory;
 use crate::bench::measure::{Unit, timed};

@@ -1,5 +1,5 @@
-//! Workloads on index sets: joins of two sets on their devices, compared with joins in RAM. Tuples have four
-//! columns, of which the two sets share two.
+//! Benchmark workloads on index sets: joins of two sets on their devices, compared with joins in RAM. The
+//! tuples have four columns, of which the two sets share two.
 
 use crate::bench::measure::{Unit, timed};
 use crate::bench::results::Role;

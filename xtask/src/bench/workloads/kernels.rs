@@ -1,5 +1,5 @@
-//! Kernels in Rust, run over arrays, compared with hand-written ones in CUDA C if `nvcc` exists. Both are
-//! measured in turn, including their start and the wait.
+//! Benchmark workloads that run Rust kernels on arrays, compared with CUDA C kernels if `nvcc` exists. The
+//! time includes the launch and the wait; both kernels are measured alternately.
 
 use crate::bench::measure::{Sample, Unit, calls};
 use crate::bench::native::{Native, NativeMemory};

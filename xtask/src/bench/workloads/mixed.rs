@@ -1,4 +1,5 @@
-//! Reads and writes of random elements, distributed evenly, or skewed by Zipf's law as real accesses are.
+//! Benchmark workloads that read and write random elements. Indices are uniform, or skewed by Zipf's law as
+//! real accesses are.
 
 use crate::bench::elements::{Payload, Record, zipf};
 use crate::bench::measure::{Sample, Unit, on_threads, until};

@@ -1,4 +1,4 @@
-//! Rows of different lengths, compared with two `Vec`s.
+//! Benchmark workloads on ragged arrays (rows of different lengths), compared with two `Vec`s.
 
 use crate::bench::measure::{Sample, Unit, timed};
 use crate::bench::results::Role;

@@ -1,4 +1,5 @@
-//! Random elements of arrays far larger than the cache: nearly every access is a miss.
+//! Benchmark workloads that access random elements of arrays far larger than the cache, so nearly every
+//! access is a miss.
 
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::managed::ManagedMemory;

@@ -1,4 +1,5 @@
-//! Several devices as one memory: migration, rebuilding, and the cost of redundancy.
+//! Benchmark workloads on several devices: migration to other devices, rebuilding after a loss, and the cost
+//! of redundancy.
 
 use crate::bench::elements::Payload;
 use crate::bench::measure::{Sample, Unit, calls, on_threads, timed};

@@ -1,5 +1,5 @@
-//! Workloads on rows of a table: gathers by lists of 65 536 indices, as in an embedding layer, and the cost
-//! of the first call of each kind.
+//! Benchmark workloads on rows of a table: gathers by lists of 65 536 row indices, as in an embedding layer,
+//! and the time of the first call of each kind.
 
 use crate::bench::elements::Payload;
 use crate::bench::measure::{Unit, calls};

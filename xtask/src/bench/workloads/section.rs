@@ -1,4 +1,4 @@
-//! Searches of memory that the program owns, and that devices read in place.
+//! Benchmark workloads in which devices search memory that the program owns, and read it in place.
 
 use crate::bench::measure::{Unit, calls};
 use crate::bench::raw::Way;

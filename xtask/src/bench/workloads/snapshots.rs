@@ -1,5 +1,5 @@
-//! Snapshots, saved and loaded, compared with system calls that write and read the same bytes with as many
-//! threads, including the sync.
+//! Benchmark workloads that save and load snapshots, compared with system calls that write, sync and read the
+//! same bytes with the same number of threads.
 
 use crate::bench::measure::{Unit, timed};
 use crate::bench::results::Role;

@@ -1,4 +1,4 @@
-//! Arrays in files: the cost of making changes durable, compared with plain writes to a file.
+//! Benchmark workloads that make changes of arrays in files durable, compared with plain writes to a file.
 
 use crate::bench::measure::{Unit, calls};
 use crate::bench::results::Role;

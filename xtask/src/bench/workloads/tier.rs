@@ -1,4 +1,5 @@
-//! Random elements of a file that is far larger than RAM, with and without GPUs as a tier between the two.
+//! Benchmark workloads that read random elements of a file far larger than RAM, with and without GPUs as a
+//! cache tier between file and RAM.
 
 use crate::bench::elements::{Payload, zipf};
 use crate::bench::measure::{Unit, on_threads, until};

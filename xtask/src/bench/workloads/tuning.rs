@@ -1,8 +1,8 @@
-//! Defaults compared with settings by hand: page length, channels, read-ahead; and with the advice of a
-//! profile.
+//! Benchmark workloads for tuning: default settings, settings by hand (page length, channels, read-ahead),
+//! and the settings that a device profile advises.
 //!
-//! First a workload is measured with all settings. Then the best of them are measured again, next to the
-//! defaults and the advice: the best of many noisy numbers is biased.
+//! The benchmark first measures a workload with all settings. Then it measures the best ones again, together
+//! with the defaults and the advice, because the best of many noisy numbers is biased.
 
 use super::bulk;
 use super::random::at_random;
