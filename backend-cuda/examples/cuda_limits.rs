@@ -1,9 +1,9 @@
-//! Compares the speed of the backend with direct calls of the driver in the same process.
+//! Benchmark of the CUDA backend: compares its speed with direct calls of the driver in the same process.
 //!
 //!     cargo run --release -p vmarray-backend-cuda --example cuda_limits -- [WORDS]
 //!
-//! WORDS are latency, queued, search and compute; without words the example measures all of them. `cargo
-//! xtask bench` measures arrays on a GPU; the conformance suite checks that answers are right.
+//! WORDS select measurements: latency, queued, search, compute; the default is all of them. `cargo xtask
+//! bench` measures arrays on a GPU; the conformance suite checks results.
 
 use std::error::Error;
 use std::ffi::{CStr, c_void};

@@ -1,9 +1,9 @@
-//! A cache of recently released device memory, for later allocations of the same length.
+//! Caching allocator of a CUDA device: keeps released device memory for later allocations of the same length.
 //!
-//! The driver takes some 2.5 ms to allocate a GiB and 1 ms to free it. A sort of a GiB takes as long. So this
-//! module caches long allocations for two seconds. They count as free: if an allocation fails, the device
-//! releases them and tries again. The driver needs memory for launches and streams, so nothing is cached on a
-//! GPU that is nearly full.
+//! The driver takes some 2.5 ms to allocate a GiB and 1 ms to free it; a sort of a GiB takes as long. So this
+//! module keeps long allocations for two seconds, and the device reports them as free memory. If an
+//! allocation fails, the device frees the cached memory and tries again. On a GPU that is nearly full nothing
+//! is cached, because the driver needs memory for launches and streams.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

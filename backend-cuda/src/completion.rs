@@ -1,4 +1,4 @@
-//! The completion of a queue's work, observed by a driver event after each submission.
+//! Completion of the work in a CUDA stream: a driver event after each submission shows that the work is done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The CUDA context of a device, and guards that make it current.
+//! The CUDA context of a device, and guards that make the context current in the calling thread.
 
 use std::cell::Cell;
 use std::ffi::c_int;

@@ -1,4 +1,5 @@
-//! Copies: resolves ids to addresses, merges adjacent copies, and submits them.
+//! Copies of a CUDA device: translates buffer ids to addresses, merges adjacent copies, and submits the
+//! copies.
 
 use backend_api::{DeviceSpan, Route, Transfer};
 use vmarray_support::backends::copies::joined;

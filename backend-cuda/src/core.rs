@@ -1,4 +1,4 @@
-//! The state that all parts of a device share: context, memory and queues, and the handling of its loss.
+//! State that all parts of a CUDA device share: context, memory and queues; handles the loss of the device.
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The implementation of [`Device`] for an NVIDIA GPU.
+//! [`CudaDevice`]: the implementation of the trait [`Device`] for an NVIDIA GPU.
 
 use std::ffi::c_void;
 use std::fmt;

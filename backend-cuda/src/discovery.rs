@@ -1,4 +1,4 @@
-//! Discovery of GPUs.
+//! Discovery of NVIDIA GPUs: lists the GPUs of this machine with their properties.
 
 use std::ffi::{CStr, c_char, c_int};
 

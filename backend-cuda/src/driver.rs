@@ -1,11 +1,11 @@
-//! The CUDA driver: the functions in use, found once in the library at run time.
+//! The CUDA driver library: loads it at run time, and looks up the functions that this crate calls.
 //!
-//! The constants come from `cudarc`. The functions are looked up by name, and declared with a plain integer
-//! as result. `cudarc` declares an enum there. If a newer driver returned a code that this enum lacks, that
-//! would be undefined behaviour before any check. A missing function makes the driver count as too old at
-//! once, instead of a panic at its first use. This module also loads the library itself, and reports why it
-//! cannot. `cudarc` would try many names, and on Windows could load a file of such a name from the program's
-//! folder or its current folder.
+//! The constants come from `cudarc`. This module declares the functions itself, with a plain integer as
+//! result, because `cudarc` declares an enum. If a newer driver returned a code that the enum lacks, the
+//! behaviour would be undefined. If a function is missing, loading reports a driver that is too old; nothing
+//! panics later. This module also loads the library itself, and reports the reason if that fails. `cudarc`
+//! would try many names, and on Windows could load a file of such a name from the program's folder or its
+//! current folder.
 
 pub(crate) mod objects;
 

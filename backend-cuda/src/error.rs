@@ -1,4 +1,4 @@
-//! The mapping from error codes of the CUDA driver to the kinds of [`Error`].
+//! Conversion of CUDA driver error codes to [`Error`]s of the device contract.
 
 use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 

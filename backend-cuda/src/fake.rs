@@ -1,7 +1,7 @@
-//! Fake CUDA driver without a GPU, for tests of tickets, waiting, wakers and loss.
+//! Fake CUDA driver, which needs no GPU, for tests of tickets, waiting, wakers and loss of a device.
 //!
 //! Device memory is host memory. Copies, and kernels of the program, run at submission; the backend's own
-//! kernels do nothing. The test decides when events are reached.
+//! kernels do nothing. The test decides when events complete.
 
 pub(crate) mod emulator;
 

@@ -1,4 +1,4 @@
-//! Tables of a device, which map the ids of its memory to allocations.
+//! Handle tables of a CUDA device: map buffer ids to allocations of device memory and host memory.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};

@@ -1,4 +1,5 @@
-//! Host memory that the GPU can access.
+//! Host memory that the GPU can access: page-locked memory, allocated by the driver or imported from the
+//! program.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

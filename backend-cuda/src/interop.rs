@@ -1,4 +1,4 @@
-//! Exchange of device memory with the crate `cust`, without a copy.
+//! Exchange of device memory with the crate `cust` (Rust bindings to CUDA), without a copy.
 
 mod forward;
 

@@ -1,4 +1,5 @@
-//! The kernels, contained as PTX text, which the driver translates to the GPU's code at the first use.
+//! CUDA kernels of this backend, embedded as PTX text. The driver translates each to GPU code at its first
+//! use.
 
 pub(crate) mod compute;
 pub(crate) mod fill;

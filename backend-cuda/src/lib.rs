@@ -1,28 +1,30 @@
 //! NVIDIA GPUs as devices of `vmarray`.
 //!
-//! [`devices`] lists the GPUs; [`CudaDevice`] implements the [contract](backend_api) for one of them. The
-//! crate needs only the driver, and only at run time: the first call loads its library (`libcuda.so.1`; on
-//! Windows `nvcuda.dll`, from the system's folder only). Without a driver the list is empty. NVML, which
-//! comes with the driver, reports errors in the memory of a [GPU](Card::health), and may be missing.
+//! [`devices`] lists the GPUs; [`CudaDevice`] implements the [device contract](backend_api) for one GPU. The
+//! crate needs only the driver, and only at run time: the first call loads the driver's library
+//! (`libcuda.so.1`; on Windows `nvcuda.dll`, from the system's folder only). Without a driver the list is
+//! empty. NVML, which comes with the driver, reports memory errors of a [GPU](Card::health). NVML is
+//! optional.
 //!
 //! # How it works
 //!
-//! - A queue is a non-blocking stream, with a driver event after each submission. A waiting thread polls
-//!   often at first. Later it sleeps between polls, for a small part of the time waited so far. One thread of
-//!   each device runs wakers, and does nothing else.
+//! - A queue is a non-blocking CUDA stream, with a driver event after each submission. A thread that waits
+//!   for a ticket polls the event often at first. Later it sleeps between polls, for a small part of the time
+//!   waited so far. Each device has one thread that runs only [`Waker`](std::task::Waker)s.
 //! - The copies of one call use one of three routes: single copies, one batch of the driver, or a kernel that
-//!   moves many pieces between device memory and pinned memory in one launch. Their number and size determine
-//!   the [`Route`].
-//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver translates
-//!   them for the GPU at first use. This crate translates kernels of the program to PTX text; kernels that
+//!   moves many pieces between device memory and pinned memory in one launch. Number and size of the copies
+//!   determine the [`Route`].
+//! - The hand-written kernels are CUDA C (`kernels/`), checked in with their PTX text. The driver translates
+//!   the PTX for the GPU at first use. This crate also translates kernels of the program to PTX. Kernels that
 //!   are prepared together form one module.
-//! - No call depends on the current context of the calling thread; each call restores it at its end.
+//! - Calls do not depend on the current context of the calling thread, and restore it before they return.
 //!
 //! # Other users of the GPU
 //!
 //! A device uses the GPU's primary context, as the CUDA runtime, `cudarc` and `cust` do, or a context that
-//! it [adopts](CudaDevice::adopt). With the feature `cust`, this crate and `cust` exchange memory without
-//! a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or copy it in the order of a queue.
+//! the program passes to [`CudaDevice::adopt`]. With the feature `cust`, this crate and `cust` exchange
+//! memory without a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or copy it in the order of a
+//! queue.
 //!
 //! # Limits
 //!

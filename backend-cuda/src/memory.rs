@@ -1,4 +1,4 @@
-//! Device memory of the GPU.
+//! Allocations of GPU memory, which queues and other devices access by address.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The cached memory of a context: see [`caching_allocator`](crate::caching_allocator).
+//! Storage of released device memory, one per CUDA context: see
+//! [`caching_allocator`](crate::caching_allocator).
 
 use std::time::Instant;
 

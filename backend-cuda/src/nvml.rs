@@ -1,8 +1,8 @@
-//! NVML, the driver's library behind `nvidia-smi`: a GPU's report about errors in its memory.
+//! NVML, the NVIDIA library behind `nvidia-smi`: reads the error counters of a GPU's memory.
 //!
-//! The first query loads NVML from the folder of the driver's own library; it is never unloaded. It can be
-//! missing, refuse to start (as the stub of a toolkit does) or lack a function. The facts that need it are
-//! then unknown. GPUs work without NVML.
+//! The first query loads NVML from the folder of the driver's own library; it stays loaded. NVML can be
+//! missing, refuse to start (as the stub of a toolkit does) or lack a function. The properties that need NVML
+//! are then unknown, and GPUs still work.
 
 use std::ffi::{CString, c_char, c_uint, c_void};
 use std::ptr::null_mut;

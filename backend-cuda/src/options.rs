@@ -1,4 +1,4 @@
-//! Options of a device, for programs that do not use the defaults.
+//! Options of [`CudaDevice::open_with`](crate::CudaDevice), such as the route of copies.
 
 pub use backend_api::Route;
 

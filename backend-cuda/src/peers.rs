@@ -1,4 +1,4 @@
-//! The open devices of the process, and the access between them.
+//! Peer access: the open CUDA devices of the process, and direct access to each other's memory.
 
 use std::sync::{Arc, Weak};
 

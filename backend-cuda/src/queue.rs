@@ -1,4 +1,5 @@
-//! A queue: a stream, its ticket numbers, and its waiters.
+//! Queue of a CUDA device: a stream, the numbers of its tickets, and the threads and wakers that wait for
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

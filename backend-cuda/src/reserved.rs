@@ -1,4 +1,4 @@
-//! Extensible device memory: reserved addresses and the driver's virtual memory management.
+//! Growable device memory: reserves a long address range, and maps GPU memory to its beginning as it grows.
 
 use std::ffi::c_int;
 use std::sync::Arc;

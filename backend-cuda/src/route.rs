@@ -1,4 +1,5 @@
-//! The route of one call's copies, chosen by their number, size and direction.
+//! The route of one call's copies (single copies, a batch of the driver, or a kernel), chosen by their
+//! number, size and direction.
 //!
 //! The costs differ by route. A single copy costs about 1.5 µs of the processor and about as much of the copy
 //! engine, at any size. A batch costs a fraction of that per piece, up to the length of the driver's buffers.
@@ -6,8 +7,8 @@
 //! speed of the bus, in both directions at once.
 //!
 //! If a program has [measured](backend_api::Device::set_routing) the GPU, its table selects the route. For
-//! classes that this table lacks, the bounds here apply. They were measured on one H200 (PCIe Gen5, driver
-//! 580). Each value is one call and the wait for it, in GB/s:
+//! sizes that this table lacks, the limits in this module apply. They were measured on one H200 (PCIe Gen5,
+//! driver 580). Each value is the speed of one call including the wait, in GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
 //! |---|---|---|---|
@@ -23,10 +24,10 @@
 //! | 2 × 1 MiB | 45.2, **47.3**, 42.5 | 44.1, **46.3**, 41.0 | 41.0, 41.0, **45.5** |
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 //!
-//! Batches of few short uploads have two speeds. In another run on a GPU of the same model (2026-11-21) 4 × 4
-//! KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8. 4 × 16 KiB reached 3.7 and 5.3, 8
-//! × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So such batches use the kernel, which loses little at
-//! worst.
+//! The speed of a batch of few short uploads varies between runs. In another run on a GPU of the same model
+//! (2026-11-21) 4 × 4 KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8. 4 × 16 KiB
+//! reached 3.7 and 5.3, 8 × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So few short uploads use the
+//! kernel, which loses little at worst.
 
 use backend_api::{Route, Routing};
 

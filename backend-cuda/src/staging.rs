@@ -1,5 +1,5 @@
-//! Small pieces of pinned memory that a call reserves until its work is done, and the reports of indexed
-//! kernels.
+//! Staging memory of a CUDA queue: small pieces of pinned memory that a call reserves until its work is done.
+//! Also reads the results (reports) of gather and scatter kernels.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Submissions: work in progress in a queue, with the memory that it needs.
+//! Submission of work to a CUDA queue; keeps the memory that the work uses until the work is done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

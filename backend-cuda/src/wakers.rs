@@ -1,4 +1,4 @@
-//! The state of the thread that runs wakers: see [`watcher`](crate::watcher).
+//! State of the thread that runs wakers of a CUDA device: see [`watcher`](crate::watcher).
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -1,12 +1,12 @@
-//! The watcher thread of a device: it runs wakers, and detects for them that the device was lost.
+//! The watcher thread of a CUDA device: runs wakers when their tickets complete or the device is lost.
 //!
-//! The first waker of a device starts the thread. It polls the queues that have waiters, and sleeps while
-//! there are no waiters. A poll costs a query of the driver, so it polls often at first, and ever less often
-//! without progress. The driver's host callbacks would be an alternative, but they block the stream until
-//! they have run.
+//! The first waker of a device starts the thread. The thread polls the queues that have waiters, and sleeps
+//! while there are no waiters. A poll costs a query of the driver, so it polls often at first, and ever less
+//! often without progress. The driver's host callbacks would be an alternative, but they block the stream
+//! until they have run.
 //!
-//! A waker is foreign code: it may submit, wait, and release, including the device itself. The thread
-//! holds no lock while it runs one, and a blocked waiter does not depend on this thread. A slow waker only
+//! A waker is foreign code: it may submit, wait, and release, including the device itself. The thread holds
+//! no lock while it runs a waker, and a blocked waiter does not depend on this thread. A slow waker only
 //! delays other wakers of the device.
 
 use std::sync::atomic::Ordering;

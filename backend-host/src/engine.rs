@@ -1,4 +1,4 @@
-//! Common parts of the devices whose worker threads execute the requests.
+//! Engine: the common parts (handles, queues, threads, host memory) of all devices that run on the processor.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -1,4 +1,4 @@
-//! Conversion of errors of the operating system to [`Error`] of devices.
+//! Conversion of errors of the operating system to device [`Error`]s.
 
 use std::io;
 

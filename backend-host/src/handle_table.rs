@@ -1,4 +1,4 @@
-//! Table of a device, which maps the ids of its memory and queues to the objects.
+//! Handle table of a device: maps the ids of buffers and queues to their objects.
 
 use std::fmt::Debug;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Host RAM as a device.
+//! [`HostDevice`]: host RAM as a device, with queues that threads of this process execute.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Host memory that devices copy from and to.
+//! Pinned and pageable host memory: the source and target of a device's copies.
 
 use std::io;
 use std::ptr::NonNull;

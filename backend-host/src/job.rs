@@ -1,4 +1,4 @@
-//! Queued requests: they are checked, refer to memory directly instead of by id, and keep the memory alive.
+//! Queued requests: validated, with references to memory instead of ids; a request keeps its memory alive.
 
 use backend_api::{Compute, DeviceSpan, Gather, HostSpan, LaunchView, Request, Result, Scatter, Transfer};
 use vmarray_support::backends::IndexedDirection;

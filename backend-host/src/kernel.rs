@@ -1,4 +1,5 @@
-//! Execution of requests: copies and kernels, on any type of device memory, by any number of threads.
+//! Execution of requests on the processor: copies and kernels, for any type of device memory and several
+//! threads.
 
 pub(crate) mod compute;
 pub(crate) mod copy;

@@ -5,8 +5,8 @@
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
 //! | [`SimulatedDevice`] | host RAM; seeded delays and failures in virtual time | tests of failures and orders |
 //!
-//! Both implement the contract in [`backend_api`] and pass its conformance suite. `vmarray-store` has devices
-//! over files.
+//! Both implement the device contract in [`backend_api`] and pass its conformance suite. The crate
+//! `vmarray-store` has devices that store their memory in files.
 //!
 //! # How it works
 //!
@@ -19,16 +19,17 @@
 //!
 //! **Races.** Submission is safe code, so two queues that race on device memory must not cause undefined
 //! behaviour. A [`HostDevice`] therefore accesses its memory only by [racing copies](backend_api::racy). A
-//! search copies blocks of a few KiB into private memory, and compares the copies with vector instructions.
-//! It reaches nine tenths of the speed of the same loop over a `Vec`.
+//! search copies blocks of a few KiB into private memory, and compares the copies with vector instructions. A
+//! search reaches nine tenths of the speed of the same loop over a `Vec`.
 //!
-//! **Lifetime.** A queued job keeps its memory alive, and is dropped before its ticket is done. A release of
-//! memory waits only for the jobs that use the memory. The drop of a device waits for all its work; a
+//! **Lifetime.** A queued request keeps its memory alive, and is dropped before its ticket is done. A release
+//! of memory waits only for the requests that use the memory. The drop of a device waits for all its work; a
 //! simulated device discards its work instead.
 //!
 //! **Page-locking.** `mlock` locks pinned host memory. The devices count the locks of each page, because two
-//! imported ranges can share a page, and `munlock` unlocks a page for both. If the system refuses, the
-//! [error](backend_api::ErrorKind::PinRefused) has the figures, and the caller decides on a fallback.
+//! imported ranges can share a page, and `munlock` would unlock the page for both. If the system refuses to
+//! lock memory, the [error](backend_api::ErrorKind::PinRefused) has the limits, and the caller decides on a
+//! fallback.
 //!
 //! ```
 //! use backend_api::Device;

@@ -1,4 +1,4 @@
-//! Memory of this process: aligned maps, huge pages, page-locking.
+//! Memory of this process from the operating system: aligned mappings, huge pages, page-locking.
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Devices of one process that can access each other's memory.
+//! Peer access: the devices of this process that can access each other's memory.
 
 use std::sync::{Arc, Weak};
 

@@ -1,4 +1,4 @@
-//! In-order queues. A worker, or a thread that waits for a ticket, processes each queue.
+//! In-order queue of a device: a worker thread, or a thread that waits for a ticket, executes its requests.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,8 @@
-//! Racing reads of single words, the short form of [`racy::copy`](backend_api::racy::copy).
+//! Racing reads of single words: [`racy::copy`](backend_api::racy::copy) for 1 to 8 bytes.
 //!
-//! The same rule holds: each access behaves like one relaxed atomic access per byte, so a race gives
-//! unspecified bytes and no undefined behaviour. On x86-64 this is a move in inline assembly, of any
-//! alignment. Elsewhere, and with `--cfg portable_copy`, it calls `racy::copy`.
+//! As in `racy::copy`, each read behaves like one relaxed atomic read per byte, so a race gives unspecified
+//! bytes and no undefined behaviour. On x86-64 a read is a move in inline assembly, of any alignment.
+//! Elsewhere, and with `--cfg portable_copy`, this module calls `racy::copy`.
 
 /// Selects code by whether moves are written in assembly.
 macro_rules! x86_64_moves {

@@ -1,4 +1,4 @@
-//! RAM as device memory.
+//! RAM as the memory of a device: allocation, growth, and racing reads and writes.
 
 use std::io;
 use std::ops::Range;

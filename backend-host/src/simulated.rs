@@ -1,4 +1,4 @@
-//! Simulated device for tests.
+//! [`SimulatedDevice`]: a device for tests, with delays and failures in virtual time that follow from a seed.
 
 mod builder;
 mod damage;

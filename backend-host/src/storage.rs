@@ -1,4 +1,4 @@
-//! The trait of device memory, which copies and kernels use for all types of memory.
+//! The trait [`Storage`]: access to device memory, which copies and kernels use for RAM and files alike.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Worker threads: a pool whose threads sleep without work, and the division of one job among threads.
+//! Pool of worker threads, which sleep without work; also divides one request among several threads.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

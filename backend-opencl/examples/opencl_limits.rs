@@ -1,4 +1,5 @@
-//! Lists the OpenCL devices, and compares the speed of the backend with direct calls of the driver.
+//! Benchmark of the OpenCL backend: lists the devices, and compares its speed with direct calls of the
+//! driver.
 //!
 //!     cargo run --release -p vmarray-backend-opencl --example opencl_limits -- [DEVICE]
 //!

@@ -1,4 +1,4 @@
-//! The copies of one call.
+//! The copies of one call to an OpenCL device, with their memory looked up and adjacent copies merged.
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
-//! The completion of a queue's work.
+//! Completion of the work in an OpenCL queue.
 //!
 //! Each submission leaves a [`Mark`]: its number and the event of its last command. By default no thread
-//! watches the events. A thread that polls or waits queries the driver about the one event that matters.
-//! It then moves all completed marks from the list to the [`Timeline`]. A driver's callback is registered
+//! watches the events. A thread that polls or waits queries the driver about the one event that it needs. It
+//! then moves all completed marks from the list to the [`Timeline`]. The device registers a driver callback
 //! only for a ticket with a waker.
 //!
-//! Wakers are foreign code that may call the device. They are stored here and not in the timeline. They run
-//! while no lock is held and no driver waits for their return: in the thread that polls or waits, or in the
-//! device's [completion thread](crate::wakers). If a submission must wait while it holds its queue, it uses
-//! [`Track::settle`], which runs no waker.
+//! Wakers are foreign code that may call the device. So they are stored here and not in the timeline. A
+//! thread that runs wakers holds no lock, and is never in a callback of the driver. The thread is one that
+//! polls or waits, or the device's [completion thread](crate::wakers). A submission that must wait while it
+//! locks its queue calls [`Track::settle`], which runs no waker.
 //!
 //! A thread removes a mark from the list only after the timeline has its outcome, and threads check marks
 //! from the oldest on. At worst concurrent threads therefore repeat each other's work. A later success never

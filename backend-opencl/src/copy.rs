@@ -1,9 +1,9 @@
-//! Batches of copies.
+//! Copies of an OpenCL device: merges adjacent copies, and executes them by commands or by a kernel.
 //!
 //! Copies that are adjacent on both sides are merged. A driver takes some microseconds for each remaining
-//! copy. A kernel therefore executes many small ones. It copies directly between device memory and host
-//! memory if kernels can access that. Otherwise, if the host side is one range, it copies through scratch
-//! memory and one long copy.
+//! copy, so a kernel executes many small copies at once. It copies directly between device memory and host
+//! memory if kernels can access the host memory. Otherwise, if the host side is one range, the kernel copies
+//! to or from scratch memory on the device, and one long copy moves the scratch memory.
 
 use std::sync::Arc;
 

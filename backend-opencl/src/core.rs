@@ -1,4 +1,4 @@
-//! The state that all parts of one device share: its context, its kernels, and whether it is lost.
+//! State that all parts of an OpenCL device share: its context, its kernels, and a flag that it is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

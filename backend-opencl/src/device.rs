@@ -1,4 +1,4 @@
-//! The implementation of [`Device`] for OpenCL.
+//! [`OpenClDevice`]: the implementation of the trait [`Device`] for OpenCL.
 
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Discovery of OpenCL devices.
+//! Discovery of OpenCL devices: lists the devices of all drivers, with their properties.
 
 mod vendors;
 

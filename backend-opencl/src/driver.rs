@@ -1,12 +1,12 @@
-//! The entry points of libOpenCL in use, loaded at run time.
+//! The OpenCL library `libOpenCL`: loads it at run time, and looks up the functions that this crate calls.
 //!
 //! This crate uses the types, constants and names of `opencl3`, but not its wrappers, for four reasons:
 //!
-//! - Every enqueue creates an event, which costs as much as the command.
+//! - Every enqueue of `opencl3` creates an event, which costs as much as the command.
 //! - Its objects panic in `Drop` if the driver returns an error.
-//! - The function pointers are declared with Rust's calling convention instead of C's.
-//! - It searches for its own library, on Windows also in the program's folder, and may find another one
-//!   than this.
+//! - It declares function pointers with Rust's calling convention instead of C's.
+//! - It searches for the library itself, on Windows also in the program's folder, and may load another
+//!   library than this module.
 
 pub(crate) mod objects;
 

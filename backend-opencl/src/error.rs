@@ -1,4 +1,4 @@
-//! The mapping from error codes of OpenCL drivers to the kinds of [`Error`].
+//! Conversion of error codes of OpenCL drivers to [`Error`]s of the device contract.
 
 use backend_api::{Error, ErrorKind};
 use opencl3::error_codes as code;

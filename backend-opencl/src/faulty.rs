@@ -1,4 +1,4 @@
-//! Tests with failing drivers: the test replaces some functions of the real driver by its own.
+//! Tests with failing drivers: a test replaces some functions of the real OpenCL driver by its own.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Host memory that the device copies from and to.
+//! Host memory for the copies of an OpenCL device: pinned memory, and pageable memory of the program.
 
 use std::ops::Range;
 use std::ptr::NonNull;

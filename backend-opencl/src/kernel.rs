@@ -1,4 +1,5 @@
-//! The kernels: their build, their cache, and the kernel objects of each queue.
+//! OpenCL kernels of this backend: builds them, caches them on disk, and creates the kernel objects of each
+//! queue.
 
 #[forbid(unsafe_code)]
 pub(crate) mod cache;

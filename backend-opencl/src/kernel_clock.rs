@@ -1,5 +1,5 @@
-//! A clock that kernels on a processor read: a word of shared memory, which a thread of the process
-//! increments while launches with a time limit are in flight.
+//! Clock for kernels on a processor: a word of shared memory, which a thread of the process increments while
+//! launches with a time limit are in flight.
 //!
 //! OpenCL C has no clock, and a running kernel cannot be stopped from outside. On a processor, kernels and
 //! the host share memory coherently, so a kernel that reads the word regularly learns how long it has run.

@@ -1,4 +1,5 @@
-//! Device memory: a handle may refer to several OpenCL buffers. Also counts allocated bytes.
+//! Device memory of an OpenCL device: one allocation may consist of several OpenCL buffers. Also counts the
+//! allocated bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;

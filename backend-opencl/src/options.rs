@@ -1,4 +1,4 @@
-//! Options for opening a device.
+//! Options for opening an OpenCL device, such as the cache of built kernels.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! One in-order queue: its commands, its kernels, its scratch memory.
+//! In-order queue of an OpenCL device: enqueues commands, and owns the queue's kernel objects and scratch
+//! memory.
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Retries of queries that a driver refuses.
+//! Retries of queries that an OpenCL driver refuses.
 //!
-//! A driver may refuse a query about work in flight because of an unrelated shortage. The query is then
-//! repeated. After long refusals the driver counts as dead, and memory that it may still use is never
-//! released.
+//! A driver may refuse a query about work in flight because of an unrelated shortage of memory. The backend
+//! then repeats the query. After refusals for ten seconds it treats the driver as dead, and never releases
+//! memory that the driver may still use.
 
 use std::any::Any;
 use std::thread::sleep;

@@ -1,4 +1,4 @@
-//! The submissions that use a piece of memory.
+//! Submissions that use an allocation: the newest of each queue, for a release that must wait for them.
 
 use std::sync::{Arc, Weak};
 

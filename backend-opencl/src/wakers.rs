@@ -1,8 +1,8 @@
-//! Completion thread: runs wakers after a driver's callback.
+//! Completion thread of an OpenCL device: runs wakers after a driver's callback.
 //!
-//! OpenCL forbids long calls in a driver's callback, and some drivers hold locks meanwhile. A waker may do
-//! anything: wait for other work, release memory, drop the device. So callbacks only send a message to
-//! this thread.
+//! OpenCL forbids long calls in a driver's callback, and some drivers hold locks during it. A waker may do
+//! anything: wait for other work, release memory, drop the device. So callbacks only send a message to this
+//! thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

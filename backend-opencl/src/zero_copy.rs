@@ -1,9 +1,8 @@
-//! A test that finds out if kernels access the same pinned memory as the program.
+//! Test at the opening of a device, which shows if kernels and the program access the same pinned memory.
 //!
-//! The standard leaves open which contents of a mapped buffer a kernel sees, and drivers differ. NVIDIA's
-//! keeps a copy of its own on the GPU for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension
-//! `cl_nv_create_buffer` in host memory. So the device relies only on the result of this test at its
-//! opening.
+//! The OpenCL standard does not specify which contents of a mapped buffer a kernel sees, and drivers differ.
+//! NVIDIA's driver keeps a copy of its own on the GPU for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its
+//! extension `cl_nv_create_buffer` in host memory. So the device relies only on the result of this test.
 
 use opencl3::memory::CL_MEM_READ_WRITE;
 

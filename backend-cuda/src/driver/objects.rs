@@ -1,6 +1,7 @@
-//! Owners of the driver's objects. The drop destroys them and logs the driver's errors.
+//! Owners of CUDA driver objects (streams, events, modules): drop destroys the driver object, and logs errors.
 //!
-//! The context must be current in all calls except for creation and drop: see [`CudaContext::enter`].
+//! For all calls except creation and drop, the caller must first make the context current: see
+//! [`CudaContext::enter`].
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};

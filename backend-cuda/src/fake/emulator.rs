@@ -1,4 +1,4 @@
-//! Interpreter for the PTX that `kernel::launch` generates, which checks every address.
+//! Interpreter for the PTX that `kernel::launch` generates, for tests. The interpreter checks every address.
 //!
 //! The interpreter follows the PTX ISA, and shares no code with the generator of the PTX. The processor and
 //! PTX both compute floats by IEEE 754. Unknown instructions panic.

@@ -1,13 +1,14 @@
-//! The functions of the driver that `cust` links to, for binaries that are linked without the driver.
+//! Definitions of the driver functions that the crate `cust` links to, for programs linked without the
+//! driver.
 //!
 //! `cust` declares them as functions of a library `cuda`, which a program would need when it is linked and
-//! when it starts. These functions replace it: each finds the driver's function at its first call. Without
-//! a driver, all return `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver lacks returns
-//! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use. Their types
-//! equal the declarations of `cust_raw` 0.11.3.
+//! when it starts. The functions here replace that library: each looks up the driver's function at its first
+//! call. Without a driver, all return `CUDA_ERROR_NOT_INITIALIZED`. A function that the driver lacks returns
+//! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use. Their types equal
+//! the declarations of `cust_raw` 0.11.3.
 //!
-//! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in
-//! an enum.
+//! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in an
+//! enum.
 
 // Allow these names, because they are the names of the C interface.
 #![allow(non_snake_case)]

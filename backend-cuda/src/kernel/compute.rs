@@ -1,4 +1,5 @@
-//! Computations: kernels generated for a program, and their launches.
+//! Computations on array elements on a CUDA device: generates kernels from expression programs, and launches
+//! them.
 
 #[forbid(unsafe_code)]
 pub(super) mod cache;

@@ -1,4 +1,5 @@
-//! Fills with a pattern: by the driver's memset if possible, else by a kernel.
+//! Fills of device memory with a pattern: by the driver's memset if it supports the pattern, else by a
+//! kernel.
 
 use crate::driver::DriverResult;
 use crate::driver::objects::Unit;

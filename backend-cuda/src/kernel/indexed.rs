@@ -1,5 +1,5 @@
-//! Gather and scatter: the division of values into tiles, and the copy through the GPU for pageable
-//! memory.
+//! Gather and scatter on a CUDA device: divides the values into tiles. If the host memory is pageable, copies
+//! it through the GPU.
 
 use backend_api::LaunchView;
 use vmarray_support::backends::IndexedDirection;

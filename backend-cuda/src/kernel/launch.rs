@@ -1,4 +1,4 @@
-//! Launches of the program's kernels: translation, cache, and arguments.
+//! Launches of the program's kernels on a CUDA device: translation to PTX, cache, and kernel arguments.
 
 #[forbid(unsafe_code)]
 pub(super) mod cache;

@@ -1,4 +1,4 @@
-//! The loaded kernels of a device.
+//! Cache of the kernels that are loaded on a CUDA device: hand-written kernels, and kernels of the program.
 
 use std::sync::{Arc, OnceLock};
 

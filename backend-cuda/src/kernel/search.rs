@@ -1,4 +1,5 @@
-//! The parts of a search: chunks of elements, the scan of their counts, and the answer.
+//! Search on a CUDA device: kernels count the matches of each chunk, compute prefix sums, and list the
+//! indices.
 
 use crate::driver::{DriverResult, Function};
 use crate::host_memory::HostAddress;

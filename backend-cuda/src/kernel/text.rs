@@ -1,7 +1,7 @@
-//! Arithmetic, loads and stores as PTX text.
+//! PTX text of single operations: arithmetic, loads and stores. Both code generators use it.
 //!
-//! Integers of up to 32 bits are in 32-bit registers, extended by their sign or by zeroes; bools are in
-//! predicates. The suffix `.rn` prevents the assembler from fusing operations.
+//! Integers of up to 32 bits are in 32-bit registers, sign- or zero-extended; bools are in predicates. The
+//! suffix `.rn` prevents the assembler from fusing operations.
 //!
 //! The register of a result must not be an operand of the same operation: an operation may need several PTX
 //! instructions, and the first one may already write the result.

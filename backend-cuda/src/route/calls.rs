@@ -1,4 +1,4 @@
-//! Tests that compare the driver calls of copies with the expected calls.
+//! Tests of copy routes: compare the driver calls that copies cause with the expected calls.
 
 use backend_api::{Device, Request, Route, Routing, Ticket, Transfer};
 

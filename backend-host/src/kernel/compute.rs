@@ -1,4 +1,5 @@
-//! Computations: programs evaluated column by column, in blocks that stay in the first-level cache.
+//! Computations on the processor: evaluates expression programs column by column, in blocks of elements that
+//! fit the first-level cache.
 
 mod columns;
 #[cfg_attr(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))), path = "compute/not_fused.rs")]

@@ -1,4 +1,4 @@
-//! Copies: host to device, device to host, within the device.
+//! Copies on the processor: host to device, device to host, and within device memory.
 
 use std::sync::Arc;
 

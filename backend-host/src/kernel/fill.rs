@@ -1,4 +1,4 @@
-//! Fill: writes a repeated pattern.
+//! Fills of device memory on the processor, with a repeated pattern.
 
 use backend_api::Result;
 

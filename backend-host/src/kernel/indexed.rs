@@ -1,4 +1,4 @@
-//! Gather and scatter: elements by index.
+//! Gather and scatter on the processor: copy the elements at a list of indices.
 
 use backend_api::{Error, LEFT_OUT, Result, racy};
 use vmarray_support::backends::IndexedDirection;

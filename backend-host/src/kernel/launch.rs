@@ -1,5 +1,5 @@
-//! Launches of the program's kernels: by the kernel's native code for the host if it has such code, else by
-//! the interpreter.
+//! Launches of the program's kernels on the processor: run the kernel's native code if it has some, otherwise
+//! interpret the kernel.
 
 use std::ptr::NonNull;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Matches as a bit set, which needs a 64th of the memory of indices, and its conversion to a list.
+//! Bit set of a search's matches, and its conversion to a list of indices. The set needs a 64th of the list's
+//! memory.
 
 use backend_api::{Error, ErrorKind, Result};
 

@@ -1,8 +1,8 @@
-//! Comparison of the fields of elements in a block of ordinary memory.
+//! Compares a field of the elements in a block of private memory with a value, for searches.
 //!
-//! The code is safe and written for the compiler's vectoriser. Contiguous fields of 1, 2, 4 and 8 bytes are
-//! counted in as many lanes as a vector has. A block is searched element by element only if its count is not
-//! zero.
+//! The code is safe; the compiler vectorises its loops. The matches of contiguous fields of 1, 2, 4 and 8
+//! bytes are counted with one counter for each lane of a vector register. Only if the count is not zero, the
+//! block is searched element by element.
 
 use super::waves::list_matches;
 

@@ -1,7 +1,7 @@
-//! The fast path of a computation that only finds the elements with a value in a field.
+//! Fast path of searches that compare one field with a value.
 //!
 //! `compute` copies fields to columns before it evaluates them. This module compares short fields in vector
-//! registers without columns, and reads of long elements only the fields.
+//! registers without columns. Of long elements it reads only the field.
 
 use backend_api::Result;
 

@@ -1,5 +1,5 @@
-//! Searches in waves: short waves while matches are listed, then all remaining elements at once to count
-//! them.
+//! Division of a search into waves, which the threads process one after the other. Waves are short while the
+//! search lists indices. After that the last wave counts the matches in all remaining elements.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Settings of a simulated device.
+//! Builder of simulated devices: their memory, speed, failures and seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Random damage to memory in the simulation, and its random numbers.
+//! Random numbers of a simulated device, and the random bytes that it writes to new or lost memory.
 
 use std::ops::Range;
 

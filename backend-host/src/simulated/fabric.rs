@@ -1,4 +1,4 @@
-//! Links between simulated devices.
+//! Links between simulated devices, over which they access each other's memory.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Link with a bandwidth, used by one submission at a time.
+//! Bandwidth of a simulated link: reserves an interval of virtual time for each copy, one copy at a time.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Routes of copies and their costs.
+//! Routes of copies on a simulated device, and the virtual time that each route costs.
 
 use backend_api::{Route, Routing, Transfer};
 use parking_lot::Mutex;

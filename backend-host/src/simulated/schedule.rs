@@ -1,4 +1,4 @@
-//! Virtual time: order and end of submissions, and their failures.
+//! Schedule of a simulated device: the start, end and failure of each submission in virtual time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Trace of the submissions to a simulated device.
+//! Trace of a simulated device: a record of each submission, for tests to inspect.
 
 use std::time::Duration;
 

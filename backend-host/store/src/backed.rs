@@ -1,4 +1,4 @@
-//! A device whose pages the program stores: the program implements the functions that read and write a page.
+//! [`BackedDevice`]: a device whose pages the program stores, by functions that read and write one page.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Device memory with a checksum for each page, verified on read.
+//! Device memory with a checksum for each page, which is verified when the page is read.
 
 use std::ops::Range;
 

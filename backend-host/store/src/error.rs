@@ -1,4 +1,4 @@
-//! Errors of files and of operations on them.
+//! Errors of file operations: conversion to device errors, with advice for the user.
 
 use std::io;
 

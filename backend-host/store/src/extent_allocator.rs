@@ -1,4 +1,4 @@
-//! Allocator of ranges of numbered places, such as pages of a file.
+//! Extent allocator: allocates and frees ranges of numbered places, such as the page slots of a store's file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

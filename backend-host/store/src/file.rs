@@ -1,4 +1,4 @@
-//! A file as a device.
+//! [`FileDevice`]: a device whose memory is a file that does not outlive the device.
 
 mod extent;
 mod open_file;

@@ -1,4 +1,4 @@
-//! Devices of `vmarray` over files, and over storage of the program.
+//! Devices of `vmarray` whose memory is a file, or storage that the program provides.
 //!
 //! | device | memory | purpose |
 //! |---|---|---|
@@ -6,11 +6,11 @@
 //! | [`StoreDevice`] | a file that keeps its contents | arrays that outlive the program |
 //! | [`BackedDevice`] | pages that the program stores | compressed files, servers, databases |
 //!
-//! All implement the contract in [`backend_api`] and pass its conformance suite. Their queues and threads are
-//! the parts of [`HostDevice`](backend_host::HostDevice).
+//! All implement the device contract in [`backend_api`] and pass its conformance suite. Queues and threads
+//! are the same as in [`HostDevice`](backend_host::HostDevice).
 //!
-//! **Tiers.** Other devices, usually GPUs, can cache pages of a file ([`Tier`]). The cache is below the
-//! queues, which do not depend on it.
+//! **Tiers.** Other devices, usually GPUs, can cache pages of a file: see [`Tier`]. The file device copies to
+//! and from the cache when it executes a request.
 //!
 //! ```
 //! use backend_api::Device;

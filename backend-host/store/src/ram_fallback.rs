@@ -1,4 +1,4 @@
-//! Device memory of two kinds: the device's own memory, and temporary memory in RAM.
+//! Temporary memory in RAM for a device whose own memory is not RAM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A persistent file as a device.
+//! [`StoreDevice`]: a device whose memory is a persistent file with atomic commits.
 
 #[cfg(test)]
 mod crash_tests;

@@ -1,4 +1,4 @@
-//! A cache of file pages in the memory of GPUs, between the file and RAM.
+//! [`Tier`]: a cache of file pages in the memory of GPUs, between the file and RAM.
 
 mod card;
 #[forbid(unsafe_code)]

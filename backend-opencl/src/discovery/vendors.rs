@@ -1,5 +1,5 @@
-//! Drivers that are installed for the OpenCL loader. The loader silently omits a driver that fails to load;
-//! this module finds the reason.
+//! Diagnosis of missing OpenCL drivers. The OpenCL loader silently omits an installed driver that fails to
+//! load; this module finds the reason.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Owners of OpenCL objects. The drop releases them; it logs and ignores the driver's errors.
+//! Owners of OpenCL objects: drop releases the OpenCL object, and logs errors of the driver.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;

@@ -1,10 +1,10 @@
-//! A cache of built kernels on disk.
+//! On-disk cache of built OpenCL kernels.
 //!
-//! A driver runs any binary that it receives as a built kernel. So a folder is used only if no other user
-//! can write to it (see [`PrivateDir`]). A file contains everything that decides whether it fits (device,
-//! driver, source, build options) word for word, and a checksum. A file that does not match in full is
-//! ignored and replaced; a binary that the driver refuses is built anew. No error here prevents opening a
-//! device: kernels are then built as without a cache.
+//! A driver runs any binary that it receives as a built kernel. So the cache uses a folder only if no other
+//! user can write to it (see [`PrivateDir`]). A file has a checksum, and contains word for word everything
+//! that must match: device, driver, source and build options. A file that does not match in full is ignored
+//! and replaced. If the driver rejects a binary, the device builds the kernel again. No error here prevents
+//! opening a device: the device then builds its kernels as without a cache.
 
 use std::io;
 use std::path::PathBuf;

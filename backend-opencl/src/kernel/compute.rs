@@ -1,4 +1,5 @@
-//! Computations: kernels generated for a program, and the division of elements into launches.
+//! Computations on array elements on an OpenCL device: generates kernels from expression programs, and
+//! divides the elements into launches.
 
 #[forbid(unsafe_code)]
 pub(crate) mod cache;

@@ -1,4 +1,4 @@
-//! Fills with a pattern.
+//! Fills of device memory with a pattern on an OpenCL device.
 
 use std::sync::Arc;
 

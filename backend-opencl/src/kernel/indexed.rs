@@ -1,5 +1,5 @@
-//! Gather and scatter. If kernels can access the host memory, they use indices and values in place. Otherwise
-//! both are copied through scratch memory of the device, one part at a time.
+//! Gather and scatter on an OpenCL device. If kernels can access the host memory, they use indices and values
+//! in place. Otherwise the device copies both through its scratch memory, one part at a time.
 
 use std::sync::Arc;
 

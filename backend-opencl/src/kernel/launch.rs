@@ -1,4 +1,5 @@
-//! Launches of the program's kernels: translation, cache, and arguments.
+//! Launches of the program's kernels on an OpenCL device: translation to OpenCL C, cache, and kernel
+//! arguments.
 
 #[forbid(unsafe_code)]
 pub(crate) mod cache;

@@ -1,5 +1,5 @@
-//! The result of a search: kernels count the matches of each chunk, compute prefix sums of the counts, and
-//! list the matches.
+//! Result of a search on an OpenCL device: kernels count the matches of each chunk, compute prefix sums of
+//! the counts, and list the matches.
 
 use std::sync::Arc;
 

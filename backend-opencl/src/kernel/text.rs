@@ -1,9 +1,9 @@
-//! Arithmetic as text in OpenCL C.
+//! OpenCL C text of arithmetic operations. Both code generators use it.
 //!
 //! The text leaves no arithmetic to the compiler's choice. Integers are computed unsigned and reinterpreted,
 //! because a conversion of an out-of-range number to a signed type is implementation-defined (C99, 6.3.1.3).
-//! Division is guarded. Multiplication and addition are never fused. Conversions name their rounding, and
-//! conversions of floats to integers saturate. Minimum and maximum are comparisons, because `fmin` leaves
+//! Division by zero is guarded. Multiplication and addition are never fused. Conversions name their rounding,
+//! and conversions of floats to integers saturate. Minimum and maximum are comparisons, because `fmin` leaves
 //! zeros and signalling NaNs unspecified. Quotients of `f32` are rounded correctly: see
 //! `crate::kernel::Division`.
 //!

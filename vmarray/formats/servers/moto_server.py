@@ -1,7 +1,7 @@
-"""Serves S3 by moto until its input ends, and accesses it with foreign clients.
+"""Runs the S3 test server moto until stdin ends, and accesses its buckets with other S3 clients for the tests.
 
-The first line of its output has its port, and keys with all permissions; the server refuses other keys. A request is
-a line of words. An answer is a line that begins with "ok", or an error.
+The first line of stdout has the port and the keys of a user with all permissions; the server refuses other keys.
+Then each line of stdin is a request in words, and the answer is a line that begins with "ok", or an error.
 """
 
 import json

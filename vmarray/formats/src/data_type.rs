@@ -1,4 +1,4 @@
-//! Element types of files and of arrays, and their byte order.
+//! Element types of files and arrays, and conversion of their byte order.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Copies between a view and a file with contiguous elements.
+//! Copies between a view and a file that stores the elements contiguously (raw or `.npy`).
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Errors of import and export.
+//! Errors of the import and export of files.
 
 use std::io;
 use std::path::{Path, PathBuf};

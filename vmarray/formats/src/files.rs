@@ -1,4 +1,4 @@
-//! Files: positioned reads and writes, and atomic renames of complete files.
+//! File access: positioned reads and writes, and atomic replacement of a file by a complete new one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};

@@ -6,9 +6,10 @@
 //! | raw elements | [`raw`] |
 //! | Zarr, with the feature `zarr` | [`zarr`](https://docs.rs/vmarray-formats/latest/vmarray_formats/zarr) |
 //!
-//! The crate writes from any view and reads into any view: arrays and [`Source`](vmarray::Source)s of one
-//! dimension or several, tiled or not, and their sections. Neither the file nor the array has to fit into
-//! RAM: several threads each copy one [piece](FileOptions::piece_bytes) at a time.
+//! The crate writes any view to a file, and reads a file into any view. Views are arrays and
+//! [`Source`](vmarray::Source)s of one dimension or several, tiled or not, and their sections. Neither the
+//! file nor the array has to fit into RAM: several threads each copy one [piece](FileOptions::piece_bytes) at
+//! a time.
 //!
 //! ```
 //! use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! Settings of import and export: byte order, pieces, progress.
+//! Settings of import and export: byte order, length of pieces, progress reports.
 
 use std::fmt;
 use std::ops::ControlFlow;

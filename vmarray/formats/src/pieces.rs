@@ -1,4 +1,4 @@
-//! Division of a shape into pieces, and the threads that copy them.
+//! Division of an array's shape into pieces, and the threads that copy one piece at a time.
 
 use std::ops::Range;
 use std::path::Path;

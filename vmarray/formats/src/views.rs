@@ -1,4 +1,4 @@
-//! Views as sources of exports to files, and as targets of imports.
+//! The traits of views that can be exported to files, and of views that can be filled from files.
 
 use std::ops::Range;
 

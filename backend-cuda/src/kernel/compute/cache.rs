@@ -1,4 +1,4 @@
-//! Cache of translated programs.
+//! Cache of the kernels that were translated from expression programs to PTX.
 
 use std::sync::{Arc, OnceLock};
 

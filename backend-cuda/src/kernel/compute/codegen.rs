@@ -1,11 +1,12 @@
-//! Translation of programs to PTX. The generated code computes several elements at once. It replaces marked
-//! comments in the kernels' PTX text.
+//! Code generator: translates expression programs to PTX.
 //!
-//! Short contiguous elements are loaded and stored several at a time: see [`vectors`].
+//! The generated code replaces marked comments in the PTX text of the hand-written kernels. Each thread
+//! computes several elements at once. Short contiguous elements are loaded and stored several at a time: see
+//! [`vectors`].
 //!
 //! Integers of up to 32 bits are in 32-bit registers, sign- or zero-extended; bools are in predicates. The
-//! loads of all elements come first, so that many are in flight; then each element is computed. The suffix
-//! `.rn` prevents the assembler from fusing operations.
+//! code first loads all elements of a thread, so many loads are in flight; then it computes each element. The
+//! suffix `.rn` prevents the assembler from fusing operations.
 
 mod equality;
 mod vectors;

@@ -1,5 +1,5 @@
-//! The parts of a request that determine the code of its kernels. All other parts are parameters of the
-//! kernels.
+//! Cache key of a generated kernel: the parts of a compute request that determine the kernel's code. All
+//! other parts are kernel parameters.
 
 use std::ops::Deref;
 

@@ -1,4 +1,4 @@
-//! Cache of translated kernels and of loaded texts.
+//! Cache of the program's kernels after translation to PTX, and of loaded PTX texts of the program.
 
 use std::sync::Arc;
 

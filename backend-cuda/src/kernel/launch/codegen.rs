@@ -1,10 +1,10 @@
-//! Translation of kernels to PTX.
+//! Code generator: translates kernels of the program to PTX.
 //!
-//! Each thread runs items at a constant stride. Each register of the kernel's body becomes a PTX register.
-//! Accesses are predicated instead of branched around, so that many loads can be in flight. An index out of
-//! bounds reads nothing, and is recorded if it is the item's first failure. Accesses that are provably in
-//! bounds are not checked. A kernel with groups has blocks of the group length; each block runs several
-//! groups in a loop.
+//! Each GPU thread runs several work-items at a constant stride. Each register of the kernel becomes a PTX
+//! register. The code predicates memory accesses instead of branching around them, so many loads can be in
+//! flight. An index out of bounds reads nothing, and the kernel records the work-item's first such index.
+//! Accesses that are provably in bounds are not checked. For a kernel with groups, a block has the group's
+//! length, and runs several groups in a loop.
 
 pub(super) mod affine;
 mod bounds;

@@ -1,4 +1,4 @@
-//! Kernels with foreign code: PTX text, or functions of the program that submit the work themselves.
+//! Kernels that the program provides itself: PTX text, or functions that submit work to a CUDA stream.
 
 use std::sync::Arc;
 

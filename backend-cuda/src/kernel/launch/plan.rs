@@ -1,4 +1,5 @@
-//! Plans of launches: the shape of the kernel, and the division of the items.
+//! Plan of a kernel launch: selects the variant of the kernel, and divides the work-items among threads and
+//! blocks.
 
 use backend_api::{Error, ErrorKind, Launch, LaunchView, Result};
 

@@ -1,4 +1,4 @@
-//! The private heap of items: allocation, and the limit on items that run at a time.
+//! Private heaps of a launch: computes their length, and limits the number of concurrent work-items to fit.
 
 use backend_api::kernel::{Body, Op, Reg, arithmetic};
 

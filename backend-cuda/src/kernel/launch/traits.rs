@@ -1,4 +1,5 @@
-//! Properties of a kernel that its launches use, computed once.
+//! Properties of a kernel (such as its memory accesses) that every launch needs, computed once for each
+//! kernel.
 
 use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 

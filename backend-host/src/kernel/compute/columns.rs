@@ -1,4 +1,5 @@
-//! Operations of a program on columns of values: plain loops, written for the compiler's vectoriser.
+//! Operations of an expression program on columns (one value per element): plain loops, which the compiler
+//! vectorises.
 
 use backend_api::expr::{Binary, Integer, Number, Program, Type, Unary};
 use backend_api::kernel::{Op, Reg, Report, TimeLimit};

@@ -1,5 +1,5 @@
-//! Reductions and searches of elements that are one 4-byte number each: vector registers process them in
-//! place. All other computations copy fields to columns first (`machine`).
+//! Fast path for reductions and searches of elements that are one 4-byte number each: processes them in
+//! place, in vector registers. All other computations first copy fields to columns (`machine`).
 
 use std::arch::asm;
 use std::arch::x86_64::*;

@@ -1,4 +1,4 @@
-//! Conditions that test whether one number is in an interval.
+//! Recognises conditions that test if one number is in an interval, for the vector code of `fused`.
 
 use backend_api::expr::{Binary, Program, Type, Unary, Value};
 use backend_api::kernel::{Memory, Op, Reg};

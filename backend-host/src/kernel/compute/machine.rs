@@ -1,4 +1,5 @@
-//! Evaluation of a program: reads its columns from sources, and writes them back.
+//! Evaluates an expression program on a block of elements: loads columns from sources, computes, stores
+//! columns.
 
 use backend_api::expr::{Action, FieldStore, Type, Value};
 use backend_api::kernel::{Op, TimeLimit};

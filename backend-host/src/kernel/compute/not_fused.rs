@@ -1,5 +1,5 @@
-//! Replacement for `fused` on processors without its vector registers. It supports no computation, so all of
-//! them use `machine`.
+//! Replaces the module `fused` on processors without its vector instructions. It supports no computation, so
+//! all computations use `machine`.
 
 use backend_api::kernel::Reg;
 use backend_api::{Compute, Result};

@@ -1,4 +1,4 @@
-//! Reductions of columns: sums, extremes and counts.
+//! Reductions of columns, as part of a computation on the processor: sums, minimum and maximum, counts.
 
 use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};

@@ -1,4 +1,4 @@
-//! Device memory in ranges of a file.
+//! An allocation of a file device: a list of byte ranges of the file.
 
 use std::ops::Range;
 use std::sync::Arc;

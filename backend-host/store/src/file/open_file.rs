@@ -1,4 +1,4 @@
-//! Creation of the file, and positioned reads and writes.
+//! Creation of the file of a file device, and reads and writes at byte offsets.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Allocator of byte ranges of a file.
+//! Allocator of byte ranges in the file of a file device.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

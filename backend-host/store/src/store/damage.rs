@@ -1,10 +1,10 @@
-//! Simulated damage of stores: each read gives an error or the correct contents, and never a mix of two
-//! moments.
+//! Tests that damage stores: after damage, each read returns an error or correct contents of one commit, and
+//! never mixes two commits.
 //!
 //! A *shape* is a store with a history of up to 20 commits, which was closed, killed, or killed during a
-//! commit. Each case damages a copy of it in one to three places, opens it, compares it with its history,
-//! writes to it, commits, and opens it again. Cases have numbers: the same number gives the same case, so
-//! that a run can be resumed, and a failure repeated.
+//! commit. Each test case damages a copy of it in one to three places, opens it, compares it with its
+//! history, writes to it, commits, and opens it again. The number of a case determines the case, so a run can
+//! be resumed, and a failure repeated.
 
 use std::collections::BTreeMap;
 use std::io;

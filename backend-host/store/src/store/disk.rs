@@ -1,4 +1,4 @@
-//! The disk of a store: a trait with reads and writes at an offset and a flush, and its implementation for
+//! The disk of a store: a trait for reads and writes at a byte offset and a flush, and its implementation for
 //! files.
 
 use std::fmt::Debug;

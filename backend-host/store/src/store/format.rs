@@ -1,4 +1,5 @@
-//! The layout of a store on its disk, and the guarantees of its parts. All numbers are little-endian.
+//! File format of a store: the layout on its disk, and the guarantees of each part. All numbers are
+//! little-endian.
 //!
 //! ```text
 //! 0       superblock of odd generations   } equal, but while one is replaced: then the newer one counts
@@ -6,10 +7,10 @@
 //! 8192    places, each as long as a page, rounded up: pages, checksums of blocks, the map, the log
 //! ```
 //!
-//! The map has 16 bytes for each page: the number of its place plus one (0 for a page of zeroes), and its
-//! checksum. The log has a record for each commit since the map was written. A record lists the changed
-//! pages, the number of pages, and [three numbers](CommitMetadata) of the store's user. Records begin at
-//! multiples of 4096 bytes.
+//! A *place* is a numbered range of the disk that can hold one page. The map has 16 bytes for each page: the
+//! number of the page's place plus one (0 for a page of zeroes), and the page's checksum. The log has a
+//! record for each commit since the map was written. A record lists the changed pages, the number of pages,
+//! and [three numbers](CommitMetadata) of the store's user. Records begin at multiples of 4096 bytes.
 //!
 //! # Guarantees
 //!
@@ -26,9 +27,9 @@
 //!   files of the group. The next record overwrites it.
 //! - **The commit of a group** of files has one [number and one random token](CommitId), in a record or a
 //!   superblock of each file. The group opens at the last commit that all files have; without such a commit,
-//!   opening fails. To reach it, a reader may drop the last record of a file if no confirmation and no later
-//!   record follows. It may also drop a superblock with an empty log if the other copy is the previous
-//!   superblock.
+//!   opening fails. To reach that commit, a reader may drop the last record of a file if no confirmation and
+//!   no later record follows. It may also drop a superblock with an empty log if the other copy is the
+//!   previous superblock.
 //! - **The head of a record** has its own checksum. So a record of several blocks confirms the previous
 //!   record even if its other blocks are not stored.
 //! - **The end of a log without a closing mark** is the first incomplete record. If the head of a record of
@@ -44,8 +45,8 @@
 //!   disk, so a thread can check one block without the rest of its page. If they are damaged, the thread
 //!   reads the whole page. A page of up to one block has one checksum.
 //!
-//! Version 2 has no epochs, no closing mark, no checksums of blocks, no numbers of commits, and records
-//! without the checksum of the one before. Stores of this version can be read, but not written.
+//! Format version 2 has no epochs, closing marks, checksums of blocks or numbers of commits, and its records
+//! lack the checksum of the previous record. Stores of version 2 can be read, but not written.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! Tests of groups of stores: files from different commits never open together, and after a crash all files
-//! have the same commit.
+//! open at the same commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Pages of a store as device memory.
+//! Part of a store: the pages that one device owns exclusively, accessed as device memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Volume: pages on a disk, with atomic commits.
+//! Volume: the pages of a store on its disk, with commits that are atomic after a crash.
 
 mod commit;
 mod errors;

@@ -1,4 +1,4 @@
-//! Memory of a GPU that caches pages of a file, and copies to and from it.
+//! Memory of a GPU that caches file pages for a tier, and copies between this memory and host memory.
 
 use std::fmt;
 use std::sync::Arc;

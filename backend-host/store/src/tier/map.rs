@@ -1,4 +1,4 @@
-//! Table of the file pages that GPUs cache.
+//! Page table of a tier: maps file pages to the GPU memory that caches them.
 
 use std::sync::Arc;
 

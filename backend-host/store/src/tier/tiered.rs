@@ -1,4 +1,4 @@
-//! Memory in a file, with pages cached on GPUs.
+//! Device memory in a file whose pages a tier caches on GPUs: selects cache or file for each read and write.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Cache of built programs.
+//! Cache of the OpenCL kernels that were built for expression programs.
 
 use backend_api::expr::ProgramCache;
 

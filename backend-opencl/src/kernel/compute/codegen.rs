@@ -1,4 +1,5 @@
-//! Translation of programs to OpenCL C. The arithmetic is that of [`text`](crate::kernel::text).
+//! Code generator: translates expression programs to OpenCL C. The module [`text`](crate::kernel::text)
+//! writes the arithmetic.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Cache of built kernels and of built texts.
+//! Cache of the program's kernels after translation and build, and of built OpenCL C texts of the program.
 
 use std::sync::Arc;
 

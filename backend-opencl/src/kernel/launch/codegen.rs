@@ -1,15 +1,15 @@
-//! Translation of kernels to OpenCL C.
+//! Code generator: translates kernels of the program to OpenCL C.
 //!
-//! Registers are variables, loops are `for (;;)`, and a jump out of more than the innermost loop is a forward
-//! `goto`. Arithmetic is that of expressions: see [`text`](crate::kernel::text).
+//! Registers become variables, and loops become `for (;;)`. A jump out of more than the innermost loop
+//! becomes a forward `goto`. The module [`text`](crate::kernel::text) writes the arithmetic.
 //!
-//! Buffers have no addresses that could be stored in memory. So the pieces of a view's buffers are arguments,
-//! and an access selects its piece by comparisons. A field that may cross two pieces is accessed byte by
-//! byte.
+//! OpenCL 1.2 kernels cannot store addresses of buffers in memory. So the pieces (buffers) of each view are
+//! kernel arguments, and an access selects its piece by comparisons. A field that may cross two pieces is
+//! accessed byte by byte.
 //!
 //! A kernel with groups has work-groups of that length; each runs several groups in a loop. Subgroup
-//! operations use local memory, because sub-groups are an extension with a length that depends on the device.
-//! On processors a single work-item runs a group: see [`split`].
+//! operations use local memory, because sub-groups are an OpenCL extension with a length that depends on the
+//! device. On processors one work-item runs a whole group: see [`split`].
 
 mod division;
 mod split;

@@ -1,4 +1,4 @@
-//! Kernels with foreign code: OpenCL C text, or functions of the program that submit the work themselves.
+//! Kernels that the program provides itself: OpenCL C text, or functions that submit work to an OpenCL queue.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Places of the views of a launch.
+//! Memory of a launch's views: the OpenCL buffers and offsets that a kernel receives for each view.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A bucket of a server, and its clients.
+//! A bucket on an S3 test server, and the clients that access it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

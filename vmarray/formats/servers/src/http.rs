@@ -1,4 +1,4 @@
-//! The part of HTTP 1.1 messages that a proxy needs.
+//! Parser for HTTP 1.1 messages, for the faulty proxy of the tests.
 
 use std::io::{self, BufRead, Read};
 

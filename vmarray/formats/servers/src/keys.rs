@@ -1,4 +1,4 @@
-//! Credentials for a server.
+//! Credentials of the clients of an S3 test server.
 
 /// Credentials of an S3 client.
 #[derive(Clone, Debug)]

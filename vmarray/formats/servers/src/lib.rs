@@ -1,7 +1,7 @@
-//! S3 servers, and a faulty proxy, for tests of vmarray-formats over `object_store`.
+//! Test tools for vmarray-formats over `object_store`: S3 servers, and a proxy that injects faults.
 //!
-//! `cargo xtask formats` runs the tests, and installs the packages of moto. Without it, `cargo test` in this
-//! folder uses only the server of s3s-fs.
+//! `cargo xtask formats` runs the tests, and installs the Python packages of the server moto. Without moto,
+//! `cargo test` in this folder uses only the server of s3s-fs.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The server moto, a Python program.
+//! The S3 test server moto, a Python program that runs as a child process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,4 +1,4 @@
-//! A proxy that fails on command, like servers and networks.
+//! A proxy between S3 client and server that injects faults on command, such as lost connections.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

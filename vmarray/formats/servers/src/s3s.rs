@@ -1,4 +1,4 @@
-//! The server of the crate s3s-fs, which stores objects as files.
+//! The S3 test server of the crate s3s-fs, which stores objects as files.
 
 use std::fs;
 use std::net::Ipv4Addr;

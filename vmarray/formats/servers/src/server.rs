@@ -1,4 +1,4 @@
-//! The list of the test servers that are available.
+//! The S3 test servers that are available on this machine.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Headers of `.npy` files, versions 1 to 3.
+//! Parser and writer of the headers of `.npy` files, format versions 1 to 3.
 
 use std::fmt::Write as _;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The subset of Python literals in headers.
+//! Parser for the subset of Python literals in the headers of `.npy` files.
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Bounded decoding: decompression of any bytes yields at most the length of a chunk. Checksums are compared
-//! in partial reads too.
+//! Bounded decoding: decompression of a Zarr chunk yields at most the chunk's length, even if the bytes are
+//! malicious. Partial reads verify checksums too.
 
 use std::any::Any;
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Arrays that store chunks, and the threads for them.
+//! Zarr arrays as targets of chunk writes, and the number of threads that write.
 
 use zarrs::array::{Array, ArrayBytes, ArrayError, CodecOptions};
 use zarrs::storage::ReadableWritableStorageTraits;

@@ -1,4 +1,4 @@
-//! New arrays and groups, and their chunks.
+//! Creation of Zarr arrays and groups: writes their chunks and then their descriptions (`zarr.json`).
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Classification of errors of chunk reads: a damaged chunk, or a failure of the storage.
+//! Reads of Zarr chunks with classified errors: a damaged chunk, or a failure of the storage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

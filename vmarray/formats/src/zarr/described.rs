@@ -1,4 +1,5 @@
-//! Reads of missing chunks: they return fill values, unless the store was removed.
+//! Reads of missing Zarr chunks: they return fill values if the array's `zarr.json` still exists, else an
+//! error.
 
 use std::io;
 

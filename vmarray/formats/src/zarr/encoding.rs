@@ -1,4 +1,4 @@
-//! Encoding of new Zarr stores.
+//! Encoding of new Zarr stores: codecs, chunk shapes, checksums.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A folder as a store, with atomic replacement of files.
+//! A folder as a Zarr store; replaces its files atomically.
 
 use std::path::Path;
 use std::sync::Arc;

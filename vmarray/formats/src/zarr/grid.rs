@@ -1,4 +1,4 @@
-//! Computation of the chunks that overlap a box.
+//! Computation of the Zarr chunks that overlap a box of indices.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! The leaves of an element type: its numbers, also in nested structs. Each leaf has its own array in a
-//! store.
+//! Leaves of an element type: its numbers, also the numbers in nested structs. Each leaf has its own Zarr
+//! array.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Locations of stores.
+//! Location of a Zarr store: a folder, or objects on a server.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

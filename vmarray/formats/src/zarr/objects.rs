@@ -1,4 +1,4 @@
-//! Objects of a server as a store.
+//! Objects on a server (such as S3) as a Zarr store.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Existing Zarr stores, and reads of their elements.
+//! Opened Zarr stores, and reads of their elements.
 
 use std::fmt;
 use std::marker::PhantomData;

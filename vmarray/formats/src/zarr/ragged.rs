@@ -1,4 +1,4 @@
-//! Rows of different lengths: offsets and items.
+//! Ragged arrays in Zarr stores: rows of different lengths, as the arrays `offsets` and `items`.
 
 use vmarray::device::Device;
 use vmarray::kernel::KernelType;

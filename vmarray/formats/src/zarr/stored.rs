@@ -1,4 +1,4 @@
-//! An array of a store, opened with full validation of its description.
+//! One array of a Zarr store: parses and fully validates its description (`zarr.json`).
 
 use std::num::NonZeroU64;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Parallel writes of chunks, and writes to existing stores.
+//! Parallel writes of chunks, and writes to existing Zarr stores.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,11 +1,12 @@
-//! Comparison of a field with a value of up to 4096 bytes.
+//! PTX code that compares a field of each element with a value of up to 4096 bytes, for searches.
 //!
-//! A thread loads the first word of the field of all its elements, and only if it matches, the rest of the
-//! field. Of the value, the first 16 bytes are parameters; a longer value is in memory. So searches share
-//! their code.
+//! For all its elements a thread loads the first word of the field. Only if it matches, the thread loads the
+//! rest of the field. The first 16 bytes of the value are kernel parameters; a longer value is in memory. So
+//! searches for different values use the same code.
 //!
-//! A search for elements of 1, 2, 4, 8 or 16 bytes is limited by the memory, so it loads 64 bytes a thread at
-//! once, as four rows of 16 bytes, and compares elements that are shorter than a register together.
+//! For elements of 1, 2, 4, 8 or 16 bytes the memory bandwidth limits a search. Each thread then loads 64
+//! bytes at once, as four vectors of 16 bytes. It compares several elements that are shorter than a register
+//! together.
 
 use std::fmt::Write;
 

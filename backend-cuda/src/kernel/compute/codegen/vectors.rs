@@ -1,14 +1,14 @@
-//! Short contiguous elements: each thread takes rows of adjacent elements, and loads and stores a row at
-//! once.
+//! Vectorised access to short contiguous elements: each thread loads or stores a *row* of adjacent elements,
+//! up to 16 bytes, by one instruction. Adjacent threads access adjacent rows.
 //!
-//! One load for each byte or 16-bit number keeps too few bytes in flight and reaches half of the bandwidth;
-//! so do 32-bit stores next to loads. Rows are used if all fields are whole elements of at most 4 bytes, and
-//! all sources start at multiples of 16. Then a thread's elements are not strided over the tile. They are
-//! rows of up to 16 bytes, one instruction each, and adjacent threads have adjacent rows.
+//! Loads of single bytes or 16-bit numbers keep too few bytes in flight, and reach only half of the
+//! bandwidth; the same holds for 32-bit stores next to loads. The generator uses rows if all fields are whole
+//! elements of at most 4 bytes, and all sources start at multiples of 16 bytes. Without rows, a thread's
+//! elements are strided over the tile.
 //!
 //! Reductions and searches over 4-byte elements alone reach the bandwidth without rows. Kernels whose own
-//! code determines the elements of a thread (the extremes) keep their distribution. A remainder that is
-//! shorter than the rows of a thread is loaded element by element.
+//! code assigns the elements to threads (minimum and maximum) do not use rows. Threads load a remainder that
+//! is shorter than a row element by element.
 
 use std::fmt::Write;
 

@@ -1,11 +1,11 @@
-//! Affine analysis of consecutive items: finds loads of adjacent elements, provided that some conditions are
-//! uniform.
+//! Affine analysis of a kernel's indices, for threads that run several consecutive work-items: finds loads of
+//! adjacent elements, which one wide load can replace.
 //!
 //! The analysis follows integers through straight-line code as sums: terms common to all items, a multiple of
 //! the item's index, and a literal, in the arithmetic of their type. It assumes two facts, which the
-//! generated code verifies at the first and the last item: a condition has one value for all items, and a
-//! quotient is constant. Both follow by monotonicity if the compared or divided value rises by a constant
-//! from item to item without wrap-around. The code verifies that too.
+//! generated code verifies at the thread's first and last item: a condition has one value for all items, and
+//! a quotient is constant. Both facts follow by monotonicity if the compared or divided value rises by a
+//! constant from item to item without wrap-around. The generated code verifies that too.
 
 use std::collections::HashMap;
 

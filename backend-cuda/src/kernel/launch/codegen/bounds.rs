@@ -1,4 +1,4 @@
-//! Upper bounds of integer registers, to omit bounds checks of indices.
+//! Bounds analysis: computes upper bounds of a kernel's integer registers, to omit bounds checks of indices.
 
 use std::collections::HashMap;
 

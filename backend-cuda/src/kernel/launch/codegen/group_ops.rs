@@ -1,4 +1,5 @@
-//! Code of operations that several items execute together: groups, subgroup operations, atomics.
+//! PTX code of operations that work-items of a group execute together: barriers, subgroup operations,
+//! atomics.
 
 use backend_api::kernel::{Binary, Builtin, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
 

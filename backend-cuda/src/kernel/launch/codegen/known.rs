@@ -1,4 +1,4 @@
-//! Values of registers that are known before a launch.
+//! Constant analysis of a kernel: finds registers whose values are known before the launch.
 
 use backend_api::kernel::{Body, Builtin, Op};
 

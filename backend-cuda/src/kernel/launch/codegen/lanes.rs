@@ -1,7 +1,8 @@
-//! Code for threads that each process several consecutive items. A thread loads the elements of all its items
-//! at once, in the longest pieces that the alignment permits. It computes one item after the other in
-//! registers, and then stores their results. Items before the first whole piece and after the last one run
-//! singly.
+//! PTX code for threads that each run several consecutive work-items ("lanes").
+//!
+//! A thread loads the elements of all its items at once, in the longest vectors that the alignment permits.
+//! It computes one item after the other in registers, and then stores all results. Threads run items before
+//! the first whole vector and after the last one singly.
 
 use std::rc::Rc;
 

@@ -1,8 +1,8 @@
-//! Code of the private heap: memory that an item allocates for itself.
+//! PTX code of the private heap: memory that a work-item allocates for itself while it runs.
 //!
-//! Each thread has a slab for its current item. The slabs of a block's threads are interleaved by words, so
-//! that threads access adjacent words at equal offsets. A word has the length of the longest number that the
-//! kernel stores there.
+//! Each thread has a slab for its current work-item. The slabs of a block's threads are interleaved by words,
+//! so threads access adjacent words at equal offsets. A word has the length of the longest number that the
+//! kernel stores in the heap.
 
 use backend_api::kernel::{Body, Memory, Op, Reg, Type};
 

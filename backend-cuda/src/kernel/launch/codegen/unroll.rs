@@ -1,6 +1,6 @@
-//! Unrolling of loops that count from one literal to another.
+//! Unrolls loops of a kernel that count from one literal to another, before the translation to PTX.
 //!
-//! Unrolled iterations need one comparison, and load adjacent elements of a group's array at once.
+//! Unrolled iterations need one comparison, and load adjacent elements of a group's shared array at once.
 
 use backend_api::kernel::{Op, Reg, Space};
 

@@ -1,4 +1,4 @@
-//! Warps of a block.
+//! Constants and names for the warps of a block, for the PTX code generator.
 
 use crate::driver::objects::THREADS;
 

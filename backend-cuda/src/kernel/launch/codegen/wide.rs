@@ -1,4 +1,5 @@
-//! Wide accesses: one instruction loads or stores neighbouring fields of an element.
+//! Wide memory accesses in generated PTX: one instruction loads or stores several adjacent fields of an
+//! element.
 
 use backend_api::kernel::{Memory, Op, Reg, Type};
 

@@ -1,9 +1,9 @@
-//! Code of kernels whose items read neighbouring elements: each thread executes several items.
+//! PTX code of stencil kernels, whose work-items read neighbouring elements.
 //!
-//! Each thread of a warp has a fixed number of *lanes*, and processes one item for each lane. The items of a
-//! warp are consecutive. The warp tests its first and last item. If all items are far enough from edges, each
-//! thread loads all elements that its lanes need once, in aligned pieces, without checks. In other warps each
-//! thread processes its items one by one, with checks.
+//! Each thread of a warp runs a fixed number of work-items, its *lanes*. The items of a warp are consecutive.
+//! The warp tests its first and last item. If both are far enough from the array's edges, each thread loads
+//! all elements that its lanes need once, in aligned vectors, without checks. In other warps each thread runs
+//! its items one by one, with checks.
 
 use backend_api::kernel::{Memory, Op, Reg, Type};
 

@@ -1,4 +1,4 @@
-//! Commits: the log, the map, and freed places.
+//! Commits of a volume: write the log and the map, and free the places of replaced pages.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Errors of a volume, and memory for its tables.
+//! Errors of a volume, and allocation of memory for its tables.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Reader of the log of a store.
+//! Reader of the log of a volume: finds the valid records.
 
 use backend_api::Result;
 

@@ -1,4 +1,4 @@
-//! Recovery: reads the state of a store from its disk.
+//! Recovery of a volume: reads the state of the last commit from its disk when the store is opened.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! State of commits.
+//! State of a volume's commits: the last commit on the disk, and the next one.
 
 use std::ops::Range;
 

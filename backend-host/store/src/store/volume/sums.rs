@@ -1,4 +1,4 @@
-//! Checksums of pages, and of their blocks.
+//! Checksums of a volume's pages, and of the blocks of 4096 bytes in a page.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Table of the places of a volume's pages, for a growing number of pages.
+//! Page table of a volume: maps each page to its place on the disk, and grows with the number of pages.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

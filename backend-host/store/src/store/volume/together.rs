@@ -1,8 +1,8 @@
-//! Groups of volumes: commits of several files as one.
+//! Groups of volumes: one atomic commit of several files.
 //!
 //! Each volume stores the commit. The places of the previous commit stay in use until all volumes have stored
 //! the new one. So after a crash every volume still has the previous commit, and opening finds the last
-//! commit that all volumes have. This is a two-phase commit without a coordinator's file: the commit counts
+//! commit that all volumes have. This is a two-phase commit without a coordinator's file: the commit is valid
 //! as soon as all volumes are prepared.
 
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! Division of a kernel's code into regions, for groups that one work-item runs.
+//! Analysis for groups that one work-item runs: divides a kernel's code into regions between barriers.
 
 use std::collections::BTreeSet;
 

@@ -1,14 +1,15 @@
-//! Groups that one work-item runs, for processors.
+//! Code generator for kernels with groups on processors: one OpenCL work-item runs a whole group in loops.
 //!
 //! PoCL itself turns the items of work-groups into loops. Version 3.1 treats variables as uniform in a group
-//! if branches in loops with barriers differ, and gives wrong results. So this module writes the loops,
-//! without barriers. It divides the code at synchronisation points: a region of operations between two points
-//! becomes a loop over the items. The enclosing statements (`If`, `Block`, `Loop`, and jumps of all items)
-//! are written once for the group. The verifier guarantees that their conditions are uniform in the group.
+//! if branches in loops with barriers differ, and gives wrong results. So this module writes the loops
+//! itself, without barriers. It divides the code at synchronisation points: a region of operations between
+//! two points becomes a loop over the group's items. The enclosing statements (`If`, `Block`, `Loop`, and
+//! jumps of all items) are written once for the group. The verifier guarantees that their conditions are
+//! uniform in the group.
 //!
-//! Registers of a single region are variables of its loop. Other registers are saved between regions. A
-//! uniform one is a variable of the group. Others have a row of device memory with a place for each item; a
-//! region loads and stores them.
+//! A register that only one region uses is a variable of the region's loop. Other registers are saved between
+//! regions: a uniform register in a variable of the group; any other in a row of device memory with an entry
+//! for each item, which regions load and store.
 //!
 //! Some items may leave a region for the end of an enclosing block, or continue a loop, while the others go
 //! on. They do so after the last barrier there, so they only skip whole regions: a row marks these items.
