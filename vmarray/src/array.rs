@@ -1,4 +1,4 @@
-//! The array, and operations on single elements.
+//! [`VirtualArray`], and its operations on single elements: get, set, update, swap, compare-exchange.
 
 pub(crate) mod asynchronous;
 #[forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The lowest layer, which does not depend on arrays: elements, and the engine's errors, statistics and
-//! threads.
+//! The lowest layer of the crate, which does not depend on arrays: element types, registered memory, and the
+//! engine's errors, statistics and threads.
 
 pub(crate) use vmarray_engine::{
     error, memory, nontemporal_copy, progress, recording, scoped_threads, stats,

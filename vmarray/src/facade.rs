@@ -1,5 +1,5 @@
-//! The public modules of the crate. Each public item has exactly one path. The root exports the items that a
-//! first program needs, and modules export all other items.
+//! The public modules of the crate. The crate root exports the items of a first program, and these modules
+//! export all other public items. So each public item has exactly one path.
 
 pub use crate::ops::expr;
 pub use crate::shapes::boundary;

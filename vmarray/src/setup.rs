@@ -1,4 +1,4 @@
-//! Setup of arrays: devices, placement of pages, measured profiles.
+//! Setup of arrays: the search for devices, the placement of pages on them, and their measured speed.
 
 pub(crate) mod any;
 #[forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Arrays of several dimensions, arrays of rows of different lengths, and boundary modes beyond their
-//! edges.
+//! Shapes of arrays and views: several dimensions, rows of different lengths, and boundary modes for
+//! positions outside.
 
 pub mod boundary;
 pub(crate) mod nd;

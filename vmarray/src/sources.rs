@@ -1,4 +1,4 @@
-//! Sources: slices and vectors of the program as operands of device work.
+//! [`Source`]: a slice or vector of the program as an operand of device work, cached in device memory.
 
 #[forbid(unsafe_code)]
 mod batch;

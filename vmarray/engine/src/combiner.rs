@@ -1,13 +1,14 @@
-//! Flat combining: a request queue with many producers and one server at a time, for threads that must not
-//! wait.
+//! Flat combining: threads push requests to a queue, and one thread at a time, the server, submits all of
+//! them to the device.
 //!
-//! A thread or task pushes its request to the inbox. It then serves all present requests if no other thread
-//! serves. Otherwise it sets a flag, which the server checks before it leaves. So no thread waits for the
-//! lock, and no request is lost. After D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
+//! A thread or task pushes its request, then becomes the server if no other thread is. Otherwise it sets a
+//! flag, which the server checks before it stops serving. So no thread waits for the server, and no request
+//! is lost. After D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", 2010.
 //!
-//! The number of submissions in flight on a device is limited. At the limit a requester does not try to
-//! serve; the end of a submission does. loom checks that no request is lost between the two.
+//! A device accepts a limited number of submissions in flight. At this limit no requester serves: the thread
+//! that sees a submission end serves the queued requests. A loom test checks that no request is lost between
+//! a requester and that thread.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering, fence};

@@ -1,4 +1,4 @@
-//! Errors of arrays.
+//! The error type of all array operations: its kinds, and their messages with advice.
 
 use std::fmt;
 use std::ops::Range;

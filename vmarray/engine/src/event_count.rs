@@ -1,10 +1,11 @@
-//! Eventcount: threads sleep until a change that no lock protects.
+//! Eventcount: a condition variable without a lock. Threads sleep until another thread changes a shared
+//! value.
 //!
-//! A consumer [prepares](EventCount::prepare), checks its condition, and [waits](EventCount::wait) if it is
-//! false. A producer makes its change, [advances](EventCount::advance) the count, and
-//! [notifies](EventCount::notify) the sleeping threads. Each change after the preparation ends the wait, so
-//! no wake-up is lost between check and sleep. Without sleeping threads a change costs one addition. loom
-//! checks this.
+//! A consumer calls [`prepare`](EventCount::prepare), checks its condition, and calls
+//! [`wait`](EventCount::wait) if the condition is false. A producer changes the value, calls
+//! [`advance`](EventCount::advance), and then [`notify`](EventCount::notify), which wakes the sleeping
+//! threads. A change after `prepare` ends the wait, so no wake-up is lost between check and sleep; a loom
+//! test checks this. If no thread sleeps, a change costs one atomic addition.
 //!
 //! D. P. Reed, R. K. Kanodia, "Synchronization with eventcounts and sequencers", 1979.
 

@@ -1,4 +1,5 @@
-//! Eviction policies of one shard: they choose the next frame to free.
+//! Eviction policies of the page cache: each chooses the cache frames of one shard (one channel) that the
+//! engine should free next.
 //!
 //! These are plain, deterministic data structures, called under the shard's lock. They know frame numbers and
 //! page keys only: no device, no page table, no atomics. State that can change without the lock (the

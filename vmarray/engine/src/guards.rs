@@ -1,10 +1,11 @@
-//! List of the calling thread's page guards, which prevents deadlocks of waiting threads.
+//! Thread-local list of the page guards that a thread holds. Before a thread blocks on a guarded page, it
+//! checks the list, because two threads with guards could deadlock.
 //!
-//! Lock ordering: a thread that holds guards may block on a guarded page only if that page comes after all of
-//! its own. Pages are ordered by the age of their arrays, then by number. Guards cannot move to other
-//! threads, so the list is complete.
+//! Lock ordering: a thread that holds guards may block on a guarded page only if this page comes after all
+//! pages that it holds. Pages are ordered by the age of their arrays, then by page number. Guards cannot move
+//! to other threads, so the list is complete.
 //!
-//! A leaked guard stays in its thread's list, but counts only during the life of its array.
+//! The list keeps an entry of a leaked guard, but ignores it once the guard's array is dropped.
 
 mod wait_rule;
 

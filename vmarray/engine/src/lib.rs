@@ -1,8 +1,9 @@
-//! The engine of `vmarray` below devices: the protocol of pages, eviction policies, waits of threads and
-//! tasks, errors and statistics. It works on bytes, and depends on no element type and no backend.
+//! The part of `vmarray` below element types and above devices: the synchronization protocol of pages,
+//! eviction policies, waits of threads and tasks, errors and statistics. It works on bytes, and depends on no
+//! backend.
 //!
-//! This crate is a part of [`vmarray`](https://docs.rs/vmarray), which exports its public items. The modules
-//! are no stable interface.
+//! [`vmarray`](https://docs.rs/vmarray) exports the public items of this crate. Programs should not use the
+//! modules directly, since they are not a stable interface.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,5 @@
-//! Access of a device to the memory of another device, tested at its first use.
+//! Peer access: decides if a device can access the memory of another device, by a test copy at the first
+//! question.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Allocations that return an error instead of aborting the process, because ranges of an array may be longer
-//! than RAM. Also prefetch hints.
+//! Allocation of vectors in RAM with an error instead of an abort if memory is short, because a range of an
+//! array may be longer than RAM. Also large pages and prefetch instructions.
 
 use bytemuck::Zeroable;
 

@@ -1,4 +1,5 @@
-//! Non-temporal copies, for memory that is not read soon.
+//! Non-temporal copies in RAM: the stores bypass the processor's caches, for long copies that no thread reads
+//! soon.
 
 use backend_api::racy;
 

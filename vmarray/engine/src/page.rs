@@ -1,5 +1,5 @@
-//! The protocol of one page: its packed state, the transitions of the state, the announcement of lock-free
-//! accesses, and waits for them.
+//! The synchronization protocol of one page: its packed atomic state, the transitions of this state, hazard
+//! slots for lock-free accesses, and the waits for other threads.
 //!
 //! This module does not depend on devices, frames or element types. The protocol (`entry`, `hazard`,
 //! `barrier`) uses the atomics of `sync`, which loom replaces when it checks the protocol.

@@ -1,7 +1,7 @@
-//! Host threads for long copies, because a single thread uses only a fraction of the bandwidth of RAM or of a
-//! bus.
+//! Long copies in RAM on several threads, because a single thread uses only a fraction of the bandwidth of
+//! RAM or of a bus.
 //!
-//! Calls share the cores: together they use at most one thread per core.
+//! Concurrent copies share the cores: together they use at most one thread per core.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

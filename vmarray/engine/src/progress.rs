@@ -1,4 +1,5 @@
-//! Progress reports of long work to the program, which may cancel it.
+//! Progress reports: a long operation reports the elements done to a callback of the program, which may
+//! cancel it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{ControlFlow, Range};

@@ -1,13 +1,13 @@
-//! Detection of miss streams per thread, and the choice of pages to prefetch.
+//! Read-ahead: detects sequential and strided cache misses of each thread, and chooses the pages to prefetch.
 //!
-//! Each thread remembers a few streams, and the last pages outside of any stream. A page next to such a loose
-//! page begins a sequential stream, up or down; three equal steps begin a strided one. The next page of a
-//! stream continues it and doubles its window of prefetched pages, from one up to a limit. The first use of a
-//! prefetched page continues its stream, so a stream that keeps up never misses.
+//! Each thread remembers a few streams of misses, and the last missed pages outside of all streams, the loose
+//! pages. A miss next to a loose page begins a sequential stream, up or down; three equal steps begin a
+//! strided one. A miss of the stream's next page doubles its window of prefetched pages, from one up to a
+//! limit. The first use of a prefetched page also continues the stream, so a fast enough stream never misses.
 //!
-//! A miss of a prefetched page means that the cache dropped it unused, and halves the stream's window. A
-//! thread must show longer runs before further prefetches if its streams lose all pages, or end with more
-//! pages fetched than used.
+//! A miss of a prefetched page means that the cache evicted this page unused, and halves the stream's window.
+//! If all prefetched pages of a thread are evicted unused, or its streams end with more pages fetched than
+//! used, later streams must be longer before they prefetch.
 
 use std::cell::RefCell;
 

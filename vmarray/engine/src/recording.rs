@@ -1,7 +1,7 @@
-//! Recording of the engine's work as events in time, for a timeline.
+//! Recording of submissions to devices and of cache misses with their times, for display as a timeline.
 //!
-//! Without the feature `tracing` none of this is compiled. With it, a submission to a device and a miss
-//! check one word in memory for a running recording; a hit checks nothing.
+//! The feature `tracing` compiles the recorder. Each submission and each miss then loads one word in memory,
+//! which says if a recording runs; a hit checks nothing.
 
 #[cfg(feature = "tracing")]
 mod json;

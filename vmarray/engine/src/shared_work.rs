@@ -1,4 +1,4 @@
-//! Division of a list of work items among scoped threads.
+//! Parallel `for_each`: scoped threads take the items of a list one after another.
 
 use parking_lot::Mutex;
 

@@ -1,4 +1,5 @@
-//! Counters of an array's work, which are always enabled.
+//! Statistics of an array: counters of hits, misses and copied bytes for each channel. They are always
+//! enabled.
 
 use std::fmt;
 use std::ops::{Add, Sub};

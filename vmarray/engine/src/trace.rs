@@ -1,4 +1,4 @@
-//! Log messages. Without the feature `tracing`, important messages go to standard error.
+//! Log messages of the engine. Without the feature `tracing`, important messages go to standard error.
 
 /// The cache cannot get more memory and stays shorter than requested.
 pub fn cache_is_small(bytes: u64, error: &crate::error::Error) {

@@ -1,5 +1,5 @@
-//! Program that shows the activity of arrays in running programs that [publish](vmarray::monitor) their
-//! statistics.
+//! `vmarray-monitor`: a terminal program that shows the cache and bus activity of arrays in other processes.
+//! They must [publish](vmarray::monitor) their statistics.
 
 mod screen;
 mod table;

@@ -1,4 +1,4 @@
-//! The terminal screen: two tables, refreshed twice a second.
+//! The terminal screen of the monitor: a table of devices and a table of channels, refreshed twice a second.
 
 use std::io;
 use std::time::{Duration, Instant};

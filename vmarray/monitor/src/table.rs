@@ -1,4 +1,4 @@
-//! Tables of statistics, as rows of text for a terminal and for scripts.
+//! The monitor's tables of devices and channels, as rows of text for a terminal and for scripts.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The last two readings of published statistics, and the rates between them.
+//! The last two readings of a program's published statistics, and the rates between them.
 
 use std::time::Duration;
 

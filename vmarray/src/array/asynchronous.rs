@@ -1,7 +1,7 @@
-//! Futures of arrays, which never block the polling thread.
+//! Futures of an array's `…_async` methods. A poll never blocks its thread.
 //!
-//! They work with any executor: they use only [`std::future`], and the wakers of devices. Each has its own
-//! named type.
+//! The futures work with any executor, because they use only [`std::future`] and the wakers of devices. Each
+//! has its own named type.
 
 /// Implements `Debug` for futures with the field of their purpose.
 macro_rules! debug {

@@ -1,4 +1,4 @@
-//! Arrays whose pages the program stores: it implements the functions that read and write a page.
+//! Arrays over a storage that the program implements as functions that read and write one page.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Builders of arrays.
+//! [`Builder`]: sets devices, page size, cache and other options of a new [`VirtualArray`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Arrays of bytes as files, with the traits `Read`, `Write` and `Seek`.
+//! [`ByteStream`]: an array of bytes as a file, with the traits `Read`, `Write` and `Seek`.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 

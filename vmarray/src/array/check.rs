@@ -1,4 +1,4 @@
-//! The operation that checks an array for damaged pages.
+//! `check_pages`: reads all pages of an array in a file and returns the damaged ones.
 
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
 

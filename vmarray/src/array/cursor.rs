@@ -1,8 +1,9 @@
-//! Cursors, and the ends of iterators: the elements of a held page by their addresses, which loops keep in
-//! registers.
+//! Cursors and iterators over elements. They hold one page at a time, and move over the page's elements by
+//! raw pointers, which the compiler keeps in registers.
 //!
-//! A cursor or an end owns the guard of its page, on the heap: calls with the guard leave the addresses in
-//! registers. It forgets the addresses before it drops the guard.
+//! A cursor or an end of an iterator owns the guard of its page. The guard is on the heap: so calls with the
+//! guard leave the pointers in registers. The pointers become invalid with the guard, so the cursor clears
+//! them before it drops the guard.
 
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Places of elements in frames of the cache, and the accesses of threads to them.
+//! Checked pointers to elements in frames of the page cache, and the accesses of threads through them.
 //!
 //! | type | names | made of |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | [`LatchedPage`] | a page that the thread holds exclusively | the hold |
 //! | [`ElementPtr`] | an element in its frame, during an access | one of the above |
 //!
-//! Only this module makes values of these types, all of them inside of their page. So an access needs no
-//! check of bounds. It is atomic, or under the lock of the element, or under a hold of the page.
+//! Only this module creates values of these types, and each value is within one page. So an access needs no
+//! bounds check. It is atomic, or the thread holds the element's sequence lock, or the thread holds the page.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

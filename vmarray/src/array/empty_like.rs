@@ -1,4 +1,5 @@
-//! New arrays on the devices of an existing array, for results of operations and for the program.
+//! New zeroed arrays on the devices of an existing array, for results of operations and for `empty_like` of
+//! the program.
 
 use std::sync::Arc;
 

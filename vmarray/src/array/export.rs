@@ -1,4 +1,4 @@
-//! Elements in device memory, shared with other libraries of the process.
+//! Export: pointers to an array's elements in device memory, for other GPU libraries in the process.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;

@@ -1,4 +1,4 @@
-//! RAM and device memory of an array.
+//! [`Footprint`]: the bytes of RAM and device memory that an array uses.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! In-place growth and truncation of arrays.
+//! Methods that change the length of an array in place: reserve, push, extend, pop, truncate, resize.
 
 use std::ops::Range;
 

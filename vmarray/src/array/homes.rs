@@ -1,4 +1,5 @@
-//! The devices that store each page: reports of losses, rebuilding, and migration.
+//! `homes`, `rebuild` and `rebalance`: the devices that store the pages of each channel, recovery after the
+//! loss of a device, and migration to other devices.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Iterators over elements and over pages.
+//! Iterators over the elements and over the pages of an array.
 
 use std::iter::FusedIterator;
 use std::ops::Range;

@@ -1,8 +1,9 @@
-//! Single accesses to elements too long to move between functions.
+//! Reads and writes of single elements that are too large to move by value, such as structs of some
+//! kilobytes.
 //!
-//! An unoptimised build copies every moved value to the stack of each function. Here elements are on the
-//! heap, are accessed by reference, and become values only in functions that do nothing else, so few copies
-//! are on the stack at any time.
+//! An unoptimized build copies each moved value to the stack of each function, and could overflow the stack.
+//! Here elements are on the heap, and functions pass references. Only functions that do nothing else handle
+//! the value, so few copies are on the stack at any time.
 
 use std::mem::MaybeUninit;
 

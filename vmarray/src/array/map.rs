@@ -1,4 +1,4 @@
-//! Mapped access: a range as one aligned slice, during a closure.
+//! Mapped access: a closure of the program gets a range of an array as one aligned slice.
 
 use std::ops::Range;
 

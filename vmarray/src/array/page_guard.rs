@@ -1,4 +1,5 @@
-//! Page guards: slices of a page's elements, in the page's cache frame.
+//! [`PageRef`] and [`PageMut`]: guards that pin a page in the cache and dereference to a slice of its
+//! elements.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,10 +1,12 @@
-//! Loop over pages on the calling thread and on rayon's threads, for closures of the program.
+//! Parallel loop over the pages of an array, on the calling thread and on rayon's threads, for closures of
+//! the program.
 //!
-//! A thread of rayon that waits within a closure runs other jobs meanwhile, also jobs of other calls. Such a
-//! job must not wait for a guard: the thread that holds the guard may wait for the job below it on the same
-//! stack. So only the calling thread, the *leader*, waits for guards. All other threads are *helpers*. A
-//! helper that would have to wait puts its pages back and ends, and a thread that holds guards is no helper.
-//! The leader can do all pages alone, so the loop ends with any number of threads and frames.
+//! A rayon thread that waits within a closure runs other jobs meanwhile, also jobs of other calls. Such a job
+//! must not block on a page guard: the thread that holds the guard may wait for the interrupted job on the
+//! same stack. So only the calling thread, the *leader*, blocks on guards. All other threads are *helpers*.
+//! If a helper would have to wait for a guard, it returns its pages to the loop and ends. A thread that holds
+//! guards is no helper. The leader alone can process all pages, so the loop ends with any number of threads
+//! and frames.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

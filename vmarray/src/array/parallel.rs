@@ -1,4 +1,4 @@
-//! Parallel operations on ranges, on rayon's threads.
+//! Parallel fold, update and iteration over a range of elements, on rayon's threads.
 
 use std::ops::Range;
 use std::thread::{self, ThreadId};

@@ -1,4 +1,4 @@
-//! Published statistics of an array.
+//! Connects an array with the statistics that the process publishes for `vmarray-monitor`.
 
 use std::sync::{Arc, Weak};
 

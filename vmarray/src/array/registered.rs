@@ -1,4 +1,5 @@
-//! Memory of the program registered with devices for direct copies.
+//! [`Registered`]: a vector of the program that is page-locked and known to devices, so that devices copy to
+//! it directly.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

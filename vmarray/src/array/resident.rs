@@ -1,4 +1,5 @@
-//! Non-blocking accesses to single elements, which succeed only if the page is in the cache.
+//! `try_read` and `try_write`: non-blocking accesses to single elements, which succeed only if the page is in
+//! the cache.
 
 use backend_api::Device;
 

@@ -1,4 +1,4 @@
-//! Settings of arrays, and the devices and places of pages that they result in.
+//! Settings of a new array, and the devices, channels and page placement that follow from them.
 
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
-//! Lock-free access to short ranges of a page.
+//! Lock-free reads of short ranges within one page.
 //!
-//! Holding a page takes two locked instructions, which the processor completes before it starts later ones:
-//! each read of a short row would wait for memory instead of overlapping with the next rows. So a short range
-//! is read like an element: a hazard slot (hazard pointer) protects the read, without a locked instruction.
-//! The read is consistent if no thread wrote to the page meanwhile, [latched or
-//! lock-free](crate::engine::page::Entry::read_undisturbed); otherwise the page is held.
+//! To hold a page, a thread runs two locked instructions, which the processor completes before it starts
+//! later ones. Each read of a short row would then wait for memory instead of overlapping with the next rows.
+//! So a short range is read like an element: the thread announces the page in its hazard slot (hazard
+//! pointer), without a locked instruction. The read is consistent if no thread wrote to the page meanwhile,
+//! [latched or lock-free](crate::engine::page::Entry::read_undisturbed). Otherwise the thread holds the page
+//! and reads again.
 
 use std::cell::Cell;
 

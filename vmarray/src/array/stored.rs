@@ -1,4 +1,4 @@
-//! Arrays in files: creation, opening, and their stored description.
+//! Arrays in files: `create`, `open` and `sync`, and the description of an array in its file.
 
 mod files;
 

@@ -1,4 +1,4 @@
-//! Test arrays on host RAM, for tests of arrays and of the engine.
+//! Small arrays in host RAM, for unit tests of arrays and of the engine.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Reports on the work of an array between two points of a program, compared with the limits of its devices.
+//! [`Watch`]: measures the work of an array between two points of a program, and compares it with the limits
+//! of the devices.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Element types, and accesses to their bytes while other threads may access them.
+//! Element types, and racy or atomic accesses to an element's bytes while other threads access them.
 
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, transmute_copy};

@@ -1,4 +1,4 @@
-//! Slices of memory that several threads and devices access at the same time.
+//! Slices of memory that several threads and devices access at the same time without locks.
 //!
 //! | slice | writes | reads of other code |
 //! |---|---|---|

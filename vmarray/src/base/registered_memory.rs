@@ -1,4 +1,5 @@
-//! Memory of the program that is imported into a device.
+//! Memory of the program that is registered with a device: page-locked, so that the device copies to it
+//! directly.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;

@@ -1,9 +1,9 @@
-//! A pool of long vectors: the process reuses their memory, so that the system need not find and zero
-//! pages for later calls.
+//! A pool of large vectors for intermediate results. A later call reuses their memory, because the system
+//! takes long to find and zero new pages.
 //!
-//! Without the pool, a join or a sort spends a quarter of its time on that. The pool marks its pages as free
-//! (`MADV_FREE`), so that Linux reclaims them only if memory is short. Other systems lack such a call; the
-//! pool is not used there.
+//! Without the pool, a join or a sort spends a quarter of its time in such page faults. The pool marks unused
+//! memory as free (`MADV_FREE`), so Linux reclaims it only if memory is short. Other systems lack such a
+//! call, so the pool is not used there.
 
 use std::fmt;
 use std::marker::PhantomData;

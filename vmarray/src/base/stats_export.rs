@@ -1,8 +1,8 @@
-//! Statistics for other processes of the user: each process that publishes keeps a file of them up to
-//! date, in a private folder in memory.
+//! Statistics for other processes of the same user: each publishing process writes them to a file in a
+//! private folder in memory, twice a second.
 //!
-//! A separate thread reads the arrays' counters twice a second; accesses do no extra work. Files are replaced
-//! as a whole, and read with a limit, so that a reader never sees half of one.
+//! A separate thread reads the arrays' counters; accesses do no extra work. The thread replaces the file as a
+//! whole, so a reader never sees half of it. Readers limit the bytes that they read.
 
 mod published;
 

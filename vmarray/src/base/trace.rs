@@ -1,4 +1,4 @@
-//! Log messages of arrays and of the search for devices, next to the engine's.
+//! Log messages of arrays and of the search for devices, in addition to the engine's messages.
 
 #[cfg(not(feature = "tracing"))]
 use vmarray_engine::trace::say_once;

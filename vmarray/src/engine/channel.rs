@@ -1,10 +1,10 @@
-//! One channel: a slice of a device's memory, its queues, and one shard of the page cache.
+//! One channel: a share of a device's memory, some of its queues, and one shard of the page cache.
 //!
-//! A channel owns *frames* (places for pages in RAM) and *slots* (places for pages on the device, the pages'
-//! homes), and copies pages between them. No thread holds the lock of a channel while it copies, waits, or
-//! runs foreign code. A [`FetchUnderWay`] or a [`WriteBack`] records each transfer in flight, and *any*
-//! thread can wait for it and finish it. So the library needs no worker threads: a thread that needs a page
-//! or a frame advances the channel.
+//! A channel has *frames* (page-sized buffers in RAM) and *slots* (places of pages in device memory, the
+//! pages' homes), and copies pages between them. No thread holds the channel's lock while it copies, waits,
+//! or runs code of the program. A [`FetchUnderWay`] or a [`WriteBack`] records each transfer in flight. *Any*
+//! thread can wait for a transfer and finish it, so the library needs no worker threads: a thread that needs
+//! a page or a frame does this work.
 //!
 //! # A miss, by threads, tasks and prefetches
 //!

@@ -1,4 +1,5 @@
-//! The pager, which acquires, releases and moves pages of bytes. It does not depend on the type of elements.
+//! The pager of an array: finds a page's channel, acquires and releases pages, and moves them between cache
+//! and devices. It works on bytes and does not depend on the element type.
 
 mod bulk;
 #[forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Iterator over the results of a join, one chunk at a time.
+//! [`CombinationChunks`]: an iterator over the result tuples of a join, one chunk at a time.
 
 use std::iter::FusedIterator;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Conversion between index sets and columns, on all threads.
+//! Conversion between index sets (stored tuple by tuple) and columns, on all threads.
 
 use super::{Dimension, IndexSet, count_of, distinct};
 use crate::base::error::{ErrorKind, Result};

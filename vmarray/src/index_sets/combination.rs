@@ -1,4 +1,5 @@
-//! Results of a join, and their output to RAM, columns, chunks or arrays.
+//! [`Combination`]: the result of a join of index sets before its tuples are written, and its output to RAM,
+//! columns, chunks or arrays.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The natural join of two sets: pairs of tuples with equal values in the common dimensions.
+//! The natural join of two index sets: pairs of tuples with equal values in the common dimensions.
 
 use std::fmt;
 

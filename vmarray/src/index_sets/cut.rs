@@ -1,4 +1,4 @@
-//! Division of a set's tuples into parts of equal length.
+//! Division of an index set's tuples into parts of equal length, which threads process in parallel.
 
 use std::ops::Range;
 

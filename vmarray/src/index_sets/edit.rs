@@ -1,4 +1,4 @@
-//! Operations that derive a set from other sets.
+//! Operations that derive an index set from others: `project`, `relabel`, `sort`, `dedup`.
 
 use super::{Combine, Dimension, IndexSet, count_of, distinct};
 #[cfg(doc)]

@@ -1,4 +1,4 @@
-//! Output of the results of a join, from any given result on.
+//! Output of a join: writes the result tuples, beginning at any given result number.
 
 use super::runs::{AHEAD, TupleRun, TupleRuns};
 use super::source::TupleBlock;

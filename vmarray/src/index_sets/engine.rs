@@ -1,4 +1,5 @@
-//! Join of two sources of tuples, one block at a time.
+//! The join of two sources of tuples: processes one block of each at a time, so that a join needs limited
+//! RAM.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Encoding of a tuple's values in the common dimensions as one number, its key.
+//! Join keys: a tuple's values in the common dimensions, encoded as one number.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The columns of two sets that a join compares and writes.
+//! The columns of a join: the columns of the two sets to compare, and the columns of the result.
 
 use std::collections::HashMap;
 

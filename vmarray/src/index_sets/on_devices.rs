@@ -1,10 +1,10 @@
-//! Joins and groups on the devices that store the tuples, by sorting and binary search:
+//! Joins and groups of index sets on the devices that store the tuples, by sorting and binary search:
 //!
 //! 1. The devices sort the keys of the second set together with the indices of their tuples.
 //! 2. A binary search finds the partners of each tuple of the first set.
 //! 3. Prefix sums of the counts of partners give the start of each tuple's results. Only the sums of blocks
 //!    of 1024 counts go through the host.
-//! 4. One item of a kernel writes each value of a result.
+//! 4. A GPU thread of a kernel writes each value of a result.
 //!
 //! A key is one number, as on the host: the row-major index of the tuple's common values in the box of their
 //! ranges. If that index could exceed 64 bits, the values are first replaced by their ranks among the values

@@ -1,4 +1,5 @@
-//! Index sets whose tuples are stored in a [`VirtualArray`].
+//! [`PagedIndexSet`]: an index set whose tuples are stored in a [`VirtualArray`], so it may be larger than
+//! RAM.
 
 use std::ops::RangeBounds;
 

@@ -1,4 +1,5 @@
-//! Partitioning of tuples by the hash of their key, so that matching tuples fit into a processor's cache.
+//! Partitioning of a join's tuples by the hash of their key: matching tuples come into the same partition,
+//! and a partition fits into a processor's cache.
 
 use std::ops::Range;
 

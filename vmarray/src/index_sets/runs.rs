@@ -1,12 +1,12 @@
-//! The second set's tuples grouped by key, and the partners of each tuple of the first set among them.
+//! The hash table of a join: groups the second set's tuples by key, and finds the matching group of each
+//! tuple of the first set.
 //!
-//! A hash join whose two sides are first partitioned by hash, so that each table fits into a core's cache
-//! (Boncz, Manegold and Kersten, "Database architecture optimized for the new bottleneck: memory access",
-//! VLDB 1999; Balkesen, Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the
-//! underlying hardware", ICDE 2013). The join moves only codes and tuple numbers. It computes the place of
-//! the partners for each tuple of the first set. Results are then written in the first set's order, as in
-//! Manegold, Boncz, Nes and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners are
-//! contiguous, so one address locates the whole group.
+//! Both sets are first partitioned by hash, so that each table fits into a core's cache (Boncz, Manegold and
+//! Kersten, "Database architecture optimized for the new bottleneck: memory access", VLDB 1999; Balkesen,
+//! Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the underlying hardware",
+//! ICDE 2013). The join moves only keys and tuple numbers. The matching tuples are contiguous, so one address
+//! locates them all. Results are then written in the first set's order, as in Manegold, Boncz, Nes and
+//! Kersten, "Cache-conscious radix-decluster projections", VLDB 2004.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Sources of tuples for joins: RAM, arrays, or implementations of the program.
+//! [`Tuples`]: the input of a join. Tuples are in RAM, in an array, or come from a type of the program.
 
 use std::ops::Range;
 

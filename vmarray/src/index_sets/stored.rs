@@ -1,4 +1,4 @@
-//! Index sets in files.
+//! Saving index sets to files, and loading and opening them.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Groups of tuples with equal values in some dimensions.
+//! [`TupleGroups`]: the tuples of an index set, grouped by equal values in some dimensions.
 
 use backend_api::Device;
 

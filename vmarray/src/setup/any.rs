@@ -1,4 +1,4 @@
-//! One type for devices of all backends, so that an array can mix them.
+//! [`AnyDevice`]: one type for devices of all backends, so that one array can use several backends.
 
 use std::fmt;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Discovery and selection of the machine's devices.
+//! Discovery: finds the machine's GPUs and other devices, and selects the ones for an array.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Detection of processes that were forked from a process that uses the library. The child has neither the
-//! threads nor the GPU contexts of its parent. A lock that another thread held during the fork stays locked
-//! in the child. So the library returns an error in the child before it takes a lock.
+//! Detection of a forked child process. A child has neither the threads nor the GPU contexts of its parent,
+//! and a lock that another thread held during the fork stays locked. So in the child the library returns an
+//! error before it takes a lock.
 
 #[cfg(not(target_os = "linux"))]
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! Open devices of this process, one for each GPU. All arrays without a list of devices share them.
+//! The open devices of this process, one for each GPU. All arrays that were built without a list of devices
+//! share them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The share of an array's pages that each device stores.
+//! [`Placement`]: decides the share of an array's pages that each device stores.
 
 mod shares;
 mod stripe_pattern;

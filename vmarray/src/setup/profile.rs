@@ -1,4 +1,4 @@
-//! Profiles: measured speed and best settings of a device.
+//! [`Profile`]: the measured speed of a device, and the best settings for it.
 
 pub(crate) mod limits;
 mod link;

@@ -1,6 +1,6 @@
-//! Boundary modes: views of arrays with signed positions, which may be outside.
+//! Boundary modes: views of arrays that accept negative and too large positions.
 //!
-//! The mode of a [`BoundaryView`] gives the values of reads outside of the array:
+//! The mode of a [`BoundaryView`] defines the value of a read outside of the array:
 //!
 //! | mode | outside the edges of `a b c d` | |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Arrays of several dimensions.
+//! [`NdArray`]: arrays of several dimensions.
 
 #[forbid(unsafe_code)]
 mod builder;

@@ -1,4 +1,4 @@
-//! Rows of different lengths.
+//! [`RaggedArray`]: an array of rows of different lengths.
 
 mod builder;
 mod growing;

@@ -1,8 +1,9 @@
-//! Device-side work on a range of a source, in batches of pages that fit into the slots of the device.
+//! Device work on a range of a source (memory of the program), in batches of pages that fit into the device's
+//! slots.
 //!
-//! A batch locks some pages of one channel, assigns slots to them, copies missing contents to the device, and
-//! starts the work on each run of pages with contiguous slots. While the device works on one batch, the host
-//! prepares the next. The directory records the new page states only after the work has ended.
+//! A batch locks some pages of one channel, assigns device slots to them, copies missing contents to the
+//! device, and starts the work on pages with contiguous slots. While the device works on one batch, the host
+//! prepares the next. The directory of the source records the new page states only after the work has ended.
 
 mod finish;
 

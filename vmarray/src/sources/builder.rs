@@ -1,4 +1,4 @@
-//! Builders of sources.
+//! [`SourceBuilder`]: sets devices, page size and device memory of a new [`Source`].
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! One channel of a source: a limited number of slots for pages on a device, and the copies between slots and
-//! home.
+//! One channel of a source: a limited number of slots for pages in device memory, and the copies between
+//! these slots and the program's memory (the home).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Coherence between home and devices: flush, discard, invalidate, evict, verify.
+//! Coherence between a source's home (the program's memory) and its copies on devices: flush, discard,
+//! invalidate, evict, verify.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! The part of a source that does not depend on the type of the program's memory (its home): the directory,
-//! the channels, and the program's access to elements.
+//! The part of a source that does not depend on the type of the program's memory (the home): the directory,
+//! the channels, and the program's accesses to elements.
 
 use std::ops::Range;
 

@@ -1,6 +1,7 @@
-//! The directory of a source: it records the location of the valid copies of each block.
+//! The directory of a source: records for each block (1/64 of a page) if the program's memory, the device, or
+//! both have the current data.
 //!
-//! A page is stored in memory of the program, its home. The device of its channel may have copies of some of
+//! The home of a page is in the program's memory. The device of the page's channel may have copies of some of
 //! the page's 64 blocks. Two words with one bit for each block record the copies:
 //!
 //! | valid | dirty | the home | the device | meaning |

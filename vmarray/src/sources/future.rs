@@ -1,4 +1,4 @@
-//! Non-blocking flush of a source.
+//! [`SourceFlushAsync`]: a future that writes a source's changed pages back to the program's memory.
 
 use std::fmt;
 use std::future::Future;

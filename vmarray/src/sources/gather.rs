@@ -1,4 +1,5 @@
-//! Access to elements by a list of indices, at home or on the devices.
+//! Gather and scatter of a source's elements by a list of indices, in the program's memory (the home) or on
+//! the devices.
 
 use std::ops::Range;
 

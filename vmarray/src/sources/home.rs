@@ -1,4 +1,5 @@
-//! Memory of the program as the home of a source, and the accesses of the source to it.
+//! [`Home`]: the types of program memory over which a source can be built, and the source's accesses to this
+//! memory.
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Operations on batches of pages: queries, assignments, fills, fetches.
+//! The operations that a source runs on batches of pages: queries, assignments, fills, fetches.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Work on the elements of a source through the memory of its devices, such as a sort.
+//! In-place work on a source in the memory of its devices, such as a sort.
 
 use std::ops::Range;
 use std::sync::Arc;

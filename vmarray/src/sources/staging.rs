@@ -1,4 +1,4 @@
-//! Page-locked staging memory between an unregistered home and a device.
+//! Page-locked staging buffers for copies between a device and program memory that is not page-locked.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Implementation of views for sources.
+//! The view traits of [`Source`] and its sections: reads, writes and queries.
 
 use std::ops::Range;
 use std::sync::Arc;

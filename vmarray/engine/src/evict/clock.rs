@@ -1,4 +1,5 @@
-//! The CLOCK policy: a hand moves over the frames in a circle. The caller stores the referenced bits.
+//! The CLOCK eviction policy: a hand moves over the cache frames in a circle and proposes frames that were
+//! not used since its last visit. The caller stores the referenced bits.
 
 use super::verdict::{Candidate, Verdict};
 

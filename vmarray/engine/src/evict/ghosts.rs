@@ -1,4 +1,4 @@
-//! Keys of recently evicted pages, without the pages.
+//! Ghost entries of the 2Q eviction policy: the keys of recently evicted pages, without the pages.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,8 +1,9 @@
-//! Doubly linked lists of frames, threaded through one vector.
+//! Doubly linked lists of cache frames for the eviction policies. All links are in one vector, indexed by
+//! frame number.
 //!
-//! Several lists share the links of a shard: a frame is in at most one of them. Each list is a ring closed by
-//! a sentinel, so no operation has a special case for the ends. The sentinels are the first links, and the
-//! links of frames follow: the vector grows with the numbers of inserted frames.
+//! The lists of a shard share this vector, because a frame is in at most one list. Each list is a ring closed
+//! by a sentinel, so no operation has a special case for the ends. The first links of the vector are the
+//! sentinels; the links of the frames follow.
 
 use super::verdict::{Candidate, Verdict};
 

@@ -1,4 +1,4 @@
-//! The exact LRU policy: a list of frames in the order of their last access.
+//! The exact LRU eviction policy: a list of cache frames in the order of their last access.
 
 use super::list::{self, Link, List, ListSweep};
 use super::verdict::Candidate;

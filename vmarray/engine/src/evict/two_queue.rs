@@ -1,4 +1,4 @@
-//! The 2Q policy, with a CLOCK as its main queue.
+//! The 2Q eviction policy (Johnson and Shasha), with a CLOCK as its main queue.
 //!
 //! | here | Johnson and Shasha | holds | length |
 //! |---|---|---|---|
@@ -6,10 +6,10 @@
 //! | `ghosts` | A1out | keys of pages evicted from `recent` | half the number of frames |
 //! | `hot` | Am | pages fetched while their key was in `ghosts` | the rest |
 //!
-//! References to pages in `recent` are ignored. A page has thousands of elements, so a reference shows only
-//! that a program is reading the page, not that it will read it again. A target of a tenth of the frames
-//! would gain about one hit in a hundred. But pages from read-ahead must survive in `recent` until their
-//! first use, and a shard may have few frames.
+//! The policy ignores references to pages in `recent`. A page has thousands of elements, so a reference shows
+//! only that a program is reading the page, not that it will read it again. A quarter of the frames is the
+//! target of `recent`, because prefetched pages must survive there until their first use. A tenth would gain
+//! about one hit in a hundred.
 
 use super::ghosts::Ghosts;
 use super::list::{self, Link, List, ListSweep};

@@ -1,4 +1,4 @@
-//! Replies to the frames that a policy proposes.
+//! The engine's answer to a frame that an eviction policy proposes: claim it, keep it, or skip it.
 
 /// Reply of the paging core to a frame proposed by [`Evictor::victims`](super::Evictor::victims).
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The rule of a thread for waits for guards.
+//! Thread-local flag that forbids the thread to block on page guards of other threads.
 
 use std::cell::Cell;
 

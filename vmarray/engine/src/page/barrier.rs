@@ -1,13 +1,13 @@
-//! Asymmetric barrier with a cheap and an expensive side.
+//! Asymmetric memory barrier, with a cheap side for frequent accesses and an expensive side for rare ones.
 //!
-//! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: if two
+//! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences. If two
 //! threads each store to a variable, pass their barrier, and load the other thread's variable, at least one
-//! of them sees the other's store. `light` is only a fence for the compiler; `heavy` has the kernel run a
-//! full fence on every core that runs a thread of this process (Linux `membarrier`, private expedited: some
+//! of them sees the other's store. `light` is only a compiler fence. `heavy` makes the kernel run a full
+//! fence on every core that runs a thread of this process (Linux `membarrier`, private expedited; some
 //! microseconds).
 //!
-//! Without that system call both are full fences; [`asymmetric`] is then false, and accesses use a slower
-//! path to hazard slots, which issues the fence.
+//! Without that system call both functions are full fences, and [`asymmetric`] returns false. Accesses then
+//! announce themselves by a slower path that issues the fence.
 //!
 //! A kernel may refuse the call later, after the program installs a seccomp filter. Other threads have passed
 //! `light` by then, so `heavy` needs a substitute: the calling thread visits every processor that they may

@@ -1,7 +1,8 @@
-//! Deferral of wakers while their thread holds locks of this library, or serves requests.
+//! Deferred wake-ups: while a thread holds locks of this library, or serves requests, it collects the wakers
+//! of tasks and calls them later.
 //!
-//! A waker is program code. It may poll a task at once or drop an array, and a device may run it inside any
-//! call.
+//! A waker is code of the program: it may poll a task at once or drop an array, which would deadlock under a
+//! lock. A device may call a waker inside any of its functions.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;

@@ -1,8 +1,8 @@
-//! The entry of one page in the page table, and all transitions of its state.
+//! The page table's entry of one page, and all transitions of its atomic state word.
 //!
-//! This file contains only transitions. Each method is a single read-modify-write of the state word, with
-//! changes of the gates. So the table in [`state`](super::state) and the methods here define the whole
-//! protocol. Waits, transfers and the choice of victims are elsewhere.
+//! Each method is a single read-modify-write of the state word, and may open or shut the gates. So the table
+//! in [`state`](super::state) and the methods here define the whole protocol. Other modules wait, copy pages
+//! and choose victims.
 //!
 //! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else
 //! null. Only a holder of the page (pin, guard or `EXCLUSIVE`) opens a gate, and only with `EXCLUSIVE` the

@@ -1,4 +1,4 @@
-//! Hazard slots: a thread announces the page that it accesses, without a locked instruction.
+//! Hazard slots: a thread announces the page that it accesses, by a plain store without a locked instruction.
 //!
 //! Each thread has one [`HazardSlot`]. For the few nanoseconds of a lock-free access it holds the address of
 //! the page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread

@@ -1,5 +1,5 @@
-//! Tests of the asymmetric barrier and the thread list on real threads with the system's barrier. The loom
-//! tests in `model` assume that these work.
+//! Tests of the asymmetric barrier and of the thread list, with real threads and the real system call. The
+//! loom tests in `model` assume that both work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;

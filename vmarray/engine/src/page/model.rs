@@ -1,4 +1,5 @@
-//! Models of the page protocol under loom, which runs all interleavings and reorderings of the memory model.
+//! Loom tests of the page protocol. Loom runs all interleavings of threads and all reorderings that the
+//! memory model allows.
 //!
 //! Loom has no asymmetric barrier, so both sides use full fences here; the kernel guarantees that
 //! `membarrier` and a compiler fence are equivalent.

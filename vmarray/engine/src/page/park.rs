@@ -1,4 +1,4 @@
-//! Sleep of threads and tasks until a page is released.
+//! Sleep of a thread or task until another thread releases a page, and the wake-up at the release.
 
 use std::task::Waker;
 

@@ -1,4 +1,5 @@
-//! Quiescing a page: shut its gates, issue a barrier, wait for running lock-free accesses.
+//! Quiescing pages: the caller has shut the gates of the pages; a thread then waits until no lock-free access
+//! to them runs.
 
 use super::entry::Entry;
 use super::hazard::HazardAccess;

@@ -1,12 +1,13 @@
-//! Sequence locks: reads and writes of elements of several words without a lock on their page.
+//! Sequence locks: consistent reads and writes of array elements longer than a machine word, without a lock
+//! on their page.
 //!
-//! A word holds the version of an element, and is odd during a write. It excludes writers from each other; a
-//! reader takes no lock, and detects a concurrent writer. A fixed number of locks serves all frames of the
-//! process. An element's address determines its lock, so distant elements share one only by chance, and
-//! neighbouring ones usually.
+//! Each lock is a version word, which is odd during a write. Writers exclude each other; a reader takes no
+//! lock, but reads again if the word changed. A fixed number of locks serves all frames of the process. The
+//! address of an element determines its lock. Neighbouring elements usually share a lock, distant ones only
+//! by chance.
 //!
-//! A holder runs only the access: no foreign code, and nothing that waits. So waits for it are short, unless
-//! it lost its core.
+//! While a thread holds a lock, it only copies the element: it runs no code of the program, and waits for
+//! nothing. So other threads wait briefly, unless the scheduler preempts the holder.
 
 use super::barrier;
 use super::sync::{AtomicU32, Ordering, fence};

@@ -1,17 +1,16 @@
-//! The protocol between a snapshot and the threads that change pages meanwhile.
+//! Synchronization between a snapshot of an array and the threads that change its pages meanwhile.
 //!
 //! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread acquires a marked page to change it, unless
-//! the thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards, so
-//! it *passes*: it removes the mark of its page, and the snapshot marks that page again. Once all pages are
-//! marked and none is held exclusively the *instant* has come. From then on one thread *takes* each page,
-//! saves it, and removes its mark.
+//! the thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards. So
+//! it *passes*: it removes the mark of its page, and the snapshot marks that page again. The *instant* of the
+//! snapshot comes when all pages are marked and no thread holds a page exclusively. After the instant one
+//! thread *takes* each page, saves it, and removes its mark.
 //!
-//! Snapshots of an array follow one another, and all use the same bit of a page. So a mark alone does not say
-//! which snapshot has set it. A thread therefore waits for one snapshot, whose [`SnapshotMarks`] it has
-//! looked up: [`await_unmarked`](SnapshotMarks::await_unmarked) returns at the latest when this snapshot
-//! ends, even if a later one has marked the page again. Otherwise a thread with guards could deadlock: it
-//! would sleep on a mark of the later snapshot, and that snapshot would wait for its guards. loom checks this
-//! (`snapshot_model`).
+//! Successive snapshots of an array use the same bit of a page, so a mark alone does not say which snapshot
+//! has set it. A thread therefore waits for one snapshot, through its [`SnapshotMarks`].
+//! [`await_unmarked`](SnapshotMarks::await_unmarked) returns at the latest when this snapshot ends, even if a
+//! later one has marked the page again. Otherwise a thread with guards could deadlock: it would wait for the
+//! later snapshot, which would wait for the thread's guards. A loom test (`snapshot_model`) checks this.
 
 use std::ops::Range;
 

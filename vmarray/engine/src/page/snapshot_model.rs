@@ -1,4 +1,5 @@
-//! Model of the snapshot protocol under loom; [`model`](super::model) is the model of single pages.
+//! Loom tests of snapshots against threads that change pages; [`model`](super::model) has the loom tests of
+//! single pages.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;

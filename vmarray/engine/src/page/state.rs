@@ -1,4 +1,4 @@
-//! The packed state of one page.
+//! The packed atomic state of one page: a 64-bit word of flags and counts.
 //!
 //! | bits | name | meaning |
 //! |---|---|---|

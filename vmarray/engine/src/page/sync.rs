@@ -1,4 +1,4 @@
-//! Atomics and locks of the page protocol: the real ones, or loom's in model checks.
+//! Atomics and locks for the page protocol: those of `std` and `parking_lot`, or loom's under `cfg(loom)`.
 
 #[cfg(loom)]
 pub use locks::{Condvar, Mutex, RwLock};

@@ -1,4 +1,4 @@
-//! Page table: the length of the array, and the entries of all its pages.
+//! The page table of an array: the array's length, and one entry for each page.
 
 #![allow(clippy::len_without_is_empty, reason = "callers compare indices with the length")]
 

@@ -1,8 +1,8 @@
-//! The hazard slots of all threads of the process.
+//! The hazard slots of all threads of the process: registration, and scans for running lock-free accesses.
 //!
-//! A slot is in the thread-local memory of its thread, so the thread reaches it at no cost. Other threads
-//! find registered slots through a list. Its lock is taken only to register, to deregister, and to scan all
-//! slots.
+//! Each thread has its slot in thread-local memory, so it writes the slot without a lookup. Other threads
+//! find the slot through a list. A thread takes the list's lock only to register, to deregister, or to scan
+//! all slots.
 
 use std::cell::Cell;
 use std::ptr;

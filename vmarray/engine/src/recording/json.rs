@@ -1,4 +1,4 @@
-//! Events as a Chrome trace.
+//! Output of recorded events as a Chrome trace (JSON), which Perfetto displays.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! The events of a process during a recording.
+//! The recorder of the process: collects events from all threads between the begin and the end of a
+//! recording.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::LazyLock;

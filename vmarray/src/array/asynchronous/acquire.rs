@@ -1,8 +1,8 @@
-//! Non-blocking acquisition of a page or its bytes by a task: the common steps of all futures.
+//! Non-blocking acquisition of a page or its bytes by a task: the steps that all futures of an array share.
 //!
-//! Each poll first looks for the page in the cache. If the page is absent, the task enqueues a
-//! [request](PageRequest). The answer contains the requested data, because the page may be evicted before the
-//! next poll.
+//! Each poll first looks for the page in the cache. If the page is absent, the task queues a
+//! [request](PageRequest). The answer to the request contains the data, because the cache may evict the page
+//! before the next poll.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Accesses of tasks to single elements.
+//! [`GetAsync`] and [`SetAsync`]: futures that read or write one element.
 
 use std::future::Future;
 use std::pin::Pin;

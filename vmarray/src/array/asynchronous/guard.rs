@@ -1,4 +1,4 @@
-//! Page guards for tasks.
+//! [`PageAsync`] and [`PageMutAsync`]: futures that return a page guard, which borrows a page in the cache.
 
 use std::cell::Cell;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Operations on ranges for tasks: reads, prefetches, write-backs.
+//! Futures that read, prefetch or write back a range of elements.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -1,4 +1,5 @@
-//! Files with pages of arrays: creation, description, and arrays over them.
+//! The files that store an array's pages, one for each channel's share: they are created, described and
+//! opened as devices.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The published statistics of a program, and their text format: a line for the program, one for each array,
-//! one for each channel.
+//! The published statistics of a program, and their text format: one line for the program, then one for each
+//! array, and one for each channel.
 //!
 //! A reader ignores a file with any error. It also ignores unknown counters, which a later version may write.
 

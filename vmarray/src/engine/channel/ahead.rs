@@ -1,7 +1,7 @@
-//! Limit of the number of frames with prefetched pages that no thread has used yet.
+//! Limit of the number of a channel's frames with prefetched pages that no thread has used yet.
 //!
-//! At most half of a channel's frames may hold such pages. With more, prefetched pages would evict each other
-//! before their use, because a thread does not know about the prefetches of other threads.
+//! At most half of a channel's frames may hold such pages. With more, prefetched pages could evict each other
+//! before their use, because a thread does not know the prefetches of other threads.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,14 +1,14 @@
-//! Processing of the requests of tasks: a thread submits them in batches, and serves them when their pages
-//! arrive.
+//! Processing of the page requests of tasks: a thread submits queued requests in batches, and answers them
+//! when their pages arrive.
 //!
-//! No thread waits here, and no task must be polled again. The device wakes the
-//! [driver](super::async_wakeups) on completion; it serves requests whose pages have arrived, and submits new
-//! ones. A thread that requests while little is in flight submits at once. Otherwise requests accumulate, so
-//! submissions grow with the number of tasks. Tasks that are not polled any more therefore block no other
-//! task.
+//! No thread waits here, and no task must be polled again for progress. On completion the device wakes the
+//! [driver](super::async_wakeups), which answers requests whose pages have arrived, and submits new ones. If
+//! little is in flight, the requesting thread submits at once. Otherwise requests accumulate in the queue, so
+//! submissions grow with the number of tasks. A task that its executor no longer polls therefore blocks no
+//! other task.
 //!
-//! Requests are served first in, first out. Without a free frame, the first in the queue gets the error of a
-//! failed write-back, like a thread that needs a frame.
+//! Requests are served first in, first out. If a failed write-back leaves no free frame, the first request in
+//! the queue gets the error, as a thread that needs a frame would.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

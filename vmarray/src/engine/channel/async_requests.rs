@@ -1,17 +1,19 @@
 //! Requests of tasks for absent pages.
 //!
-//! A task must not block, and waking it after the load is not enough, because the page may be evicted before
-//! the next poll. So a task leaves a request, and the thread that ends the load *serves* it: it copies the
-//! requested bytes, or writes the task's bytes, before other threads can take the page. Hence the bound:
-//! **every load started for a task serves that task**. For any number of tasks and frames, an element is
-//! loaded at most once for each request (once more, alone, if a submission of several fails).
+//! A task must not block. It is not enough to wake the task after the load, because the cache may evict the
+//! page before the next poll. So a task leaves a request, and the thread that completes the load *serves* it:
+//! this thread copies the requested bytes, or writes the task's bytes, before other threads can take the
+//! page. Hence the bound: **every load started for a task serves that task**. For any number of tasks and
+//! frames, an element is loaded at most once for each request (once more, alone, if a submission of several
+//! loads fails).
 //!
-//! A request for a guard needs the page itself. The channel [reserves](super::frame_reservation) the frame
-//! until the task takes the page, and from then on the future counts as a guard. Reads of more than 256 bytes
-//! reserve up to a quarter of the frames; further reads are copied at once.
+//! A request for a guard needs the page itself. The channel [reserves](super::frame_reservation) the page's
+//! frame until the task takes the page, and meanwhile the future counts as a guard. Reads of more than 256
+//! bytes may also reserve frames, up to a quarter of all; beyond this limit the serving thread copies the
+//! bytes at once.
 //!
-//! A waiting request holds no page and no frame. If the task drops the future, the channel skips the request,
-//! or the requested page enters the cache.
+//! A waiting request holds no page and no frame. If the task drops its future, the channel skips the request,
+//! or the cache keeps the loaded page.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};

@@ -1,4 +1,5 @@
-//! Waits of tasks without a request: for transfers of other threads, and for guards.
+//! Wake-ups of tasks that wait without a request of their own: for transfers of other threads, for frames,
+//! and for page guards.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};

@@ -1,6 +1,7 @@
-//! The waker that a device calls when work for tasks is done. The waker advances the channel of these tasks.
+//! The waker that a device calls when it completes work for tasks. The waker makes progress for all tasks of
+//! its channel.
 //!
-//! So progress requires no poll of a task, and no thread of this library: the device's completion thread
+//! So no task must be polled, and the library needs no thread of its own: the device's completion thread
 //! finishes the submission's pages and submits the next one.
 
 use std::cell::Cell;

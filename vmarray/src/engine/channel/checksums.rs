@@ -1,4 +1,5 @@
-//! Checksums of pages: the error that names a damaged page. [`comparing`](super::comparing) wraps the device.
+//! The error for a page whose checksum is wrong: adds the page's number to the error of the device.
+//! [`comparing`](super::comparing) adds the checksums to a device.
 
 use backend_api::{Error, ErrorKind, Result, Ticket};
 

@@ -1,5 +1,5 @@
-//! Copies between home slots (pages on the device) and frames (pages in RAM), in which adjacent copies are
-//! merged.
+//! Merging of adjacent page copies between home slots (in device memory) and frames (in RAM) into longer
+//! copies.
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 

@@ -1,16 +1,17 @@
-//! Loads and reads of many threads in one submission.
+//! Combined submissions: page loads and reads that several threads request at the same time become one
+//! submission to the device.
 //!
-//! A driver call takes microseconds, and a driver serialises the calls into one context. Threads that miss at
-//! the same time therefore share calls. A thread queues its load under the lock of the shard. If no thread is
-//! submitting, this thread becomes the combiner: it submits all queued loads as one batch, and later loads as
-//! the next batch. A single thread submits each load at once, as its own batch.
+//! A driver call takes microseconds, and a driver serialises the calls into one context. So threads that miss
+//! at the same time share calls. A thread queues its load under the lock of the channel's shard. If no thread
+//! is submitting, this thread becomes the combiner: it submits all queued loads as one batch, and later loads
+//! as the next batch. A single thread submits each load at once, as its own batch.
 //!
-//! A thread monitors its queued load until the combiner has submitted it, so this thread can take over. The
-//! combiner continues only while no other thread can.
+//! A thread with a queued load polls until the combiner has submitted the load, so this thread can take over
+//! as combiner. A combiner stops when another thread can take over.
 //!
-//! A device queue needs some microseconds for each submission, and these times add up.
-//! Therefore at most `DEPTH` submissions are in flight. A thread waits for one of them, and then submits the
-//! loads that were queued meanwhile.
+//! A device queue needs some microseconds for each submission, and these times add up. Therefore at most
+//! `DEPTH` submissions are in flight. At this limit a thread waits for one of them, and then submits the
+//! loads that other threads queued meanwhile.
 //!
 //! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", 2010).

@@ -1,17 +1,17 @@
-//! Direct reads of home slots: the calling thread itself reads the memory of devices that support this,
-//! without a queue and without intermediate memory. Each thread has at most one read in flight.
+//! Direct reads: the calling thread reads a page's home slot in device memory by itself, without a queue and
+//! without intermediate memory. Not all devices support this. Each thread has at most one read in flight.
 //!
-//! The protection of pages also protects direct reads: copies into a slot end before its page is released.
-//! Only kernels that write to slots of unheld pages rely on queue order alone. So [direct reads are
-//! barred](ReadsBarred) from before the submission of such a kernel until it completes.
+//! The locks of pages also protect direct reads, because copies into a slot end before their page is
+//! released. Only kernels that write to slots of pages without a holder rely on queue order alone. So [direct
+//! reads are barred](ReadsBarred) from before the submission of such a kernel until it completes.
 //!
 //! # Admission of pages
 //!
-//! A short read of an uncached page can read from its home slot. Alternatively the thread fetches the whole
-//! page, which makes later reads cheap, but their number is unknown. The page is fetched when its reads have
-//! cost as much as the fetch: the ski-rental rule (A. R. Karlin, M. S. Manasse, L. Rudolph, D. D. Sleator,
-//! "Competitive snoopy caching", 1988). The cost of a fetch beyond the copy (a frame, the evicted page, the
-//! processor's caches) exceeds that of the copy.
+//! For a short read of an uncached page, the thread either reads from the home slot, or fetches the whole
+//! page into the cache. The fetch makes later reads cheap, but their number is unknown. The ski-rental rule
+//! decides: the page is fetched when its direct reads have cost as much as the fetch (A. R. Karlin, M. S.
+//! Manasse, L. Rudolph, D. D. Sleator, "Competitive snoopy caching", 1988). The cost of a fetch includes a
+//! frame, the evicted page, and the processor's caches; these exceed the copy.
 //!
 //! This rule alone would eventually fetch every page, and evict pages of equal worth if all pages are read
 //! equally often. So while few frames are free, counts are halved from time to time, as in TinyLFU (G.

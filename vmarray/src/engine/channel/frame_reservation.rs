@@ -1,12 +1,14 @@
-//! Frames reserved for guards and long reads of tasks.
+//! Reservation of cache frames for pages that tasks have requested, for a guard or a long read, until the
+//! task's next poll.
 //!
-//! The page requested by a guard's future may arrive before the next poll of its task. Its frame is then
-//! reserved: other threads can use, write or hold the page, but it keeps its frame. Meanwhile the future
-//! counts as a guard, so the limit on guards applies, and other threads still find frames. A thread that
-//! needs a guard or a frame waits for the future or gets an error, as it would for a guard.
+//! The page that a task requested for a guard may arrive before the task's next poll. Its frame is then
+//! reserved: other threads can use, write or hold the page, but cannot evict it. Meanwhile the future counts
+//! as a guard. So the limit on guards applies, and other threads still find frames. A thread that needs a
+//! guard or a frame waits for the future or gets an error, as it would for a guard.
 //!
-//! A long read reserves a frame only while less than a quarter of the frames is reserved, and no thread waits
-//! for a frame. Otherwise it is [served](Channel::serve_long_reads) at once.
+//! A long read reserves a frame only while less than a quarter of the frames is reserved and no thread waits
+//! for a frame. Otherwise the thread that completes the load copies the bytes [at
+//! once](Channel::serve_long_reads).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

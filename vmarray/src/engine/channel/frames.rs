@@ -1,4 +1,4 @@
-//! Frames: page-sized places in host memory, and their allocation.
+//! Frames, the page-sized cache buffers in host RAM: allocation, and the search for a free frame.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! Limit on the number of a channel's frames that guards of the program hold.
+//! Limit on the number of a channel's cache frames that page guards of the program may pin at once.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 

@@ -1,4 +1,5 @@
-//! A lock for submissions to devices. The holder defers wake-ups until it releases the lock.
+//! The lock under which a thread submits work to a device's queues. Its holder calls no wakers of tasks until
+//! it releases the lock.
 
 use std::ops::{Deref, DerefMut};
 

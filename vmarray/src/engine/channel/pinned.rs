@@ -1,8 +1,8 @@
-//! Pool of host memory for transfers without a frame between the program and home slots: lists of indices and
-//! values, results of kernels, single elements, stages.
+//! Pool of page-locked host memory for small transfers to and from a device: lists of indices, gathered
+//! values, results of kernels, single elements, staging buffers.
 //!
 //! Page-locking takes some milliseconds a call, plus about a tenth of a second for each GB; freeing waits for
-//! all work of the device. So memory is locked in slabs that are cut into pieces, and freed pieces stay in
+//! all work of the device. So the pool locks large slabs and divides them into pieces. Freed pieces stay in
 //! the pool, up to a limit.
 
 use std::ops::Range;

@@ -1,7 +1,9 @@
-//! Places in the memory of a channel, and the accesses of threads to them.
+//! Checked addresses in the memory of a channel (device slots, frames, pool), and the accesses of threads
+//! through them.
 //!
-//! A channel stores its memory and lists of copies in the same struct, so a place in a list cannot borrow the
-//! memory. This module has all `unsafe` code that accesses memory of channels. Its invariants:
+//! A channel owns its memory and also lists of copies, so the copies cannot borrow from the memory; they have
+//! these addresses instead. This module has all `unsafe` code that accesses memory of channels. Its
+//! invariants:
 //!
 //! - Slots, frames and pieces of the pool stay allocated until their channel's queues have ended all work.
 //! - The page protocol decides for each frame which thread may access it.

@@ -1,5 +1,5 @@
-//! Order between submissions to different queues of a channel that access the same home slots, the pages'
-//! places on the device.
+//! Queue barriers: order between submissions to different queues of a channel that access the same home slots
+//! (the pages' places in device memory).
 //!
 //! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
 //! |---|---|---|---|---|
@@ -7,10 +7,10 @@
 //! | queue | any for fetches | any for fetches | the first one for fetches | any for writes |
 //! | order after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
 //!
-//! Copies need no order among themselves: a page is fetched again only after its write-back. Kernels access
-//! slots of many unheld pages, so no element may change during a reading kernel, nor be read during a writing
-//! one. The later submission adds the order, once for each pair of queues: consecutive kernels, and
-//! consecutive writes, order nothing.
+//! Copies need no order among themselves, because a page is fetched again only after its write-back. Kernels
+//! access slots of many pages without holding them. So no element may change during a reading kernel, and
+//! none may be read during a writing one. The later submission waits for the earlier one, once for each pair
+//! of queues. Consecutive kernels, and consecutive writes, need no barrier.
 
 use std::sync::Arc;
 

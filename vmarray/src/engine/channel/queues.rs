@@ -1,9 +1,10 @@
-//! Queues for copies in one direction, from or to the device.
+//! The device queues of a channel for copies in one direction, and the choice of the queue for a submission.
 //!
 //! Work in one queue runs in order, and the bus idles for some microseconds between submissions. With a
 //! single queue, the fetch of a page would wait for an earlier search of all device memory. So each direction
-//! has several queues. A submission goes to the least busy queue, and to the first of equally busy ones. If
-//! each submission ends before the next one, all of them use the first queue, and no other queue is created.
+//! has several queues. A submission goes to the least busy queue, or to the first of equally busy ones. If
+//! each submission ends before the next one begins, all use the first queue, and the channel creates no
+//! other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

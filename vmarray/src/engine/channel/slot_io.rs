@@ -1,4 +1,4 @@
-//! Work on home slots, the pages' places on the device: fills, kernels, and copies of single elements.
+//! Fills of home slots (the pages' places in device memory), and copies of single elements from and to them.
 
 use backend_api::{Fill, Transfer as Copy};
 

@@ -1,14 +1,14 @@
-//! Combined copies of several threads between stages (pinned staging buffers) and home slots (pages on
-//! devices).
+//! Combined submissions of copies between staging buffers (pinned RAM) and home slots (the pages' places in
+//! device memory), for several threads.
 //!
 //! A submission costs a driver some microseconds, more if each comes from another core, and the bus idles
-//! between submissions. Therefore few submissions are in flight. Copies that threads request meanwhile wait,
-//! if they are shorter than a stage; when a submission ends, all waiting copies form the next one. If a
-//! single thread copies, each of its copies is submitted at once.
+//! between submissions. Therefore few submissions are in flight. Meanwhile requested copies wait in a list,
+//! if they are shorter than a staging buffer. When a submission ends, all waiting copies form the next one.
+//! If a single thread copies, it submits each of its copies at once.
 //!
-//! One thread waits in the driver for a submission; the others sleep until theirs completes. Threads wait for
-//! their copies in the order of their requests, and copies are submitted in that order too. So the oldest
-//! awaited copy is never queued behind a copy whose thread waits for a third copy.
+//! One thread waits in the driver for a submission; the other threads sleep until their copies complete.
+//! Threads wait for their copies in the order of their requests, and copies are submitted in that order too.
+//! So no thread waits for a copy that is queued behind a copy of a waiting thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Pinned staging memory between home slots and the program, for ranges that bypass the cache.
+//! Staging buffers: pinned memory between home slots in device memory and the program's memory, for long
+//! copies that bypass the cache.
 
 use parking_lot::Mutex;
 

@@ -1,8 +1,8 @@
-//! Transfers in flight between frames and slots: threads wait for them and finish them.
+//! Page transfers in flight between cache frames and device slots: threads wait for them and finish them.
 //!
-//! One thread waits for a ticket in the driver; other threads that need one of its pages sleep until the page
-//! is released, because the driver would serialise their calls. The thread that finishes the ticket wakes
-//! them.
+//! One thread waits in the driver for a transfer. Other threads that need one of its pages sleep, because the
+//! driver would serialise their calls. The thread that finishes the transfer releases the pages and wakes
+//! these threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Selection of victims, the frames to evict, and their eviction.
+//! Eviction in a channel: chooses victims (cache frames to free), writes back dirty ones, and frees them.
 
 use std::mem;
 use std::ops::RangeInclusive;

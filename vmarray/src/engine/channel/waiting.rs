@@ -1,7 +1,7 @@
-//! Waiting for another thread: spin, then yield, then sleep.
+//! Waits of a thread for another thread: the thread spins, then yields, then sleeps.
 //!
-//! A wake-up by the system takes tens of microseconds, several times the copy of a page. So a thread that
-//! waits for a copy polls for about as long as a queue of copies takes, and no longer.
+//! The system takes tens of microseconds to wake a thread, several times the copy of a page. So a thread that
+//! waits for a copy polls first, for about the time of a full queue of copies.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Write-back of dirty pages.
+//! Write-back: submits copies of dirty pages from their cache frames to their home slots in device memory.
 
 use backend_api::Ticket;
 

@@ -1,11 +1,11 @@
-//! Bulk copies between home slots and the program's memory, past the cache.
+//! Bulk copies between home slots (in device memory) and the program's memory, without the cache.
 //!
-//! Absent pages are copied through [stages](crate::engine::channel::Stage), without frames and evictions.
-//! Resident pages are read and written in their frames. Holds of the pages keep other threads from writing a
-//! home slot during a read, and from reading it during a write.
+//! The pager copies absent pages through [staging buffers](crate::engine::channel::Stage), so it needs no
+//! frames and no evictions. It reads and writes resident pages in their frames. The copying thread holds each
+//! page, so no other thread writes a home slot during a read, or reads it during a write.
 //!
-//! A range is divided by channel. A [unit](Units) is a run of pages of one channel that fills a stage. Its
-//! pages are contiguous on the device. A single thread uses shorter units. Threads take units one after
+//! A range is divided by channel. A [unit](Units) consists of consecutive pages of one channel, contiguous on
+//! the device, that fill a staging buffer. A single thread uses shorter units. Threads take units one after
 //! another, from all channels in turn. Each thread has two units in flight: the device copies one while the
 //! thread copies the other.
 //!

@@ -1,4 +1,4 @@
-//! Fills: patterns and zeroes, written to many home slots at once.
+//! Fills: write a pattern or zeroes to many pages at once, on the devices.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,5 @@
-//! Write-backs of pages, evictions and discards.
+//! `flush`, `evict` and `discard`: write dirty pages of a range back to the devices, and drop pages from the
+//! cache.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Short holds of pages: access to the bytes, and release on drop.
+//! Holds: values that lock one page for a short time, give access to its bytes, and unlock it on drop.
 //!
 //! | hold | the page is | other threads |
 //! |---|---|---|
@@ -7,7 +7,8 @@
 //! | [`HomeShare`] | absent | read its home slot |
 //! | [`HomeClaim`] | absent | wait |
 //!
-//! A thread with several holds waits for copies only.
+//! A thread that has several holds waits for copies only, never for another thread's hold. So holds cannot
+//! deadlock.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,10 @@
-//! A set of the pages whose home slots are known to be initialized. It saves a check of each page.
+//! A set of pages that are known to have initialized home slots (in device memory), so that later kernels
+//! need not check each page.
 //!
-//! Before a device works on a range, each home slot of the range needs contents or zeroes. For 8 GiB,
-//! checking the states of all pages takes a tenth of the time in which a GPU reads them. So the tracker
-//! remembers the checked pages, and forgets them when any page of the array loses the contents of its slot.
+//! Before a device works on a range, each home slot of the range must be initialized, if necessary with
+//! zeroes. For 8 GiB, checking the states of all pages takes a tenth of the time in which a GPU reads the
+//! pages. So the tracker remembers the checked pages. It forgets them when any page of the array loses the
+//! contents of its slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Durable length of a persistent array, stored next to its pages.
+//! The length of a persistent array, stored in the array's files next to its pages.
 
 use std::fmt;
 use std::ops::Range;

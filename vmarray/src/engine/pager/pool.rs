@@ -1,5 +1,5 @@
-//! Pools of channels: arrays all of whose devices can access all home slots. A list of elements can then be
-//! split anywhere, and each device processes its part, even if other devices store the elements.
+//! Device pools: arrays whose devices can all access the memory of each other. A list of indices can then be
+//! split anywhere: each device processes its part, even if another device stores the elements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Prefetches: by request, and for the streams of threads.
+//! Prefetches of pages into the cache: at the program's request, and by read-ahead.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,13 +1,12 @@
-//! Snapshots: the contents of all pages at one instant, while threads continue to write. A page is saved
+//! Snapshots: save the contents of all pages at one instant, while threads continue to write. A page is saved
 //! before it changes.
 //!
-//! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then it
-//! waits for threads that hold pages, for lock-free writers by one barrier, and for scatters that have
-//! checked pages. Then there is a moment after the last change that the snapshot contains, and before the
-//! first change that it does not contain: the instant. From then on each page is saved once, by the thread
-//! that *takes* it. That is one of the snapshot's threads, in order, or a thread that wants to change the
-//! page. Only then is the mark removed. The protocol is in
-//! [`snapshot_marks`](crate::engine::page::SnapshotMarks).
+//! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then
+//! the snapshot waits for threads that hold pages, for lock-free writers (by one barrier), and for scatters
+//! that have checked pages. When these waits end, the *instant* has come: the snapshot contains all earlier
+//! changes and no later one. From then on each page is saved once, by the thread that *takes* it. That is a
+//! thread of the snapshot, or a thread that wants to change the page. After the page is saved, this thread
+//! removes the mark. The protocol is in [`snapshot_marks`](crate::engine::page::SnapshotMarks).
 
 use std::ops::Range;
 use std::sync::Arc;

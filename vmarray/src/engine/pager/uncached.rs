@@ -1,4 +1,5 @@
-//! Accesses to bytes of pages that are not in the cache.
+//! Reads and writes of bytes of absent pages directly in device memory, without loading the pages into the
+//! cache.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! Encoding of column values as one number for each tuple, on devices, and sorting of tuples by it.
+//! Join and group keys on devices: encodes the column values of each tuple as one number, and sorts tuples by
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;

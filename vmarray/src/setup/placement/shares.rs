@@ -1,4 +1,4 @@
-//! Distribution of channels to devices by bandwidth, within the capacity of each device.
+//! Placement by bandwidth: computes the number of channels of each device, within the capacity of the device.
 
 /// Channels of all devices for proportional shares, or of each device if that is more.
 const SHARED_CHANNELS: usize = 32;

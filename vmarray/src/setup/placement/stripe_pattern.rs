@@ -1,4 +1,4 @@
-//! The striping pattern: the order in which the devices of consecutive channels occur.
+//! The striping pattern of an array: the sequence of devices that store consecutive pages.
 
 /// The devices of the channels in sequence: a device with twice the channels occurs twice as often, at even
 /// distances.

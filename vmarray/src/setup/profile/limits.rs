@@ -1,4 +1,4 @@
-//! Lower bounds of the time of work, from measured profiles.
+//! Lower bounds of the time of an operation on a device, from its bytes and the device's measured profile.
 
 use std::fmt;
 use std::time::Duration;

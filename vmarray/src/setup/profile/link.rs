@@ -1,4 +1,4 @@
-//! Measured speed of links between devices.
+//! Measured bandwidth of direct copies between two devices.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

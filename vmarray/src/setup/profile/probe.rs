@@ -1,4 +1,4 @@
-//! The measurement of a device, with a given clock.
+//! The benchmark that measures a device's profile. The caller gives the clock, so tests can simulate time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Profiles known in this process: measured, read from a file, or declared.
+//! The device profiles known in this process: measured, read from a file, or declared by the program.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,8 @@
-//! Profiles on disk, one in each file, in a folder that only the user can write to (see [`PrivateDir`]).
+//! Measured device profiles on disk, one in each file, in a folder that only the user can write to (see
+//! [`PrivateDir`]).
 //!
-//! A file begins with its complete key. A file with another key, or with invalid contents, is ignored and
-//! replaced. Failures here are no errors: the library measures the device again, as without a file.
+//! A file begins with its complete key. The library ignores and replaces a file with another key or with
+//! invalid contents. If it cannot read or write a file, it returns no error but measures the device again.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Shapes of views that can have a boundary mode.
+//! [`BoxShape`]: the shapes of views that can have a boundary mode, ranges and boxes.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Boxes and views with a mode as arguments of kernels.
+//! Boxes, and views with a boundary mode, as arguments of kernels.
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! The boundary modes.
+//! The boundary modes, such as [`Clamp`] and [`Zero`]: each maps a position outside of a view to an element
+//! or a value.
 
 use vmarray_kernel::launch::Mode;
 

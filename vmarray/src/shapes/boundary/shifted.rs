@@ -1,4 +1,4 @@
-//! Shifted views: each element is joined with the element at a fixed distance.
+//! Shifted views for kernels and joins: the operand of an element is its neighbour at a fixed distance.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Views with a boundary mode.
+//! [`BoundaryView`]: a view with a boundary mode, which reads and writes windows beyond the edges.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Windows that extend beyond the edges: the reads that they need, and their completion in memory.
+//! Windows that extend beyond the edges of a view: finds the elements to read, and completes the window in
+//! memory by the boundary mode.
 
 use super::modes::{Boundary, BoundaryPlace, is_inside};
 use crate::base::element::Element;

@@ -1,4 +1,4 @@
-//! The builder of N-dimensional arrays.
+//! [`NdBuilder`]: sets the storage layout and the options of a new N-dimensional array.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Copies between boxes of a store and memory, which visit each page once.
+//! Copies between a box of an N-dimensional array and memory. Each page is visited once.
 
 use std::iter::Peekable;
 

@@ -1,4 +1,4 @@
-//! The storage layout of N-dimensional arrays.
+//! The storage layout of N-dimensional arrays: maps a position to an element index, by rows or by tiles.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Copies of boxes to and from views of the `ndarray` crate.
+//! Copies of boxes to and from arrays of the `ndarray` crate.
 
 use backend_api::Device;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};

@@ -1,4 +1,4 @@
-//! The intersections of a box with each page.
+//! Division of a box by page: computes the part of a box that each page stores.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Boxes of several dimensions as shapes of views.
+//! [`NdShape`]: the shape of a view that shows a box of an N-dimensional array.
 
 use std::borrow::Cow;
 use std::ops::{Range, RangeBounds};

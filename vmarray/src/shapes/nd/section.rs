@@ -1,4 +1,4 @@
-//! Views of boxes and of projections.
+//! [`NdSection`]: a view of a box or a projection of an N-dimensional array.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Access to elements by the tuples of index sets.
+//! Gather and scatter of elements at the positions that an index set lists as tuples.
 
 use super::region::NdShape;
 use super::shape::position_outside;

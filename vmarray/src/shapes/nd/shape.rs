@@ -1,4 +1,4 @@
-//! Arithmetic of shapes: lengths, strides, boxes.
+//! Arithmetic of N-dimensional shapes: lengths, strides, boxes, and their checks.
 
 use std::ops::{Bound, Range, RangeBounds};
 

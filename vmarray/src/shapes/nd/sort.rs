@@ -1,4 +1,4 @@
-//! Sorting along an axis: each line of elements independently.
+//! Sorting of an N-dimensional array along one axis: sorts each line of elements by itself.
 
 use std::array::from_fn;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Tiles in place: the pages of a tiled array.
+//! [`Tile`]: guards that pin one page of a tiled array in the cache and show it as a box.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

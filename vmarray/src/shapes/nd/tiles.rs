@@ -1,4 +1,5 @@
-//! N-dimensional arrays tile by tile, as copies, in order or in parallel.
+//! Iteration over an N-dimensional array tile by tile, in order or in parallel. The closure gets copies of
+//! the tiles.
 
 use std::iter::FusedIterator;
 

@@ -1,4 +1,4 @@
-//! Operations of boxes of several dimensions, in addition to the operations of all views.
+//! [`NdView`] and [`NdViewMut`]: operations on boxes, in addition to the operations of all views.
 
 use std::ops::{Range, RangeBounds};
 

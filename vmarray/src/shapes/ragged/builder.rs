@@ -1,4 +1,4 @@
-//! The builder of ragged arrays.
+//! [`RaggedBuilder`]: sets the options of a new ragged array, and makes it from rows or through a writer.
 
 use std::sync::Arc;
 

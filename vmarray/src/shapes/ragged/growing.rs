@@ -1,5 +1,5 @@
-//! Arrays that grow while rows are added: in place if devices can do that, else by a longer array that
-//! replaces them.
+//! Arrays that grow while a writer adds rows: in place if the devices support this, otherwise by copying to a
+//! longer array.
 
 use backend_api::Device;
 

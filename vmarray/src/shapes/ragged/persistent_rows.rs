@@ -1,4 +1,4 @@
-//! The persistent number of rows of a ragged array in files.
+//! The number of rows of a ragged array in files, stored at each commit.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows of ragged arrays, and iteration over them.
+//! [`RaggedRow`]: a view of one row of a ragged array, and iteration over rows.
 
 use std::collections::VecDeque;
 use std::fmt;

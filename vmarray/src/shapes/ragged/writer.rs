@@ -1,4 +1,4 @@
-//! Concurrent writers of rows.
+//! [`RaggedWriter`]: adds rows to a ragged array from several threads at once.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Completion of a batch: waits for its work, and records the new states of its pages.
+//! Completion of a batch of a source's pages: waits for the device's work, and records the new states of the
+//! pages.
 
 use std::ops::{ControlFlow, Range};
 
