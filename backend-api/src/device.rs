@@ -591,7 +591,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _ = launch;
         Err(Error::new(ErrorKind::Unsupported, "kernel_facts")
-            .with_detail("this device reports no facts about its kernels")
+            .with_detail("this device does not report registers or memory of its kernels")
             .on(self.info()))
     }
 

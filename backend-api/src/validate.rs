@@ -268,13 +268,12 @@ fn check_arguments<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Res
     equal("bytes of tables", launch.table.len() as u64, body.table_bytes())?;
     for (number, (bits, of)) in launch.params.iter().zip(&body.params).enumerate() {
         if bits & !of.mask() != 0 {
-            return Err(invalid_launch(format!("parameter {number} has more bits than {of}")));
+            return Err(invalid_launch(format!("parameter {number} has bits beyond the width of {of}")));
         }
     }
     if launch.geometry.page_len == 0 || launch.geometry.channels == 0 {
         return Err(invalid_launch(
-            "the geometry has empty pages or no channel, but needs at least one element and one channel"
-                .into(),
+            "the geometry has pages of 0 elements, or 0 channels; both must be at least 1".into(),
         ));
     }
     if !launch.private_heap_bytes.is_multiple_of(8) {
@@ -388,7 +387,7 @@ fn within(operation: &'static str, what: &str, offset: u64, bytes: u64, length: 
         .with_offset(offset)
         .with_bytes(bytes)
         .with_available_bytes(length)
-        .with_detail(format!("the range ends outside of its {what}")))
+        .with_detail(format!("the range ends beyond the end of its {what}")))
 }
 
 fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) -> Result<()> {

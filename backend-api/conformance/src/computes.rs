@@ -54,7 +54,7 @@ impl Sketch {
     }
 
     fn program(&self) -> Program {
-        Program::new(self.0.clone()).expect("a sound program")
+        Program::new(self.0.clone()).expect("the program must be valid")
     }
 
     /// Returns the value in a form that can be stored and compared: bools as bytes, and 0 in place of a
@@ -169,7 +169,7 @@ fn looping(of: Type) -> ScalarFunction {
     let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
     // A device may generate different code for loops with a limit and loops without one.
     let limit = width.is_multiple_of(4).then_some(Duration::from_secs(600));
-    ScalarFunction::new(body, table).expect("a sound function").with_time_limit(limit)
+    ScalarFunction::new(body, table).expect("the function's body must be valid").with_time_limit(limit)
 }
 
 /// Creates a function of two numbers that returns true if the first is at most the second.
@@ -182,7 +182,7 @@ fn at_most(of: Type) -> ScalarFunction {
     ];
     let registers = vec![of, of, Type::Bool];
     let body = Body { registers, params: vec![of, of], code, ..Body::default() };
-    ScalarFunction::new(body, Vec::new()).expect("a sound function")
+    ScalarFunction::new(body, Vec::new()).expect("the function's body must be valid")
 }
 
 /// Returns all operations on two numbers of a type, as instructions for the program of [`on_pairs`].
@@ -609,7 +609,7 @@ pub(super) fn computations_in_flight_at_once_do_not_mix(cx: &Context<'_>) {
         let action = Action::Sum { value, filter, answer };
         let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
         let queue = [&scene.queue, &others[0], &others[1]][k as usize % 3];
-        tickets.push(queue.submit(&compute).expect("a computation"));
+        tickets.push(queue.submit(&compute).expect("the compute request must be accepted"));
     }
     for (k, ticket) in tickets.into_iter().enumerate() {
         cx.wait(ticket);
@@ -642,7 +642,9 @@ pub(super) fn preparing_changes_nothing(cx: &Context<'_>) {
         let geometry = Geometry::plain(9);
         let prepare = |sources: &[Elements]| {
             let compute = Compute { program: &program, sources, geometry, action };
-            device.prepare(&[Request::Compute(&compute)]).expect("a preparation");
+            device
+                .prepare(&[Request::Compute(&compute)])
+                .expect("the preparation of a compute request must succeed");
         };
         let before = scene.submit(&[]);
         // Prepare in two threads at the same time, then a second time, and once for zero elements.

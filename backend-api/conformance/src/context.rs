@@ -84,11 +84,11 @@ impl<'a> Context<'a> {
         let gather = Gather { elements: elements.into(), indices, count: 0, values };
         let scatter = Scatter { elements: elements.into(), indices, count: 0, values };
         let field = Instruction::Field { source: 0, offset: 0, of: Type::U32 };
-        let program = Program::new(vec![field]).expect("a program");
+        let program = Program::new(vec![field]).expect("the program must be valid");
         let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: place };
         let geometry = Geometry::plain(0);
         let compute = Compute { program: &program, sources: &[elements], geometry, action };
-        let kernel = VerifiedKernel::new(Body::default()).expect("a kernel");
+        let kernel = VerifiedKernel::new(Body::default()).expect("the kernel's body must be valid");
         let launch = Launch::new(&kernel, 0, geometry, place);
         let requests: [Request<'_>; 5] =
             [(&search).into(), (&gather).into(), (&scatter).into(), (&compute).into(), (&launch).into()];
@@ -112,17 +112,19 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn queue(&self) -> Queue<dyn Device> {
-        Queue::new(self.device).expect("a queue")
+        Queue::new(self.device).expect("the creation of a queue must succeed")
     }
 
     pub(super) fn memory(&self, bytes: u64) -> DeviceBuffer<dyn Device> {
-        DeviceBuffer::new(self.device, bytes, Commit::Lazy).expect("device memory")
+        DeviceBuffer::new(self.device, bytes, Commit::Lazy)
+            .expect("the allocation of device memory must succeed")
     }
 
     /// Allocates pinned memory if the system allows it, else pageable memory.
     pub(super) fn host(&self, bytes: usize) -> HostBuffer<dyn Device> {
         self.host_of(HostMemory::Pinned, bytes).unwrap_or_else(|| {
-            HostBuffer::new(self.device, bytes, HostMemory::Pageable).expect("host memory")
+            HostBuffer::new(self.device, bytes, HostMemory::Pageable)
+                .expect("the allocation of host memory must succeed")
         })
     }
 

@@ -72,7 +72,7 @@ fn kernel() -> VerifiedKernel {
         ],
         ..Body::default()
     };
-    VerifiedKernel::new(body).expect("a kernel")
+    VerifiedKernel::new(body).expect("the kernel's body must be valid")
 }
 
 pub(super) fn code_from_elsewhere_is_run(cx: &Context<'_>) {
@@ -121,7 +121,7 @@ pub(super) fn a_foreign_submission_may_refuse_a_launch(cx: &Context<'_>) {
     });
     // A device without native queues runs the kernel's body, which also changes nothing.
     if asked.load(Ordering::Relaxed) {
-        assert_eq!(launched.expect_err("it was refused").detail(), "by itself");
+        assert_eq!(launched.expect_err("the code's `submit` refuses the launch").detail(), "by itself");
     } else if let Some(ticket) = accepted(cx, "code from elsewhere", launched) {
         scene.settle(ticket);
         assert_eq!(report(&mut scene), Report::default());

@@ -171,14 +171,14 @@ pub(super) fn elements_in_pages(
         }
         let mut memory: Vec<_> = (0..bases.len()).map(read).collect();
         let at = |index: u64| {
-            let (base, behind) = view.place(index).expect("an existing element");
+            let (base, behind) = view.place(index).expect("the view must contain this element");
             let place =
                 bases.iter().position(|other| *other == base).expect("the view must contain this place");
             let start = (base.offset() + behind) as usize;
             (place, start..start + size)
         };
         let mut indices = any_indices(stride, WANTED.min(count as usize), count as usize);
-        (indices[0], *indices.last_mut().expect("there are some")) = (count - 1, 0);
+        (indices[0], *indices.last_mut().expect("the list of indices must not be empty")) = (count - 1, 0);
         cx.wait(queue.submit(&of(view, &indices)).expect("the gather must succeed"));
         let expected = indices.iter().flat_map(|index| {
             let (place, range) = at(*index);

@@ -84,7 +84,7 @@ pub(super) fn report(scene: &mut Scene<'_>) -> Report {
     let mut bytes = [0; Report::BYTES as usize];
     scene.host.read(REPORT, &mut bytes);
     scene.write_host_expected(REPORT, &bytes);
-    words(&bytes).try_into().map(Report::from_words).expect("four words")
+    words(&bytes).try_into().map(Report::from_words).expect("a report has four words of 8 bytes")
 }
 
 /// Launches a case, waits, and compares all memory. Returns false if the device does not support the case.
@@ -115,7 +115,7 @@ pub(super) fn run(cx: &Context<'_>, scene: &mut Scene<'_>, case: &Case) -> bool 
 /// Creates a case without parameters and tables.
 pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
     Case {
-        kernel: VerifiedKernel::new(body).expect("a kernel").named(name),
+        kernel: VerifiedKernel::new(body).expect("the kernel's body must be valid").named(name),
         items,
         geometry: Geometry::plain(0),
         params: Vec::new(),
@@ -149,12 +149,12 @@ fn recurrence() -> VerifiedKernel {
         ],
         ..Body::default()
     };
-    VerifiedKernel::new(body).expect("a kernel")
+    VerifiedKernel::new(body).expect("the kernel's body must be valid")
 }
 
 pub(super) fn launches_of_nothing(cx: &Context<'_>) {
     let mut scene = scene(cx);
-    let nothing = VerifiedKernel::new(Body::default()).expect("a kernel");
+    let nothing = VerifiedKernel::new(Body::default()).expect("the kernel's body must be valid");
     let recurrence = recurrence();
     for items in [0, 1, 1000] {
         let at = scene.host_at(REPORT as u64);
@@ -518,7 +518,7 @@ pub(super) fn malformed_launches_are_refused(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let kernel = recurrence();
     let copying = copying_kernel();
-    let nothing = VerifiedKernel::new(Body::default()).expect("a kernel");
+    let nothing = VerifiedKernel::new(Body::default()).expect("the kernel's body must be valid");
     let end = MEMORY_BYTES;
     let (report_at, invalid) = (scene.host_at(REPORT as u64), ErrorKind::InvalidArgument);
     let run = |at: usize, count: usize, stride: usize| LaunchView::Run(scene.elements(at, count, stride));
@@ -589,7 +589,7 @@ fn copying_kernel() -> VerifiedKernel {
         params: vec![Type::U8],
         ..Body::default()
     });
-    copying.expect("a kernel")
+    copying.expect("the kernel's body must be valid")
 }
 
 /// Waits for all submitted work, so that an effect of a refused launch becomes visible, and checks that only
@@ -608,7 +608,8 @@ pub(super) fn preparing_launches_changes_nothing(cx: &Context<'_>) {
     let mut scene = scene(cx);
     let cases = [Case::new(3, false), Case::new(4, false), Case::new(3, false)];
     prepare(cx, &scene, &cases);
-    let kernel = VerifiedKernel::new(cases[0].kernel.body().clone()).expect("a kernel");
+    let kernel =
+        VerifiedKernel::new(cases[0].kernel.body().clone()).expect("the kernel's body must be valid");
     assert_eq!(kernel, cases[0].kernel);
     scene.assert_as_expected("memory after the preparation of launches");
     run(cx, &mut scene, &cases[0]);

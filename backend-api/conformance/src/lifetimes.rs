@@ -58,14 +58,15 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     let other = waker(move || {
         let _ = woke.send(());
     });
-    let queues = [(); 2].map(|()| Queue::new(&device).expect("a queue"));
-    let memory = DeviceBuffer::new(&device, 4 << 20, Commit::Lazy).expect("device memory");
+    let queues = [(); 2].map(|()| Queue::new(&device).expect("the creation of a queue must succeed"));
+    let memory = DeviceBuffer::new(&device, 4 << 20, Commit::Lazy)
+        .expect("the allocation of device memory must succeed");
     let submit = |queue: &Queue<D>| {
         let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[7, 1] };
         (0..8)
             .map(|_| queue.submit(&fill).expect("the fill must succeed"))
             .reduce(|_, ticket| ticket)
-            .expect("eight tickets")
+            .expect("eight fills must give eight tickets")
     };
     let is_held = (0..TRIES).any(|_| {
         device.wake(submit(&queues[0]), blocking.clone());

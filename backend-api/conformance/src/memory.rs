@@ -39,7 +39,7 @@ pub(super) fn the_information_is_plausible(cx: &Context<'_>) {
 pub(super) fn the_memory_status_is_plausible(cx: &Context<'_>) {
     let bytes = cx.limits().bytes / 4;
     let held = cx.memory(bytes);
-    let status = cx.device().memory().expect("a memory status");
+    let status = cx.device().memory().expect("the query of the memory status must succeed");
     assert!(
         status.total_bytes >= bytes,
         "the total memory is less than the {bytes} allocated bytes: {status:?}"
@@ -265,7 +265,7 @@ pub(super) fn memory_that_was_given_back_can_be_had_again(cx: &Context<'_>) {
     let ends = [(); 64].map(|()| (cx.queue(), cx.host(10)));
     for (queue, host) in ends {
         drop(host);
-        queue.submit(&[]).expect("an empty batch");
+        queue.submit(&[]).expect("an empty batch must succeed");
     }
 }
 
@@ -326,7 +326,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
     const HOST_BYTES: usize = 20_000;
     let piece = cx.device().info().largest_allocation_bytes;
     let wanted = piece.saturating_mul(2).saturating_add(5000);
-    let usable = cx.device().memory().expect("a memory status").usable_bytes;
+    let usable = cx.device().memory().expect("the query of the memory status must succeed").usable_bytes;
     if wanted.saturating_add(HOST_BYTES as u64) > cx.limits().bytes.min(usable) {
         return cx.skip(format!(
             "two pieces need {wanted} bytes, which exceed the suite's limits or the device's memory"
@@ -392,7 +392,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
 pub(super) fn proven_memory_is_memory(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     for bytes in [1, 4096, 100_001, 1 << 20] {
-        let proven = DeviceBuffer::new(cx.device(), bytes, Commit::Proven).expect("proven memory");
+        let proven = DeviceBuffer::new(cx.device(), bytes, Commit::Proven)
+            .expect("the allocation of `Commit::Proven` memory must succeed");
         assert_eq!(proven.bytes(), bytes);
         let (there, back) = (scene.at(0), proven.at(0));
         let copies = [(there, back), (back, there)].map(|(from, to)| Transfer::Internal { from, to, bytes });

@@ -61,7 +61,7 @@ pub(super) fn done_means_all_work_before_is_done(cx: &Context<'_>) {
     }
     // Submit a small copy after a large one in the same queue.
     tickets.push(scene.submit(&[scene.download(3, 5, 1)]));
-    let last = *tickets.last().expect("nine tickets");
+    let last = *tickets.last().expect("the loop has submitted nine batches");
     cx.wait(last);
     for ticket in tickets {
         let progress =
@@ -121,7 +121,7 @@ pub(super) fn order_after_several_tickets_waits_for_all(cx: &Context<'_>) {
         let downloads: Vec<_> = places
             .map(|(to, (_, memory))| Transfer::Download { from: memory.at(0), to, bytes: PART })
             .collect();
-        let done = sink.submit(&downloads).expect("downloads");
+        let done = sink.submit(&downloads).expect("the downloads must succeed");
         for (queue, _) in &sources {
             queue.order_after(done).expect("an order between queues must succeed");
         }
@@ -143,7 +143,7 @@ pub(super) fn order_after_in_both_directions_does_not_block(cx: &Context<'_>) {
             last = Some(cx.fill(queue, &memory, 4096, &round.to_le_bytes()));
         }
     }
-    cx.wait(last.expect("a ticket"));
+    cx.wait(last.expect("the submission must give a ticket"));
     let mut scene = Scene::new(cx, 4096, 0);
     let copy = Transfer::Internal { from: memory.at(0), to: scene.memory.at(0), bytes: 4096 };
     let ticket = scene.queue.submit(&[copy]).expect("the internal copy must succeed");
@@ -158,7 +158,7 @@ pub(super) fn order_after_takes_any_ticket_of_the_device(cx: &Context<'_>) {
     }
     let mut scene = Scene::new(cx, 1000, 1000);
     let other = cx.queue();
-    let done = other.submit(&[]).expect("an empty batch");
+    let done = other.submit(&[]).expect("an empty batch must succeed");
     cx.wait(done);
     let before = scene.submit(&[scene.upload(0, 0, 10)]);
     scene.queue.order_after(done).expect("an order after finished work must succeed");
@@ -178,7 +178,7 @@ pub(super) fn order_after_takes_any_ticket_of_the_device(cx: &Context<'_>) {
 
 pub(super) fn order_after_refuses_unknown_tickets(cx: &Context<'_>) {
     let queue = cx.queue();
-    let ticket = queue.submit(&[]).expect("an empty batch");
+    let ticket = queue.submit(&[]).expect("an empty batch must succeed");
     let (device, unknown) = (cx.device(), ErrorKind::UnknownHandle);
     let refused = device.order_after(&QueueHandle::unique(), ticket);
     assert_refused("an order in an unknown queue", refused, unknown);
@@ -189,7 +189,7 @@ pub(super) fn order_after_refuses_unknown_tickets(cx: &Context<'_>) {
     ] {
         assert_refused("an order after a ticket that was never issued", queue.order_after(never), unknown);
     }
-    cx.wait(queue.submit(&[]).expect("an empty batch"));
+    cx.wait(queue.submit(&[]).expect("an empty batch must succeed"));
 }
 
 pub(super) fn work_goes_on_after_a_failure(cx: &Context<'_>) {

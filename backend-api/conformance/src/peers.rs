@@ -231,7 +231,7 @@ fn kernel() -> VerifiedKernel {
         ],
         ..Body::default()
     };
-    VerifiedKernel::new(body).expect("a kernel")
+    VerifiedKernel::new(body).expect("the kernel's body must be valid")
 }
 
 fn kernels_reach_memory_that_is_mapped(cx: &Pair<'_>) {
@@ -255,7 +255,7 @@ fn kernels_reach_memory_that_is_mapped(cx: &Pair<'_>) {
     if matches!(&launched, Err(error) if error.kind() == ErrorKind::Unsupported) {
         return cx.own.skip("the device runs no kernels of the program");
     }
-    cx.own.wait(launched.expect("a launch"));
+    cx.own.wait(launched.expect("the launch must be accepted"));
     assert_memory(
         &cx.own,
         "the result of a kernel that reads the peer's memory",

@@ -28,8 +28,8 @@ fn ask_for_everything(
     let fill = Fill { to: device_at, bytes: 8, pattern: &[1] };
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 2, count_all: true, answer: host_at };
-    let program =
-        Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }]).expect("a program");
+    let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])
+        .expect("the program must be valid");
     let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: host_at };
     let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
     let gather = Gather { elements: elements.into(), indices: host_at, count: 1, values };
@@ -54,12 +54,16 @@ pub(super) fn unknown_names_are_refused(cx: &Context<'_>) {
     let device = &**cx.device();
     // A handle is valid only on the device that created it.
     let other = ReferenceDevice::new(4096);
-    let other_queue = other.create_queue().expect("a queue");
-    let other_memory = other.allocate(1024, Commit::Lazy).expect("device memory");
-    let other_host = other.allocate_host(1024, HostMemory::Pageable).expect("host memory");
+    let other_queue = other.create_queue().expect("the creation of a queue must succeed");
+    let other_memory =
+        other.allocate(1024, Commit::Lazy).expect("the allocation of device memory must succeed");
+    let other_host =
+        other.allocate_host(1024, HostMemory::Pageable).expect("the allocation of host memory must succeed");
     let gone = {
-        let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy).expect("device memory");
-        let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable).expect("host memory");
+        let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy)
+            .expect("the allocation of device memory must succeed");
+        let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable)
+            .expect("the allocation of host memory must succeed");
         // SAFETY: the device must refuse places in released memory.
         unsafe { (memory.at(0).detach(), host.at(0).detach()) }
     };
@@ -120,13 +124,13 @@ fn release_unknown(
     (fresh, other_queue, other_memory, other_host): (BufferHandle, QueueHandle, BufferHandle, HostAllocation),
 ) {
     let address = other_host.address();
-    let free = other.memory().expect("a memory status").free_bytes;
+    let free = other.memory().expect("the query of the memory status must succeed").free_bytes;
     device.release_queue(QueueHandle::unique());
     device.release(fresh);
     device.release_queue(other_queue);
     device.release(other_memory);
     device.release_host(other_host);
-    let still_free = other.memory().expect("a memory status").free_bytes;
+    let still_free = other.memory().expect("the query of the memory status must succeed").free_bytes;
     assert_eq!(still_free, free, "a release on one device must not change another device's free memory");
     // SAFETY: the other device still owns this memory of 1024 bytes.
     let byte = unsafe { address.read() };
@@ -319,7 +323,7 @@ pub(super) fn a_refused_batch_changes_nothing(cx: &Context<'_>) {
             let mut batch = good.to_vec();
             batch.insert(place, bad);
             assert_refused("a batch with one invalid copy", scene.queue.submit(&batch), kind);
-            let ticket = scene.queue.submit(&[]).expect("an empty batch");
+            let ticket = scene.queue.submit(&[]).expect("an empty batch must succeed");
             scene.settle(ticket);
             scene.assert_as_expected("memory after an invalid batch");
         }

@@ -292,7 +292,8 @@ impl<'a> Scene<'a> {
     /// applies it to the expected contents. Does not wait for the device.
     #[track_caller]
     pub fn indexed(&mut self, by: IndexedKind, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
-        let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
+        let ticket =
+            self.submit_indexed(by, of, count, places).expect("the gather or scatter must be accepted");
         let (range, list) = (self.bytes_of(&of), self.indices(places[0], count));
         let (stride, device) = (of.stride as usize, &mut self.expected[range]);
         let values = &mut self.expected_host[places[1]..places[1] + count * stride];
@@ -300,7 +301,7 @@ impl<'a> Scene<'a> {
             Gathered => reference::gather(device, stride, &list).map(|found| values.copy_from_slice(&found)),
             Scattered => reference::scatter(device, stride, &list, values),
         };
-        done.expect("valid indices");
+        done.expect("a gather or scatter with valid indices must succeed");
         self.last = Some(ticket);
         ticket
     }

@@ -180,7 +180,7 @@ pub(super) fn threads_that_share_a_queue(cx: &Context<'_>) {
         tickets.iter().copied().eq(1..=(3 * THREADS * EACH) as u64),
         "the queue must issue each ticket once"
     );
-    cx.wait(queue.submit(&[]).expect("an empty batch"));
+    cx.wait(queue.submit(&[]).expect("an empty batch must succeed"));
     let sent = cx.noise(12, THREADS * PART);
     assert_holds("data that threads sent through one queue", &host, THREADS * PART, &sent);
 }

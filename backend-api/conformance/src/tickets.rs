@@ -41,8 +41,10 @@ pub(super) fn tickets_rise_by_one(cx: &Context<'_>) {
                 if knows_kernels {
                     requests.extend([Request::from(&search), (&gather).into(), (&scatter).into()]);
                 }
-                let tickets: Vec<Ticket> =
-                    requests.iter().map(|request| queue.submit(request).expect("a ticket")).collect();
+                let tickets: Vec<Ticket> = requests
+                    .iter()
+                    .map(|request| queue.submit(request).expect("the submission must give a ticket"))
+                    .collect();
                 for pair in tickets.windows(2) {
                     assert_eq!(
                         pair[1].value,
@@ -59,7 +61,7 @@ pub(super) fn tickets_rise_by_one(cx: &Context<'_>) {
             }
         }
     }
-    let last = |q: usize| queues[q].submit(&[]).expect("an empty batch");
+    let last = |q: usize| queues[q].submit(&[]).expect("an empty batch must succeed");
     let each = if knows_kernels { 6 } else { 3 };
     assert_eq!(
         [last(0).value, last(1).value],
@@ -77,7 +79,7 @@ pub(super) fn tickets_that_were_never_given_are_unknown(cx: &Context<'_>) {
         assert_refused(&what, cx.device().wait(ticket), ErrorKind::UnknownHandle);
     };
     unknown(first);
-    let given = queue.submit(&[]).expect("an empty batch");
+    let given = queue.submit(&[]).expect("an empty batch must succeed");
     cx.wait(given);
     for value in [2, 3, 1000, u64::MAX] {
         unknown(Ticket { value, ..first });
@@ -92,7 +94,7 @@ pub(super) fn done_stays_done(cx: &Context<'_>) {
     let deadline = Instant::now() + cx.limits().patience;
     let mut done = 0;
     while done < tickets.len() {
-        match cx.device().poll(tickets[done]).expect("an issued ticket") {
+        match cx.device().poll(tickets[done]).expect("the poll of an issued ticket must succeed") {
             QueueProgress::Done => done += 1,
             QueueProgress::Pending => {
                 assert!(
@@ -106,7 +108,10 @@ pub(super) fn done_stays_done(cx: &Context<'_>) {
     for ticket in tickets.into_iter().rev() {
         cx.wait(ticket);
         for _ in 0..3 {
-            assert_eq!(cx.device().poll(ticket).expect("an issued ticket"), QueueProgress::Done);
+            assert_eq!(
+                cx.device().poll(ticket).expect("the poll of an issued ticket must succeed"),
+                QueueProgress::Done
+            );
         }
         cx.wait(ticket);
     }
@@ -133,9 +138,9 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable(cx: &Context<'_>) {
         return;
     }
     let queue = cx.queue();
-    let first = queue.submit(&[]).expect("an empty batch");
+    let first = queue.submit(&[]).expect("an empty batch must succeed");
     let failing = indexed::failing_gather(cx, &queue);
-    let last = queue.submit(&[]).expect("an empty batch");
+    let last = queue.submit(&[]).expect("an empty batch must succeed");
     drop(queue);
     for ticket in [first, failing.ticket, last] {
         let progress =
@@ -246,7 +251,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done(cx: &Context<'_>) {
 
 pub(super) fn wakers_for_done_work_run_at_once(cx: &Context<'_>) {
     let queue = cx.queue();
-    let done = queue.submit(&[]).expect("an empty batch");
+    let done = queue.submit(&[]).expect("an empty batch must succeed");
     cx.wait(done);
     for _ in 0..3 {
         let woken = Woken::new();

@@ -14,8 +14,7 @@ pub(crate) fn check(compute: &Compute<'_>) -> Result<()> {
     let geometry = compute.geometry;
     if geometry.page_len == 0 || geometry.channels == 0 {
         return Err(invalid(
-            "the geometry has empty pages or no channel, but needs at least one element and one channel"
-                .into(),
+            "the geometry has pages of 0 elements, or 0 channels; both must be at least 1".into(),
         ));
     }
     Ok(())

@@ -193,7 +193,9 @@ impl Program {
                 }
                 Instruction::FieldEquals { source, .. } => {
                     if body.code.iter().any(|op| matches!(op, Op::FieldEquals { .. })) {
-                        return Err(invalid(format!("instruction {at} is a second comparison of a field")));
+                        return Err(invalid(format!(
+                            "instruction {at} is a second `FieldEquals`; at most one is allowed"
+                        )));
                     }
                     declare(&mut body.views, source.into(), None);
                 }

@@ -15,7 +15,7 @@ impl Search<'_> {
     pub fn as_compute<R>(&self, run: impl FnOnce(&Compute<'_>) -> Result<R>) -> Result<R> {
         let offset = u32::try_from(self.field_offset).map_err(|_| {
             Error::new(ErrorKind::Unsupported, "search")
-                .with_detail("fields are supported only in the first 4 GiB of an element")
+                .with_detail("the field lies beyond the first 4 GiB of its element")
         })?;
         let program =
             Program::new(vec![Instruction::FieldEquals { source: 0, offset, bytes: self.value.into() }])?;

@@ -97,10 +97,10 @@ impl ScalarFunction {
     /// groups, a private heap or built-in values.
     pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
         let Some(result) = body.code.last().and_then(Op::written) else {
-            return Err(invalid("the last operation of the function writes no register".into()));
+            return Err(invalid("the function's last operation does not write a register".into()));
         };
         if !body.views.is_empty() || body.group_len.is_some() {
-            return Err(invalid("a function has views or groups, which only kernels can have".into()));
+            return Err(invalid("a function has views or groups; only kernels can have them".into()));
         }
         if table.len() as u64 != body.table_bytes() {
             let (given, wanted) = (table.len(), body.table_bytes());

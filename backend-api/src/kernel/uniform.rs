@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result};
 pub(super) fn check(body: &Body) -> Result<()> {
     let Some(site) = body.divergent_site() else { return Ok(()) };
     let detail =
-        format!("operation {site}: some items of a group may skip it, or reach it more often than others");
+        format!("operation {site}: items of a group may diverge before this barrier or subgroup operation");
     Err(Error::new(ErrorKind::InvalidArgument, "kernel").with_detail(detail))
 }
 
@@ -215,7 +215,12 @@ mod tests {
     fn barriers_are_where_all_items_of_a_group_come() {
         assert!(verify(64, vec![Op::Barrier, on(1, vec![Op::Barrier])]).is_ok());
         let error = verify(64, vec![on(0, vec![Op::Barrier])]).unwrap_err();
-        assert!(error.detail().starts_with("operation 6: some items of a group may skip it"), "{error}");
+        assert!(
+            error.detail().starts_with(
+                "operation 6: items of a group may diverge before this barrier or subgroup operation"
+            ),
+            "{error}"
+        );
         // All items of a group are together again after the block that some items leave.
         let some_leave = |then| Op::Block { body: vec![on(0, vec![LEAVE]), then] };
         assert!(verify(64, vec![some_leave(LEAVE), Op::Barrier]).is_ok());

@@ -188,7 +188,7 @@ impl Check<'_> {
         if let Some(out) = label {
             let Some(at) = self.labels.len().checked_sub(out + 1) else {
                 let detail =
-                    format!("it leaves {} blocks and loops, but {} enclose it", out + 1, self.labels.len());
+                    format!("a jump leaves {} blocks, but {} enclose it", out + 1, self.labels.len());
                 return Err(self.error(detail));
             };
             if matches!(op, Op::Continue { .. }) {
@@ -265,7 +265,7 @@ impl Check<'_> {
                 if bits & !of.mask() == 0 {
                     return Ok(());
                 }
-                Err(self.error(format!("the literal {bits:#x} has more bits than {of}")))
+                Err(self.error(format!("the literal {bits:#x} has bits beyond the width of {of}")))
             }
             Op::Param { to, number } => self.want(to, *self.declared(&body.params, number, "parameter")?),
             Op::Builtin { to, what } => {
@@ -317,7 +317,7 @@ impl Check<'_> {
             }
             Op::Load { to, view, at, offset, of } => {
                 if self.field(view, offset, of)? == Access::Append {
-                    return Err(self.error(format!("view {view} is only appended to, and cannot be read")));
+                    return Err(self.error(format!("view {view} has the access Append, and cannot be read")));
                 }
                 self.want(at, Type::U64)?;
                 self.want(to, of.value())
@@ -325,7 +325,7 @@ impl Check<'_> {
             Op::FieldEquals { to, view, at, ref bytes, .. } => {
                 if !self.has_calls || !(1..=Search::VALUE_MAX_BYTES).contains(&bytes.len()) {
                     return Err(self.error(
-                        "it is not in a program of expressions, or its value is empty or too long".into(),
+                        "`FieldEquals` is not in an expression, or its value is empty or too long".into(),
                     ));
                 }
                 self.declared(&body.views, view, "view")?;
@@ -379,9 +379,7 @@ impl Check<'_> {
 
     fn call(&self, to: Reg, function: &ScalarFunction, arguments: &[Reg]) -> Result<()> {
         if !self.has_calls {
-            return Err(self.error(
-                "a kernel calls a function, but only programs of expressions can call functions".into(),
-            ));
+            return Err(self.error("a kernel calls a scalar function, which only expressions can do".into()));
         }
         let given = arguments.iter().map(|argument| self.of(*argument)).collect::<Result<Vec<_>>>()?;
         if given != function.params() {
@@ -395,7 +393,7 @@ impl Check<'_> {
         let found = self.of(value)?;
         self.fits(op.takes(found), &format!("the atomic {op:?}"), found)?;
         if op == Rmw::Release && to.is_some() {
-            return Err(self.error("a release has no result".into()));
+            return Err(self.error("an atomic release has no result register".into()));
         }
         self.want(place.at(), Type::U64)?;
         match place {
@@ -410,7 +408,7 @@ impl Check<'_> {
                 let declared = self.declared(&self.body.arrays, array, "array")?;
                 if declared.space != Space::Group {
                     let detail =
-                        format!("array {array} is of one item, but an atomic needs one of the group");
+                        format!("array {array} belongs to one item, but atomics need an array of the group");
                     return Err(self.error(detail));
                 }
                 self.want(value, declared.of)?;
@@ -549,7 +547,7 @@ mod tests {
         refused(vec![atomic], "but an atomic needs Atomic");
         let place = Place::Array { array: 0, at };
         let release = |to| Op::Atomic { op: Rmw::Release, to, place, value: at, scope: Scope::Group };
-        refused(vec![release(Some(at))], "a release has no result");
+        refused(vec![release(Some(at))], "an atomic release has no result register");
         assert!(body(vec![release(None)]).verify().is_ok());
         let append = ViewDecl { access: Access::Append, fields: vec![(0, value)] };
         let reading = vec![Op::Load { to: at, view: 2, at, offset: 0, of: value }];
@@ -560,7 +558,7 @@ mod tests {
                 .verify()
                 .unwrap_err()
                 .detail()
-                .contains("view 2 is only appended to, and cannot be read")
+                .contains("view 2 has the access Append, and cannot be read")
         );
         let bools = ViewDecl { access: Access::Read, fields: vec![(0, Memory::Value(Type::Bool))] };
         assert!(Body { views: vec![bools], ..Body::default() }.verify().is_err());

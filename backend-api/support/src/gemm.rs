@@ -37,8 +37,11 @@ impl<T> MatrixSlice<'_, T> {
 /// ```
 pub fn add_product<T: Copy + 'static>(into: &mut [T], a: MatrixSlice<'_, T>, b: MatrixSlice<'_, T>, one: T) {
     let ([m, k], [depth, n]) = (a.extents, b.extents);
-    assert!(k == depth && Some(into.len()) == m.checked_mul(n), "the extents do not match");
-    assert!(a.is_inside() && b.is_inside(), "an element is outside of its slice");
+    assert!(
+        k == depth && Some(into.len()) == m.checked_mul(n),
+        "`into` must have m * n elements, for `a` of m x k and `b` of k x n"
+    );
+    assert!(a.is_inside() && b.is_inside(), "the extents and strides of a matrix reach beyond its slice");
     let [a_strides, b_strides] = [a.strides, b.strides].map(|of| of.map(usize::cast_signed));
     // SAFETY: the strides reach only elements of the slices, which was asserted. No other slice overlaps
     // `into`, because it is a mutable reference.

@@ -211,15 +211,15 @@ fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
         if owner != user {
             let reason = format!(
-                "belongs to user {owner}, and this program runs as user {user}; remove it, or name a folder \
+                "belongs to user {owner}, but this program runs as user {user}; remove it, or name a folder \
                  of this user"
             );
             return Err(refused(&path(), &reason));
         }
         if mode & 0o022 != 0 {
             let reason = format!(
-                "can be written to by other users (mode {mode:04o}), so what is in it may not be this program's; \
-                 remove it, or look through it and `chmod go-w` it"
+                "can be written to by other users (mode {mode:04o}), so another user may have written to it; \
+                 remove it, or check its contents and run `chmod go-w` on it"
             );
             return Err(refused(&path(), &reason));
         }

@@ -35,11 +35,11 @@ impl PackedTexts {
     /// Panics if the file has no such text, or is not of the form above.
     #[must_use]
     pub fn c_text(&self, name: &str) -> &str {
-        let texts = self.texts.get_or_init(|| index(self.packed).expect("the build contains a whole file"));
+        let texts = self.texts.get_or_init(|| index(self.packed).expect("the packed file is complete"));
         let text = texts.iter().find(|text| text.name == name);
-        let text = text.unwrap_or_else(|| panic!("no text is named {name:?}"));
+        let text = text.unwrap_or_else(|| panic!("the packed kernel texts have no text named {name:?}"));
         text.unpacked.get_or_init(|| {
-            let bytes = decompress_to_vec_zlib(text.packed).expect("the build contains a whole zlib stream");
+            let bytes = decompress_to_vec_zlib(text.packed).expect("each packed text is complete");
             String::from_utf8(bytes).expect("the packed texts are UTF-8") + "\0"
         })
     }

@@ -263,7 +263,7 @@ impl Lower {
         if group.len() > 1 {
             if own_axes != Some(group.len()) {
                 let detail = format!(
-                    "its groups have {0} axes: use a place with as many axes, `At<{0}>`",
+                    "the kernel's groups have {0} axes: declare its place with as many axes, `At<{0}>`",
                     group.len()
                 );
                 let error = Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail);

@@ -135,7 +135,7 @@ impl<'s, R: Returned> Returning<'s, R> {
     pub fn end(&mut self) {
         for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
             let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);
-            debug_assert!(is_written, "items write only their own elements");
+            debug_assert!(is_written, "the writes of an item's own element must succeed");
         }
     }
 }

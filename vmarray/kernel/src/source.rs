@@ -184,7 +184,7 @@ impl<'s, T: ElementMemory> HeldElementsMut<'s, T> {
     pub(crate) fn end(&mut self) {
         if let Self::View { view, first, elements } = self {
             let is_written = view.write(*first as u64, size_of::<T>(), bytemuck::cast_slice(elements));
-            debug_assert!(is_written, "items write only their own elements");
+            debug_assert!(is_written, "the writes of an item's own element must succeed");
         }
     }
 }

@@ -48,7 +48,7 @@ impl BodyTranslation<'_> {
         let Expr::Index(outer) = bare(&index.expr) else { return None };
         match self.view(&outer.expr)? {
             (name, ViewParameter::Anywhere(Some(2..)) | ViewParameter::Window) => {
-                Some(format!("an index of several axes is one array: write `{name}[[i, j]]`"))
+                Some(format!("an index along several axes is one array: write `{name}[[i, j]]`"))
             }
             _ => None,
         }

@@ -76,7 +76,7 @@ impl ViewParameter {
                 format!("`{name}` is read-only: use `{name}: &mut Own<T>`, and write `{name}.set(value)`")
             }
             Self::At(_) => {
-                format!("the place of an item does not change: use a variable instead of `{name}`")
+                format!("kernels cannot change the item's place `{name}`: use a variable instead")
             }
             other => other.as_element(name),
         }
@@ -87,7 +87,7 @@ impl ViewParameter {
         match self {
             Self::Own { .. } => self.as_place(name, false),
             Self::At(_) => {
-                format!("the place of an item does not change: use a variable instead of `{name}`")
+                format!("kernels cannot change the item's place `{name}`: use a variable instead")
             }
             Self::Anywhere(_) | Self::Window | Self::Rows => format!(
                 "`{name}` is read-only: write the item's own element by `&mut Own<T>`, any other one by \
@@ -96,7 +96,7 @@ impl ViewParameter {
             Self::Group => format!("write memory of a group by `{name}.set(i, value)`"),
             Self::Shared => {
                 format!(
-                    "write shared elements by `{name}.set(i, value)`, or `{name}.add(i, value)` and the like"
+                    "write shared elements by `{name}.set(i, value)`, or atomics like `{name}.add(i, value)`"
                 )
             }
             Self::Append => format!("append an element by `{name}.push(value)`"),
@@ -145,16 +145,18 @@ impl ViewParameter {
             )),
             (Self::Append, _) => Some(self.as_value(name)),
             (Self::Window, None) if is_number(index) => Some(format!(
-                "a window is read by a place: write `{name}[at]`, or `{name}[at.plus(1)]` for a neighbour"
+                "a window's index is a place: write `{name}[at]`, or `{name}[at.plus(1)]` for a neighbour"
             )),
             (Self::Rows, None) if is_number(index) => {
-                Some(format!("a row and an index in it are needed: write `{name}[[row, i]]`"))
+                Some(format!("rows need the row's and the element's index: write `{name}[[row, i]]`"))
             }
             (Self::Anywhere(_) | Self::Shared | Self::Group | Self::Rows, Some((at, Self::At(axes)))) => {
                 Some(match axes {
-                    Some(1) => format!("an index is a number: write `{name}[{at}.index()]`"),
-                    Some(3) => format!("an index is numbers: write `{name}[[{at}[0], {at}[1], {at}[2]]]`"),
-                    _ => format!("an index is numbers: write `{name}[[{at}[0], {at}[1]]]`"),
+                    Some(1) => format!("an index is a number, not a place: write `{name}[{at}.index()]`"),
+                    Some(3) => format!(
+                        "an index of several axes is numbers: write `{name}[[{at}[0], {at}[1], {at}[2]]]`"
+                    ),
+                    _ => format!("an index of several axes is numbers: write `{name}[[{at}[0], {at}[1]]]`"),
                 })
             }
             _ => None,

@@ -73,7 +73,7 @@ impl Memory {
     }
 
     fn bytes(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
-        let buffer = self.buffers.get_mut(&at.buffer()).expect("the request has passed the check");
+        let buffer = self.buffers.get_mut(&at.buffer()).expect("the device has checked the request's range");
         &mut buffer[at.offset() as usize..][..bytes as usize]
     }
 

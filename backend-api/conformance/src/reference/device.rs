@@ -154,7 +154,7 @@ impl Memory {
     }
 
     fn address(&self, at: HostSpan<'_>, bytes: u64) -> *mut u8 {
-        self.check_host("copy", at, bytes).expect("the request has passed the check");
+        self.check_host("copy", at, bytes).expect("the device has checked the request's range");
         self.hosts[&at.host()].start.as_ptr().wrapping_add(size(at.offset()))
     }
 
@@ -196,7 +196,7 @@ impl Memory {
     }
 
     fn bytes_mut(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
-        let buffer = self.buffers.get_mut(&at.buffer()).expect("the request has passed the check");
+        let buffer = self.buffers.get_mut(&at.buffer()).expect("the device has checked the request's range");
         &mut buffer[size(at.offset())..][..size(bytes)]
     }
 
@@ -213,7 +213,7 @@ struct Reached<'a> {
 
 impl<'a> Reached<'a> {
     fn place(&self, view: usize, element: u64, offset: u32) -> DeviceSpan<'a> {
-        let (base, before) = self.views[view].place(element).expect("an existing element");
+        let (base, before) = self.views[view].place(element).expect("the view must contain this element");
         base.plus(before + u64::from(offset))
     }
 }

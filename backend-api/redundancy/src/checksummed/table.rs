@@ -58,7 +58,7 @@ impl ChecksumTable {
     pub(super) fn grow(&self, operation: &'static str, bytes: u64) -> Result<()> {
         let none = || {
             Error::new(ErrorKind::OutOfMemory, operation)
-                .with_detail("no RAM for the checksums of new memory")
+                .with_detail("the host has too little RAM for the checksums of the new buffer")
         };
         let units = usize::try_from(bytes / self.unit_bytes).map_err(|_| none())?;
         let mut words = self.words.lock();

@@ -109,14 +109,14 @@ impl MirrorCore {
         let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
         let id = buffer.id();
         let length = self.lock().buffers.get(&id).copied();
-        let Length { bytes: now, most } =
-            length.ok_or_else(|| self.unknown(OPERATION, "unknown device memory"))?;
+        let Length { bytes: now, most } = length
+            .ok_or_else(|| self.unknown(OPERATION, "the buffer is released, or belongs to another device"))?;
         if !check_extend(now, bytes, most.unwrap_or(now)).map_err(|error| error.on(&self.info))? {
             return Ok(());
         }
         self.on_each(OPERATION, |member| match member.buffers.get(&id) {
             Some(buffer) => member.device.extend(buffer, bytes, commit),
-            None => Err(self.unknown(OPERATION, "unknown device memory")),
+            None => Err(self.unknown(OPERATION, "the buffer is released, or belongs to another device")),
         })?;
         // A rebuild need not copy the new bytes, because their contents are unspecified on all devices.
         self.lock().buffers.insert(id, Length { bytes, most });

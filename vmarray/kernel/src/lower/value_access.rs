@@ -45,7 +45,7 @@ impl Lower {
             }
         };
         let Some(index) = value.index else {
-            return Err(self.error(ErrorKind::Unsupported, "an element without an index".into()));
+            return Err(self.error(ErrorKind::Unsupported, "an array's element needs an index".into()));
         };
         if let (Leaf::Table(_, table), ScalarOperand::Constant(_, at)) = (&leaf, index.at)
             && let Some(bits) = self.tables.constant(*table, at)
@@ -118,7 +118,7 @@ impl Lower {
     /// Lowers a read of an element of an array.
     pub fn element(&mut self, of: &LoweredValue, at: ScalarOperand) -> Result<LoweredValue> {
         let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
-            return Err(self.error(ErrorKind::Unsupported, "this is not an array: use one".into()));
+            return Err(self.error(ErrorKind::Unsupported, "only arrays can be indexed".into()));
         };
         let (len, layout) = (*len, (**layout).clone());
         let node = (**element).clone();
@@ -428,7 +428,7 @@ impl Lower {
             return Ok(());
         }
         let Some(index) = place.index else {
-            return Err(self.error(ErrorKind::Unsupported, "a place without an index".into()));
+            return Err(self.error(ErrorKind::Unsupported, "this assignment needs an index".into()));
         };
         let value = self.register(operand);
         if let Leaf::PrivateHeap(_, offset) = leaf {

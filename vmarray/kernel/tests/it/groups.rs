@@ -151,7 +151,7 @@ fn of_one_axis(at: At<1>, x: &mut Own<u32>) {
 fn groups_have_as_many_axes_as_places() {
     let error = lower::<of_one_axis>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("its groups have 2 axes"), "{error}");
+    assert!(error.to_string().contains("the kernel's groups have 2 axes"), "{error}");
 }
 
 #[kernel(crate = vmarray_kernel, group = G)]

@@ -34,7 +34,7 @@ fn elements(at: At<1>, x: &Own<f32>, y: &mut Own<f32>, i: usize) {
     y.set(x.read()); //~ `x` has no `read`: it has `get()`
     y.put(1.0); //~ `y` has no `put`: it has `get()` and `set(value)`
     y.set(at); //~ `at` is a place: write `at.index()` for its index
-    at[0] = 1; //~ the place of an item does not change: use a variable instead of `at`
+    at[0] = 1; //~ kernels cannot change the item's place `at`: use a variable instead
 }
 
 #[kernel(crate = vmarray_kernel)]
@@ -47,13 +47,13 @@ fn places(
     r: &Rows<f32>,
     y: &mut Own<f32>,
 ) {
-    y.set(a[at]); //~ an index is a number: write `a[at.index()]`
-    y.set(b[at2]); //~ an index is numbers: write `b[[at2[0], at2[1]]]`
-    y.set(b[0][1]); //~ an index of several axes is one array: write `b[[i, j]]`
-    y.set(w[at.index()]); //~ a window is read by a place: write `w[at]`
-    y.set(w[at - 1]); //~ a window is read by a place: write `w[at]`, or `w[at.plus(1)]`
+    y.set(a[at]); //~ an index is a number, not a place: write `a[at.index()]`
+    y.set(b[at2]); //~ an index of several axes is numbers: write `b[[at2[0], at2[1]]]`
+    y.set(b[0][1]); //~ an index along several axes is one array: write `b[[i, j]]`
+    y.set(w[at.index()]); //~ a window's index is a place: write `w[at]`
+    y.set(w[at - 1]); //~ a window's index is a place: write `w[at]`, or `w[at.plus(1)]`
     y.set(w[at.plus(1, 0)]); //~ `plus` takes 1 argument
-    y.set(r[at.index()]); //~ a row and an index in it are needed: write `r[[row, i]]`
+    y.set(r[at.index()]); //~ rows need the row's and the element's index: write `r[[row, i]]`
     y.set(at2.index() as f32); //~ `at2` has several axes: write `at2[0]`, `at2[1]` and so on
     y.set(a.get(0)); //~ `a` has many elements: read one by an index, `a[i]`
     a.set(0, 1.0); //~ `a` is read-only: write the item's own element by `&mut Own<T>`

@@ -175,7 +175,9 @@ impl Flawed {
         if !self.state.lock().in_arena.contains(&at.buffer()) {
             return at;
         }
-        let arena = || self.inner.allocate(ARENA, Commit::Lazy).expect("device memory");
+        let arena = || {
+            self.inner.allocate(ARENA, Commit::Lazy).expect("the allocation of device memory must succeed")
+        };
         self.device_arena.get_or_init(arena).at(at.offset())
     }
 
@@ -278,7 +280,10 @@ impl Flawed {
         };
         let Some(&start) = self.state.lock().hosts.get(&indices.host()) else { return indices };
         let bytes = count as usize * 8;
-        let copy = self.inner.allocate_host(bytes, HostMemory::Pageable).expect("host memory");
+        let copy = self
+            .inner
+            .allocate_host(bytes, HostMemory::Pageable)
+            .expect("the allocation of host memory must succeed");
         for k in 0..count as usize {
             let from = std::ptr::with_exposed_provenance::<u64>(start + indices.offset() as usize + k * 8);
             // SAFETY: the request was valid, so the memory holds `count` aligned indices; the copy has the
@@ -523,9 +528,9 @@ unsafe impl Device for Flawed {
             return;
         }
         if self.is(Flaw::UnknownReleasesPanic) {
-            let queue = self.inner.create_queue().expect("a queue");
+            let queue = self.inner.create_queue().expect("the creation of a queue must succeed");
             let nothing = Fill { to: buffer.at(0), bytes: 0, pattern: &[0] };
-            self.inner.submit(&queue, &Request::Fill(&nothing)).expect("a known buffer");
+            self.inner.submit(&queue, &Request::Fill(&nothing)).expect("the device must know the buffer");
         }
         self.inner.release(buffer);
     }
@@ -534,7 +539,9 @@ unsafe impl Device for Flawed {
         self.refuses_nothing(bytes as u64)?;
         if self.is(Flaw::HostPiecesOverlap) && bytes as u64 <= ARENA {
             let arena = self.host_arena.get_or_init(|| {
-                self.inner.allocate_host(ARENA as usize, HostMemory::Pageable).expect("host memory")
+                self.inner
+                    .allocate_host(ARENA as usize, HostMemory::Pageable)
+                    .expect("the allocation of host memory must succeed")
             });
             // SAFETY: the arena is never released and longer than this.
             return unsafe { self.inner.import_host(arena.address(), bytes, kind) };

@@ -131,7 +131,7 @@ unsafe impl Device for Late {
         if self.is(Flaw::EndsOfQueuesSpoilOthersWork) {
             let last = self.state.lock().last_fill;
             let spoilt = last.and_then(|(at, bytes)| self.spoil(at, bytes));
-            spoilt.into_iter().for_each(|ticket| self.inner.wait(ticket).expect("a fill"));
+            spoilt.into_iter().for_each(|ticket| self.inner.wait(ticket).expect("the fill must succeed"));
         }
         let twin = self.state.lock().twins.remove(&queue.id());
         twin.into_iter().chain([queue]).for_each(|queue| self.inner.release_queue(queue));

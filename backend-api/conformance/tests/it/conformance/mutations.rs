@@ -13,7 +13,8 @@ use super::late::{Flaw as LateFlaw, Late};
 
 fn outcome<D: Device>(device: D, name: &str, patience: Duration) -> Outcome {
     let limits = Limits::default().with_bytes(16 << 20).with_patience(patience);
-    let check = checks().iter().find(|check| check.name == name).expect("a check of the suite");
+    let check =
+        checks().iter().find(|check| check.name == name).expect("the suite must have a check of this name");
     check.run(&Arc::new(device), &limits)
 }
 
