@@ -113,7 +113,7 @@ impl CudaContext {
 fn give_back(context: &CudaContext, pieces: Vec<CachedPiece>) {
     for CachedPiece { address, bytes, .. } in pieces {
         if let Err(code) = free(context, address) {
-            tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
+            tracing::debug!(?code, bytes, "cannot free device memory, because the device is lost");
         }
     }
 }

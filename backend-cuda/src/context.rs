@@ -178,7 +178,7 @@ impl CudaContext {
                 ?code,
                 from = self.ordinal,
                 to = other.ordinal,
-                "a GPU cannot access the memory of another"
+                "a GPU cannot access the memory of another GPU"
             );
             false
         });
@@ -241,7 +241,7 @@ impl CudaContext {
         let destroyed =
             self.enter().and_then(|_current| check(unsafe { (self.driver.table.stream_destroy)(stream) }));
         if let Err(code) = destroyed {
-            tracing::debug!(?code, "a stream was not destroyed: the device is lost");
+            tracing::debug!(?code, "cannot destroy a stream, because the device is lost");
         }
     }
 
@@ -270,7 +270,11 @@ impl Drop for CudaContext {
             }
             // SAFETY: pairs with the retain in `primary`.
             if let Err(code) = check(unsafe { (self.driver.table.primary_release)(self.ordinal) }) {
-                tracing::warn!(?code, ordinal = self.ordinal, "the primary context could not be released");
+                tracing::warn!(
+                    ?code,
+                    ordinal = self.ordinal,
+                    "cannot release the primary context of the GPU"
+                );
             }
         }
     }
@@ -290,7 +294,7 @@ impl Drop for Entered<'_> {
         if let Some(before) = self.put_back {
             let put_back: Result<(), StatusCode> = self.context.set_current(before);
             if let Err(code) = put_back {
-                tracing::warn!(?code, "the context that was current before the call could not be restored");
+                tracing::warn!(?code, "cannot restore the context that was current before the call");
             }
         }
     }

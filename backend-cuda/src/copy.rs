@@ -168,7 +168,7 @@ fn start_mapped(
             Err(code) if code.is_fatal() => return Err(code),
             // If the kernels do not load, copies take other routes.
             Err(code) => {
-                tracing::warn!(?code, "the copy kernels do not load; copies use other routes");
+                tracing::warn!(?code, "cannot load the copy kernels; copies use other routes");
                 route = route::choose(load, Possible { batch, kernel: false }, &preferences);
             }
         }

@@ -335,7 +335,7 @@ impl CudaDevice {
                     .with_bytes(bytes)
                     .with_available_bytes(status.usable_bytes)
                     .with_detail(format!(
-                        "{} bytes are free; {} of them are left to the driver and other programs",
+                        "{} bytes are free; {} of them are reserved for the driver and other programs",
                         status.free_bytes, self.core.headroom_bytes
                     )),
             ));

@@ -407,7 +407,8 @@ unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, 
         return OUT_OF_MEMORY;
     }
     let mut all = RESERVED.lock();
-    let (start, [reserved, mapped, _]) = all.range_mut(..=address).next_back().expect("set aside");
+    let (start, [reserved, mapped, _]) =
+        all.range_mut(..=address).next_back().expect("the address must be in a reserved range");
     assert_eq!(
         (handle, address),
         (bytes as u64, start + *mapped as u64),
@@ -421,7 +422,8 @@ unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, 
 
 unsafe extern "C" fn mem_unmap(address: u64, bytes: usize) -> u32 {
     let mut all = RESERVED.lock();
-    let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
+    let (start, [_, mapped, reached]) =
+        all.range_mut(..=address).next_back().expect("the address must be in a reserved range");
     assert_eq!(
         address + bytes as u64,
         start + *mapped as u64,
@@ -449,7 +451,8 @@ unsafe extern "C" fn set_access(
     }
     assert!(!cards.is_null() && count > 0);
     let mut all = RESERVED.lock();
-    let (start, [_, mapped, reached]) = all.range_mut(..=address).next_back().expect("set aside");
+    let (start, [_, mapped, reached]) =
+        all.range_mut(..=address).next_back().expect("the address must be in a reserved range");
     assert_eq!(
         (address, bytes),
         (start + *reached as u64, *mapped - *reached),
@@ -593,7 +596,7 @@ struct FakeModule {
 
 unsafe extern "C" fn module_load(module: *mut ModuleHandle, text: *const c_void) -> u32 {
     // SAFETY: the caller passes a C string.
-    let text = unsafe { CStr::from_ptr(text.cast()) }.to_str().expect("a text").to_owned();
+    let text = unsafe { CStr::from_ptr(text.cast()) }.to_str().expect("PTX text must be UTF-8").to_owned();
     let loaded = Box::new(FakeModule { text, kernels: parking_lot::Mutex::default() });
     // SAFETY: the caller provides room for a handle.
     unsafe { module.write(ModuleHandle(Box::into_raw(loaded).cast())) };
@@ -610,7 +613,7 @@ unsafe extern "C" fn module_function(found: *mut Function, module: ModuleHandle,
     // SAFETY: the module is loaded.
     let module = unsafe { &*module.0.cast::<FakeModule>() };
     // SAFETY: the caller passes a C string.
-    let name = unsafe { CStr::from_ptr(name) }.to_str().expect("a name");
+    let name = unsafe { CStr::from_ptr(name) }.to_str().expect("a kernel's name must be UTF-8");
     let mut function = Function::NULL;
     if name.starts_with("launch_") {
         let kernel = Arc::new(

@@ -242,9 +242,8 @@ impl HandleLookup<'_> {
             }
             self.check_transfer(transfer)?;
             if self.foreign_context(device).is_some() {
-                return Err(Error::new(ErrorKind::UnknownHandle, "submit").with_detail(
-                    "the memory belongs to another device, and can be copied only from or to device memory",
-                ));
+                return Err(Error::new(ErrorKind::UnknownHandle, "submit")
+                    .with_detail("the memory belongs to another device; copy it only within device memory"));
             }
             let lengths = self.host_bytes(host.host()).zip(self.device_bytes(device.buffer()));
             known = lengths.map(|(host_bytes, bytes)| (host.host(), host_bytes, device.buffer(), bytes));

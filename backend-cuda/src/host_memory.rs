@@ -77,7 +77,7 @@ impl HostRange {
             Err(code) => tracing::debug!(
                 ?code,
                 bytes,
-                "page-locking memory of this library failed, so the driver allocates it"
+                "cannot page-lock memory of this library; the driver allocates pinned memory instead"
             ),
         }
         Self::from_driver(context, bytes)
@@ -249,7 +249,11 @@ impl Drop for HostRange {
             }),
         };
         if let Err(code) = freed {
-            tracing::debug!(?code, bytes = self.bytes, "pinned memory was not freed: the device is lost");
+            tracing::debug!(
+                ?code,
+                bytes = self.bytes,
+                "cannot free pinned memory, because the device is lost"
+            );
         }
     }
 }

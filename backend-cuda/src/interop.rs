@@ -86,7 +86,7 @@ impl CudaDevice {
         }
         let is_extensible = |memory: Arc<DeviceMemory>| memory.reserved().is_some();
         if self.core.memory.device(buffer.id()).is_some_and(is_extensible) {
-            let detail = "`cust` cannot free memory that can be extended";
+            let detail = "memory that can be extended cannot be exported, because `cust` cannot free it";
             return Err(self
                 .core
                 .here(Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail)));

@@ -70,19 +70,19 @@ fn assembled(target: &str, text: &str) -> Result<(), String> {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS names the assembler");
+    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS must name the assembler");
     let mut child = Command::new(&ptxas)
         .args([&format!("-arch={target}"), "-o", "/dev/null", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the assembler starts");
+        .expect("the assembler must start");
     let written = child.stdin.take().unwrap().write_all(text.as_bytes());
     let output = child.wait_with_output().unwrap();
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    written.expect("the assembler reads all of its input");
+    written.expect("the assembler must read all of its input");
     Ok(())
 }
 

@@ -116,7 +116,7 @@ impl DeviceMemory {
         for queue in visitors.iter().filter_map(Weak::upgrade) {
             if let Err(code) = queue.await_work() {
                 // Ignore this error, because no work runs any more in a lost context.
-                tracing::debug!(?code, "a device that used memory of another device was lost");
+                tracing::debug!(?code, "a device that used this memory was lost");
             }
         }
     }
@@ -151,7 +151,7 @@ impl Drop for DeviceMemory {
             return;
         }
         if let Err(code) = self.context.keep(self.address, self.allocated) {
-            tracing::debug!(?code, bytes, "device memory was not freed: the device is lost");
+            tracing::debug!(?code, bytes, "cannot free device memory, because the device is lost");
         }
     }
 }

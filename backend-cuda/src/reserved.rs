@@ -182,7 +182,11 @@ impl ReservedRange {
 impl Drop for ReservedRange {
     fn drop(&mut self) {
         if let Err(code) = self.give_back() {
-            tracing::debug!(?code, bytes = self.bytes, "memory was not freed: the device is lost");
+            tracing::debug!(
+                ?code,
+                bytes = self.bytes,
+                "cannot free device memory, because the device is lost"
+            );
         }
     }
 }

@@ -37,7 +37,7 @@ impl CudaCore {
         });
         if is_waiting && let Err(error) = self.watch_queue(queue) {
             // This thread blocks, because no other thread will poll. That is slow but correct.
-            tracing::warn!(%error, "the thread that runs wakers cannot start");
+            tracing::warn!(%error, "cannot start the thread that runs wakers");
             while !self.is_settled(queue, value) {
                 std::thread::yield_now();
                 self.was_pending(queue);

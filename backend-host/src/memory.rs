@@ -71,7 +71,7 @@ impl Map {
             && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, bytes)
         {
             // The memory works without huge pages, but is slower.
-            tracing::debug!(%error, bytes, "no huge pages");
+            tracing::debug!(%error, bytes, "the system gives no huge pages to an allocation");
         }
     }
 

@@ -225,7 +225,7 @@ impl Threads {
             wanted -= 1;
             if let Err(error) = self.start_one(state) {
                 // Continue with the existing threads. At least one thread exists.
-                tracing::warn!(%error, threads = state.threads.len(), "a further worker thread cannot start");
+                tracing::warn!(%error, threads = state.threads.len(), "cannot start another worker thread");
                 break;
             }
         }
@@ -361,7 +361,7 @@ impl Team {
             team.all_finished.wait(&mut finished);
         }
         drop(finished);
-        assert!(!team.panicked.load(Ordering::Relaxed), "a part of a job panicked");
+        assert!(!team.panicked.load(Ordering::Relaxed), "a thread panicked in its part of a request");
     }
 
     fn work(&self) {

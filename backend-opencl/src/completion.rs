@@ -362,7 +362,7 @@ impl Track {
         let call = Box::into_raw(Box::new(Call { track: Arc::clone(self), mark: Arc::clone(&mark) }));
         // SAFETY: `on_event` takes the box back; the driver calls it once.
         if let Err(status) = unsafe { mark.event.on_completion(on_event, call.cast()) } {
-            tracing::debug!(status, "a driver did not register a callback");
+            tracing::debug!(status, "the driver did not register a callback");
             // SAFETY: the driver did not take it.
             drop(unsafe { Box::from_raw(call) });
             elsewhere(Arc::clone(self), value);
@@ -420,7 +420,7 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
         core.completion_thread.send(WakeJob { track, done: Some(mark) });
     }));
     if result.is_err() {
-        tracing::error!("a panic in a driver's callback");
+        tracing::error!("a callback from the driver panicked");
     }
 }
 

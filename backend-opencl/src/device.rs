@@ -320,7 +320,7 @@ impl UsedMemory<'_> {
 /// list.
 fn pages_unsupported(operation: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, operation)
-        .with_detail("the device does not support elements in several places")
+        .with_detail("the device does not support elements in several ranges of memory")
 }
 
 /// Returns the places of a checked launch's views, by a look-up of buffers.

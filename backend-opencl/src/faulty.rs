@@ -122,7 +122,7 @@ unsafe extern "C" fn wait(count: cl_uint, events: *const cl_event) -> cl_int {
 }
 
 /// A guard of the faults: other tests wait for it, and its drop removes all faults.
-struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+struct Turn(#[expect(dead_code, reason = "holds the lock")] MutexGuard<'static, ()>);
 
 impl Drop for Turn {
     fn drop(&mut self) {

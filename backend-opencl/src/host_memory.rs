@@ -54,8 +54,8 @@ enum Backing {
     /// This value owns no memory: the length is 0, or the memory belongs to the program.
     None,
     Mapped(Mapping),
-    Shared(#[expect(dead_code, reason = "kept")] Shared),
-    Ours(#[expect(dead_code, reason = "kept")] MmapMut),
+    Shared(#[expect(dead_code, reason = "owns the memory")] Shared),
+    Ours(#[expect(dead_code, reason = "owns the memory")] MmapMut),
 }
 
 /// The writes in flight to parts of pageable memory.
@@ -123,7 +123,7 @@ impl Drop for Mapping {
         // ended.
         let unmapped = unsafe { self.core.service.unmap(&self.memory, self.address) };
         if let Err(status) = unmapped.and_then(|()| self.core.service.finish()) {
-            tracing::debug!(status, "a driver did not unmap a buffer");
+            tracing::debug!(status, "the driver did not unmap a buffer");
         }
     }
 }
@@ -182,7 +182,7 @@ impl HostPiece {
             error.with_detail(detail).on(&core.info)
         };
         let mut map = MmapMut::map_anon(bytes).map_err(|error| full(&error.to_string()))?;
-        let address = NonNull::new(map.as_mut_ptr()).ok_or_else(|| full("no address"))?;
+        let address = NonNull::new(map.as_mut_ptr()).ok_or_else(|| full("the memory map has no address"))?;
         Ok(Self::new(address, bytes, Some(&core.wipes), Backing::Ours(map)))
     }
 

@@ -112,7 +112,7 @@ impl BuiltKernels {
                     });
                 }
                 Err(status) => {
-                    tracing::debug!(status, "a driver refused kernels that it had built itself");
+                    tracing::debug!(status, "the driver rejected kernels that it had built itself");
                 }
             }
         }
@@ -125,7 +125,7 @@ impl BuiltKernels {
             match program.binary() {
                 Ok(binary) if !binary.is_empty() => entry.store(&binary).unwrap_or_else(or_warn),
                 Ok(_) => {}
-                Err(status) => tracing::debug!(status, "a driver does not return built kernels"),
+                Err(status) => tracing::debug!(status, "the driver does not return built kernels"),
             }
         }
         let (cached, translations) = (false, AtomicU64::new(0));

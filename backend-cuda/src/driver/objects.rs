@@ -1,4 +1,4 @@
-//! Owners of CUDA driver objects (streams, events, modules): drop destroys the driver object, and logs errors.
+//! Owners of CUDA driver objects (streams, events, modules): drop destroys the object, and logs errors.
 //!
 //! For all calls except creation and drop, the caller must first make the context current: see
 //! [`CudaContext::enter`].
@@ -33,7 +33,7 @@ macro_rules! owner {
                     check(unsafe { (self.context.driver.table.$destroy)(self.handle) })
                 });
                 if let Err(code) = destroyed {
-                    tracing::debug!(?code, object = stringify!($name), "an object was not destroyed: the device is lost");
+                    tracing::debug!(?code, object = stringify!($name), "cannot destroy it on a lost device");
                 }
             }
         }
@@ -233,7 +233,7 @@ impl Stream {
 impl Module {
     /// Loads a module from PTX text, which the driver compiles. The text must end with a NUL character.
     pub fn load(context: &Arc<CudaContext>, text: &str) -> DriverResult<Self> {
-        assert!(text.ends_with('\0'), "the text must end with a NUL");
+        assert!(text.ends_with('\0'), "PTX text must end with a NUL, since the driver reads a C string");
         let mut handle = ModuleHandle::NULL;
         // SAFETY: writes one handle; the text is a C string.
         check(unsafe { (context.driver.table.module_load_data)(&raw mut handle, text.as_ptr().cast()) })?;

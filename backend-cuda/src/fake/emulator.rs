@@ -98,7 +98,10 @@ impl EmulatedKernel {
         for line in body.lines() {
             let line = line.trim();
             if let Some(label) = line.strip_suffix(':') {
-                assert!(labels.insert(label.to_owned(), kernel.code.len()).is_none(), "{label} twice");
+                assert!(
+                    labels.insert(label.to_owned(), kernel.code.len()).is_none(),
+                    "the PTX text defines the label {label} twice"
+                );
             } else if let Some(declared) = line.strip_prefix(".reg ") {
                 let (kind, name) = declared.trim_end_matches(';').split_once(' ')?;
                 let number = Some(kernel.registers.len());
@@ -116,7 +119,9 @@ impl EmulatedKernel {
         }
         for at in 0..kernel.code.len() {
             let [Operand::Label(label)] = &kernel.code[at].operands[..] else { continue };
-            let target = *labels.get(label).unwrap_or_else(|| panic!("no label {label}"));
+            let target = *labels
+                .get(label)
+                .unwrap_or_else(|| panic!("the PTX text does not define the label {label}"));
             let written = |instruction: &Instruction| match instruction.operands.first() {
                 Some(Operand::Register(register)) if kernel.registers[*register] => Some(*register),
                 _ => None,
@@ -180,7 +185,10 @@ fn across(instruction: &Instruction, warp: &mut [Thread]) {
     };
     let values: Vec<u64> = warp.iter().map(|thread| read(thread, 1)).collect();
     let mask = operands.len() - 1;
-    assert!(warp.iter().all(|thread| read(thread, mask) == 0xFFFF_FFFF), "all lanes");
+    assert!(
+        warp.iter().all(|thread| read(thread, mask) == 0xFFFF_FFFF),
+        "the mask of a warp operation must name all 32 lanes"
+    );
     let bits = values.iter().enumerate().fold(0, |all, (lane, value)| all | (value & 1) << lane);
     let results: Vec<u64> = (0..32_usize)
         .map(|lane| match words[..] {
@@ -192,7 +200,7 @@ fn across(instruction: &Instruction, warp: &mut [Thread]) {
                     "bfly" => lane ^ by,
                     // A lane without a partner gets its own value.
                     "up" => lane.checked_sub(by).unwrap_or(lane),
-                    _ => panic!("no shuffle {mode}"),
+                    _ => panic!("the emulator has no shuffle mode {mode}"),
                 }]
             }
             ["vote", "sync", "ballot", "b32"] => bits,
@@ -200,12 +208,14 @@ fn across(instruction: &Instruction, warp: &mut [Thread]) {
             ["vote", "sync", "all", "pred"] => u64::from(bits == 0xFFFF_FFFF),
             ["redux", "sync", op, kind] => {
                 let one = |all, value: &u64| compute_integers(&[op, kind], kind, &[all, *value]);
-                values[1..].iter().fold(values[0], |all, value| one(all, value).expect("known") as u64)
+                values[1..].iter().fold(values[0], |all, value| {
+                    one(all, value).expect("the emulator must have the operation") as u64
+                })
             }
-            _ => panic!("not known: {}", instruction.text),
+            _ => panic!("the emulator lacks the instruction {}", instruction.text),
         })
         .collect();
-    let Operand::Register(to) = operands[0] else { panic!("{}: no result", instruction.text) };
+    let Operand::Register(to) = operands[0] else { panic!("{} has no result register", instruction.text) };
     warp.iter_mut().zip(results).for_each(|(thread, result)| thread.registers[to] = result);
 }
 
@@ -214,8 +224,8 @@ impl Instruction {
         let text = line.trim_end_matches(';');
         let (mut guard, mut rest) = (None, text);
         if let Some(guarded) = text.strip_prefix('@') {
-            let (name, others) = guarded.split_once(' ').expect("an instruction");
-            let register = |name: &str| names[name].expect("a predicate");
+            let (name, others) = guarded.split_once(' ').expect("an instruction must follow a guard");
+            let register = |name: &str| names[name].expect("a predicate must be declared");
             guard = Some(match name.strip_prefix('!') {
                 Some(name) => (register(name), false),
                 None => (register(name), true),
@@ -256,32 +266,36 @@ fn operand(text: &str, names: &HashMap<String, Option<usize>>, is_label: bool) -
     if let Some(inner) = text.strip_prefix('[') {
         let inner = inner.trim_end_matches(']');
         let (base, offset) = inner.split_once('+').unwrap_or((inner, "0"));
-        let base = names.get(base).unwrap_or_else(|| panic!("no {base}"));
-        let offsets = offset.split('+').map(|offset| number(offset).expect("an offset"));
+        let base = names.get(base).unwrap_or_else(|| panic!("the PTX text does not declare {base}"));
+        let offsets = offset.split('+').map(|offset| number(offset).expect("an offset must be a number"));
         return Operand::Memory(*base, offsets.sum());
     }
     if let Some(list) = text.strip_prefix('{') {
         let list = list.trim_end_matches('}').split(',');
-        return Operand::List(list.map(|name| names[name.trim()].expect("a register")).collect());
+        return Operand::List(
+            list.map(|name| names[name.trim()].expect("a register must be declared")).collect(),
+        );
     }
     if text.starts_with('%') {
         return Operand::Special(text.into());
     }
     if let Some(name) = text.strip_prefix('!') {
-        return Operand::Not(names[name].expect("a predicate"));
+        return Operand::Not(names[name].expect("a predicate must be declared"));
     }
     match names.get(text) {
         Some(Some(register)) => Operand::Register(*register),
         // The start of its space.
         Some(None) => Operand::Number(0),
-        None => Operand::Number(number(text).unwrap_or_else(|| panic!("no operand {text}"))),
+        None => {
+            Operand::Number(number(text).unwrap_or_else(|| panic!("the emulator lacks the operand {text}")))
+        }
     }
 }
 
 fn bits_of(kind: &str) -> u32 {
     match kind {
         "pred" => 1,
-        kind => kind[1..].parse().unwrap_or_else(|_| panic!("no type {kind}")),
+        kind => kind[1..].parse().unwrap_or_else(|_| panic!("the emulator lacks the type {kind}")),
     }
 }
 
@@ -371,7 +385,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
                 "%nctaid.x" => self.blocks,
                 "%nctaid.y" => 1,
                 "%lanemask_le" => u32::MAX >> (31 - self.thread.number % 32),
-                other => panic!("no register {other}"),
+                other => panic!("the emulator lacks the register {other}"),
             }),
             other => panic!("the operand {other:?} is not a value"),
         }
@@ -385,7 +399,10 @@ impl<M: EmulatedMemory> Run<'_, M> {
     }
 
     fn read(&self, space: Space, address: u64, width: usize) -> u64 {
-        assert!(address.is_multiple_of(width as u64), "a misaligned read of {width} bytes");
+        assert!(
+            address.is_multiple_of(width as u64),
+            "a read of {width} bytes at {address:#x} is misaligned"
+        );
         let (mut bytes, at) = ([0; 8], address as usize);
         match space {
             Space::Param => bytes[..width].copy_from_slice(&self.params[at..at + width]),
@@ -397,7 +414,10 @@ impl<M: EmulatedMemory> Run<'_, M> {
     }
 
     fn write(&mut self, space: Space, address: u64, width: usize, value: u64) {
-        assert!(address.is_multiple_of(width as u64), "a misaligned write of {width} bytes");
+        assert!(
+            address.is_multiple_of(width as u64),
+            "a write of {width} bytes at {address:#x} is misaligned"
+        );
         let (bytes, at) = (value.to_le_bytes(), address as usize);
         match space {
             Space::Param => panic!("kernels must not write to parameters"),
@@ -430,7 +450,9 @@ impl<M: EmulatedMemory> Run<'_, M> {
             }
         }
         let inputs: Vec<u64> = operands[from..].iter().map(|operand| self.value(operand)).collect();
-        let Operand::Register(to) = operands[0] else { panic!("{}: no result", instruction.text) };
+        let Operand::Register(to) = operands[0] else {
+            panic!("{} has no result register", instruction.text)
+        };
         let result = if words[0] == "atom" {
             let (space, width) = (space_of(words), bits_of(kind) as usize / 8);
             let address = self.address(&operands[1]);
@@ -441,11 +463,12 @@ impl<M: EmulatedMemory> Run<'_, M> {
                 space,
                 address,
                 width,
-                new.unwrap_or_else(|| panic!("not known: {}", instruction.text)),
+                new.unwrap_or_else(|| panic!("the emulator lacks the instruction {}", instruction.text)),
             );
             old
         } else {
-            compute(words, kind, &inputs).unwrap_or_else(|| panic!("not known: {}", instruction.text))
+            compute(words, kind, &inputs)
+                .unwrap_or_else(|| panic!("the emulator lacks the instruction {}", instruction.text))
         };
         self.thread.registers[to] = result;
     }
@@ -458,7 +481,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
             Operand::List(registers) => registers.clone(),
             other => panic!("a load cannot write to the operand {other:?}"),
         };
-        assert!(address.is_multiple_of((registers.len() * width) as u64), "a misaligned vector");
+        assert!(address.is_multiple_of((registers.len() * width) as u64), "a vector access is misaligned");
         for (part, register) in registers.into_iter().enumerate() {
             let value = self.read(space, address + (part * width) as u64, width);
             // Extend the number by its sign to the 32 bits of the register.
@@ -474,7 +497,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
             Operand::List(registers) => registers.iter().map(|at| self.thread.registers[*at]).collect(),
             one => vec![self.value(one)],
         };
-        assert!(address.is_multiple_of((values.len() * width) as u64), "a misaligned vector");
+        assert!(address.is_multiple_of((values.len() * width) as u64), "a vector access is misaligned");
         for (part, value) in values.into_iter().enumerate() {
             self.write(space, address + (part * width) as u64, width, value);
         }
@@ -489,7 +512,7 @@ fn space_of(words: &[&str]) -> Space {
         "global" => Some(Space::Global),
         _ => None,
     };
-    words.iter().find_map(named).unwrap_or_else(|| panic!("no state space in the instruction {words:?}"))
+    words.iter().find_map(named).unwrap_or_else(|| panic!("the instruction {words:?} names no state space"))
 }
 
 /// Result of an atomic operation on a value.
@@ -598,11 +621,11 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         ["mad", "wide", _] => return Some(u128::from((a.wrapping_mul(b) as u64).wrapping_add(inputs[2]))),
         ["mad", "lo", _] => a.wrapping_mul(b).wrapping_add(input(2)),
         ["div", _] => {
-            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must not divide by {b}");
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must check for division by {b}");
             a / b
         }
         ["rem", _] => {
-            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must not divide by {b}");
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must check for division by {b}");
             a % b
         }
         ["min", _] => a.min(b),

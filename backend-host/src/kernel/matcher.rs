@@ -67,7 +67,7 @@ impl Matcher {
             ($($bytes:literal: $word:tt),*) => {
                 match self.value.len() {
                     $($bytes => {
-                        let value = <$word>::from_ne_bytes(self.value[..].try_into().expect("matched length"));
+                        let value = <$word>::from_ne_bytes(self.value[..].try_into().expect("the value has this length"));
                         if self.stride == $bytes {
                             let (fields, _) = block.as_chunks::<$bytes>();
                             count_dense!($word, fields, value)
@@ -166,7 +166,7 @@ impl Matcher {
             ($($bytes:literal: $word:ty),*) => {
                 match self.value.len() {
                     $($bytes => {
-                        let value = <$word>::from_ne_bytes(self.value[..].try_into().expect("matched length"));
+                        let value = <$word>::from_ne_bytes(self.value[..].try_into().expect("the value has this length"));
                         let fields = self.fields(block).filter_map(|field| field.first_chunk::<$bytes>());
                         list_matches(first, fields.map(|field| <$word>::from_ne_bytes(*field) == value), into);
                     })*

@@ -79,7 +79,7 @@ macro_rules! owner {
                 // SAFETY: the handle is valid and this owner holds one reference to it.
                 let status = unsafe { (self.sys.$release)(self.handle) };
                 if status != CL_SUCCESS {
-                    tracing::debug!(status, object = stringify!($name), "a driver refused a release");
+                    tracing::debug!(status, object = stringify!($name), "the driver did not release an object");
                 }
             }
         }

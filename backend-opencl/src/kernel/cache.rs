@@ -69,7 +69,7 @@ impl CacheFile {
         let rest = file.strip_prefix(MAGIC)?;
         let (sum, rest) = rest.split_first_chunk::<8>()?;
         if hash(&[rest]) != u64::from_le_bytes(*sum) {
-            tracing::debug!(name = self.name, "a damaged kernel cache file");
+            tracing::debug!(name = self.name, "a file of the kernel cache is damaged");
             return None;
         }
         let (length, rest) = rest.split_first_chunk::<8>()?;

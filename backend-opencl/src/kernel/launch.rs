@@ -71,7 +71,7 @@ fn shape_of(core: &OpenClCore, launch: &Launch<'_>, views: &[ViewPlaces]) -> Res
     let pieces: usize = views.iter().flat_map(|view| &view.bases).map(|(_, _, pieces, _)| pieces).sum();
     if pieces > PIECES_MAX {
         let detail =
-            format!("the views lie in {pieces} pieces of buffers, at most {PIECES_MAX} can be reached");
+            format!("the views span {pieces} OpenCL buffers, but at most {PIECES_MAX} are supported");
         return Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info));
     }
     let view = |(view, placed): (&backend_api::LaunchView<'_>, &ViewPlaces)| {

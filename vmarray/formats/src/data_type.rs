@@ -86,7 +86,7 @@ impl DataType {
     /// [`Unsupported`](Error::Unsupported) for types that are not plain data.
     pub(crate) fn of<T: KernelType + Element>(path: &Path) -> Result<Self> {
         let of = Self::of_layout(&T::layout()).filter(|of| of.bytes() == Some(size_of::<T>() as u64));
-        let what = "a part of the elements has no type in files; store numbers, arrays or structs";
+        let what = "a field of the elements has no type in files; store numbers, arrays or structs";
         of.ok_or_else(|| Error::unsupported(path, what))
     }
 

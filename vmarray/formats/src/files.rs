@@ -83,7 +83,10 @@ impl TemporaryFile {
     fn new<F>(path: &Path, is_folder: bool, make: impl Fn(&Path) -> io::Result<F>) -> Result<(F, Self)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = path.file_name().ok_or_else(|| {
-            Error::file("write to", path)(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))
+            Error::file("write to", path)(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the path has no file name",
+            ))
         })?;
         loop {
             let mut hidden = OsString::from(".");

@@ -124,7 +124,7 @@ impl NpyFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         let file = File::open(&path).map_err(Error::file("open", &path))?;
-        let found_bytes = file.metadata().map_err(Error::file("look at", &path))?.len();
+        let found_bytes = file.metadata().map_err(Error::file("read the length of", &path))?.len();
         let header = Header::read(&file, &path, found_bytes)?;
         let elements = header.shape.iter().try_fold(1_u64, |len, extent| len.checked_mul(*extent as u64));
         let bytes = elements.zip(header.of.bytes()).and_then(|(elements, bytes)| elements.checked_mul(bytes));

@@ -76,7 +76,7 @@ where
     let path = path.as_ref();
     let swaps = swaps::<V>(path, &options)?;
     let file = File::open(path).map_err(Error::file("open", path))?;
-    let found_bytes = file.metadata().map_err(Error::file("look at", path))?.len();
+    let found_bytes = file.metadata().map_err(Error::file("read the length of", path))?.len();
     let offset = match range.start_bound() {
         Bound::Included(start) => *start,
         Bound::Excluded(before) => before.saturating_add(1),

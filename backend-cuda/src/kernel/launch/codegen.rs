@@ -148,7 +148,8 @@ impl KernelKey {
         }
         let places: usize = self.views.iter().map(|view| view.bases).sum();
         let detail = format!(
-            "views in {places} places need {bytes} bytes of arguments, but {PARAMETER_BYTES_MAX} are supported"
+            "the arguments of a kernel with {places} memory ranges need {bytes} bytes, \
+             but at most {PARAMETER_BYTES_MAX} are supported"
         );
         Err(Error::new(backend_api::ErrorKind::Unsupported, operation).with_detail(detail))
     }

@@ -76,7 +76,7 @@ impl Planned {
         });
         if let Some(bytes) = slab_bytes.filter(|bytes| *bytes > u32::MAX.into()) {
             let detail = format!(
-                "an item needs up to {bytes} bytes of private memory, but 4 GiB are \
+                "a work-item needs up to {bytes} bytes of private memory, but at most 4 GiB are \
                                   supported"
             );
             return Err(Error::new(ErrorKind::OutOfMemory, operation).with_detail(detail).with_bytes(bytes));

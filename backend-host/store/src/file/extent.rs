@@ -175,7 +175,7 @@ impl Storage for Extent {
             self.file.announce(at, part);
             Ok(())
         });
-        debug_assert!(announced.is_ok(), "announcing a read must not fail");
+        debug_assert!(announced.is_ok(), "read-ahead hints must not fail");
     }
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {

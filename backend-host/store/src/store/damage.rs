@@ -273,7 +273,7 @@ impl Shape {
                 let old = &self.before[random.index(self.before.len())];
                 let old = old.get(units[0]..units[0] + unit).map_or(vec![0; unit], <[u8]>::to_vec);
                 image[units[0]..][..unit].copy_from_slice(&old);
-                format!("{unit} bytes at {} as they were", units[0])
+                format!("{unit} bytes at {} of an earlier commit", units[0])
             }
             _ => String::new(),
         }
@@ -310,7 +310,7 @@ fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
 
 /// Compares a store with a moment, except pages whose reads fail; returns their number.
 fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -> u64 {
-    assert_eq!(volume.pages(), pages, "number of pages");
+    assert_eq!(volume.pages(), pages, "the store has a wrong number of pages");
     let mut damaged = 0;
     for page in 0..pages {
         let zeroes = || vec![0; volume.page_bytes()];

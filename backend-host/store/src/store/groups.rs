@@ -46,7 +46,7 @@ fn write(volume: &Volume, page: u64, byte: u8) -> Result<()> {
 fn read(volume: &Volume, page: u64) -> Result<u8> {
     let mut bytes = vec![0; volume.page_bytes()];
     volume.read_into("read", page * bytes.len() as u64, &mut bytes)?;
-    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a torn page");
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a page must not mix two commits");
     Ok(bytes[0])
 }
 

@@ -137,7 +137,7 @@ fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectSto
         .with_access_key_id(keys.id)
         .with_secret_access_key(keys.secret)
         .with_retry(retries(most));
-    Arc::new(client.build().expect("the settings are right"))
+    Arc::new(client.build().expect("the settings of the S3 client must be valid"))
 }
 
 /// Waits for a request of the test itself, in a separate runtime.

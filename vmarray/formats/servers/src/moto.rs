@@ -29,7 +29,7 @@ impl Moto {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("Python can be started");
+            .expect("Python must start");
         let (asked, answers) = (process.stdin.take(), process.stdout.take());
         let mut peer = Peer {
             _process: process,
@@ -38,9 +38,9 @@ impl Moto {
         };
         let first = peer.answer();
         let [port, id, secret] = first.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("moto says {first}")
+            panic!("moto printed {first} instead of its port and keys")
         };
-        let port = port.parse().expect("a port is a number");
+        let port = port.parse().expect("moto must print its port as a number");
         Some(Self { port, keys: Keys { id: id.into(), secret: secret.into() }, peer: Mutex::new(peer) })
     }
 
@@ -51,7 +51,7 @@ impl Moto {
     /// If the command fails; Python has then printed the error.
     pub fn ask(&self, what: &str, of: &[&str]) -> String {
         let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
-        writeln!(peer.asked, "{}", [&[what], of].concat().join(" ")).expect("Python reads");
+        writeln!(peer.asked, "{}", [&[what], of].concat().join(" ")).expect("Python must read it");
         let answer = peer.answer();
         let answer = answer.strip_prefix("ok");
         answer.unwrap_or_else(|| panic!("{what} {of:?} failed; see the output of Python")).trim().to_owned()
@@ -61,7 +61,7 @@ impl Moto {
 impl Peer {
     fn answer(&mut self) -> String {
         let mut line = String::new();
-        self.answers.read_line(&mut line).expect("Python writes lines");
+        self.answers.read_line(&mut line).expect("the Python process must write lines");
         line.trim_end().to_owned()
     }
 }

@@ -26,9 +26,9 @@ pub struct S3s {
 impl S3s {
     pub(crate) fn start() -> Self {
         let folder = std::env::temp_dir().join(format!("vmarray-s3s {}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder can be made");
+        fs::create_dir_all(&folder).expect("the server must create the folder");
         let keys = Keys { id: "vmarray".into(), secret: "rayvma".into() };
-        let mut service = S3ServiceBuilder::new(FileSystem::new(&folder).expect("the folder exists"));
+        let mut service = S3ServiceBuilder::new(FileSystem::new(&folder).expect("the folder must exist"));
         service.set_auth(SimpleAuth::from_single(keys.id.clone(), keys.secret.clone()));
         let service = service.build();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -56,11 +56,11 @@ impl S3s {
     pub(crate) fn make(&self, bucket: &str) {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         *buckets += 1;
-        fs::create_dir_all(self.folder.join(bucket)).expect("a folder can be made");
+        fs::create_dir_all(self.folder.join(bucket)).expect("the server must create the folder");
     }
 
     pub(crate) fn remove(&self, bucket: &str) {
-        fs::remove_dir_all(self.folder.join(bucket)).expect("the bucket exists");
+        fs::remove_dir_all(self.folder.join(bucket)).expect("the bucket must exist");
     }
 
     /// Forgets a bucket, which may already be removed; the last one removes all files of the server.
@@ -73,7 +73,7 @@ impl S3s {
     }
 
     pub(crate) fn uploads(&self) -> usize {
-        let names = fs::read_dir(&self.folder).expect("the folder exists").flatten();
+        let names = fs::read_dir(&self.folder).expect("the folder must exist").flatten();
         names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload")).count()
     }
 }

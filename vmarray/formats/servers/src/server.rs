@@ -91,7 +91,7 @@ impl Server {
     /// Number of multipart uploads that are neither completed nor aborted.
     pub(crate) fn uploads(&self, bucket: &str) -> usize {
         match self {
-            Self::Moto(moto) => moto.ask("uploads", &[bucket]).parse().expect("moto counts"),
+            Self::Moto(moto) => moto.ask("uploads", &[bucket]).parse().expect("the answer must be a number"),
             #[cfg(feature = "s3s")]
             Self::S3s(s3s) => s3s.uploads(),
         }

@@ -53,7 +53,7 @@ fn wait_for<T: Send + 'static>(
     runtime()?.spawn(async move { sender.send(work.await) });
     match receiver.recv() {
         Ok(outcome) => outcome.map_err(failed),
-        Err(mpsc::RecvError) => Err(StorageError::Other("a request panicked".into())),
+        Err(mpsc::RecvError) => Err(StorageError::Other("a request to the server panicked".into())),
     }
 }
 

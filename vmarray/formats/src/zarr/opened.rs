@@ -250,7 +250,7 @@ impl<T: Element + KernelType> Zarr<T> {
             let bytes = bytes.into_fixed().map_err(Error::zarr(&self.path))?;
             if bytes.len() != elements.len() * leaf.bytes() {
                 let needed = elements.len() * leaf.bytes();
-                let what = format!("a chunk has {} bytes, but its elements have {needed}", bytes.len());
+                let what = format!("a chunk has {} bytes, but its elements need {needed}", bytes.len());
                 return Err(Error::malformed(&self.path, what));
             }
             leaf.put(&bytes, cast_slice_mut(elements));

@@ -164,9 +164,8 @@ impl<'a> Lengths<'a> {
             let is_right =
                 offset <= self.total as u64 && self.last.map_or(offset == 0, |last| last <= offset);
             if !is_right {
-                let what = format!(
-                    "a row begins at item {offset}, before the row in front of it or beyond the last item"
-                );
+                let what =
+                    format!("a row begins at item {offset}, before the previous row or beyond the last item");
                 return Err(Error::malformed(&self.offsets.path, what));
             }
             if let Some(last) = self.last.replace(offset) {

@@ -186,7 +186,7 @@ impl Description<'_> {
         let mut builder = ArrayBuilder::new(extents, chunks, data_type, fill);
         let to_bytes = codecs
             .to_bytes
-            .ok_or_else(|| self.malformed("the codecs lack one that turns numbers into bytes"))?;
+            .ok_or_else(|| self.malformed("the codecs lack a codec that converts numbers to bytes"))?;
         let keys: MetadataV3 = self.typed(&metadata["chunk_key_encoding"])?;
         let keys = ChunkKeyEncoding::from_metadata(&keys).map_err(Error::zarr(self.path))?;
         builder

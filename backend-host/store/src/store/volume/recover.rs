@@ -611,7 +611,7 @@ impl Found {
                 return Ok(log);
             };
             if self.stored.version > 2 && record.before != log.checksums[0] {
-                let detail = format!("record {number} of the log does not follow the one before it");
+                let detail = format!("record {number} of the log does not follow the previous record");
                 return Err(corrupted("open", detail));
             }
             let checksum_before = std::mem::replace(&mut log.checksums[0], checksum);
@@ -647,7 +647,7 @@ impl Found {
     }
 
     fn apply(&mut self, record: &Record, bytes: u64, places: u64) -> Result<()> {
-        let impossible = || corrupted("open", "the log of the store names pages that cannot exist");
+        let impossible = || corrupted("open", "the log of the store has invalid page numbers");
         if !is_possible(record.pages, self.stored.page_bytes) {
             return Err(impossible());
         }
@@ -687,6 +687,6 @@ impl Found {
         let is_sound = used.is_sorted_by(|a, b| a < b);
         is_sound
             .then_some(used)
-            .ok_or_else(|| corrupted("open", "two pages of the store have the same place"))
+            .ok_or_else(|| corrupted("open", "two pages of the store have the same position in the file"))
     }
 }

@@ -157,10 +157,7 @@ fn common(commits: &[Vec<CommitId>]) -> Result<CommitId, (usize, String)> {
     let detail = if own == of_other {
         format!("this file and file {} of the array have different commits of number {own}", other + 1)
     } else {
-        format!(
-            "this file is as of commit {own}, and file {} of the array as of commit {of_other}",
-            other + 1
-        )
+        format!("this file is at commit {own}, but file {} of the array is at commit {of_other}", other + 1)
     };
     Err((odd, detail))
 }
