@@ -231,7 +231,7 @@ impl ErrorKind {
     /// Returns the description and the remedy. A kind without one of them does not compile.
     fn texts(&self) -> (String, String) {
         let below = |what: &str, len: usize| match len {
-            0 => "it is empty: put something into it first".to_owned(),
+            0 => "it is empty: add elements first".to_owned(),
             _ => format!("use {what} below {len}"),
         };
         let within = |len: usize| format!("end the range at {len} at most");
@@ -265,7 +265,7 @@ impl ErrorKind {
             Self::RangeReversed { start, end } => (format!("range {start}..{end} is reversed"), start_first()),
             Self::LengthMismatch { of, expected, got } => (
                 format!("{of} has length {got}, but its length must be {expected}"),
-                format!("give {of} that length"),
+                format!("give {of} the length {expected}"),
             ),
             Self::TooLong { elements, element_bytes } => (
                 format!("{elements} elements of {element_bytes} bytes each are more than can be addressed"),
@@ -273,19 +273,19 @@ impl ErrorKind {
             ),
             Self::ZeroPageLength => (
                 "a page must have at least one element".into(),
-                "leave the page length out to have one chosen, or set a power of two".into(),
+                "omit the page length, so that the library chooses it, or set a power of two".into(),
             ),
             Self::Misaligned { address, align } => (
-                format!("memory at {address:#x} is not aligned to {align} bytes, as its elements have to be"),
+                format!("memory at {address:#x} is not aligned to {align} bytes, which its element type requires"),
                 format!("begin at a multiple of {align} bytes, or copy the elements into a vector"),
             ),
             Self::PageTooLong { page_len, element_bytes } => (
                 format!("a page of {page_len} elements of {element_bytes} bytes each is too long"),
-                "leave the page length out to have one chosen, or set a shorter one".into(),
+                "omit the page length, so that the library chooses it, or set a shorter one".into(),
             ),
             Self::LengthLimit { asked, max_len } => (
                 format!("{asked} elements are more than the {max_len} that the array may have"),
-                "build it with `Builder::max_len`, which costs no memory before it is used".into(),
+                "build the array with a larger `Builder::max_len`, which costs no memory until elements are added".into(),
             ),
             Self::PositionOutside { axis, index, extent } => (
                 format!(
@@ -326,14 +326,14 @@ impl ErrorKind {
             ),
             Self::NotTiled => (
                 "the array is stored row by row, not in tiles".into(),
-                "build it with `tiled` or `tile`, or use tiles as copies".into(),
+                "build the array with `tiled` or `tile`, or use `tiles`, which copies each tile".into(),
             ),
             Self::RowOutside { row, rows } => {
                 (format!("row {row} is outside of a ragged array of {rows} rows"), below("a number", *rows))
             }
             Self::RowIncomplete { row } => (
-                format!("row {row} was not written whole"),
-                "end with `freeze_complete` to keep the rows before it, then push it and all later rows again".into(),
+                format!("row {row} was not written completely"),
+                "call `freeze_complete` to keep all earlier rows, then push this row and all later rows again".into(),
             ),
             Self::NoDevices => (
                 "the list of devices is empty".into(),
@@ -350,11 +350,11 @@ impl ErrorKind {
                     .into(),
             ),
             Self::NoChannels { devices } => (
-                format!("all {devices} devices are switched off by a share of zero channels"),
-                "give one of them a share above zero".into(),
+                format!("all {devices} devices have a share of zero, so no device stores pages"),
+                "give at least one device a share above zero".into(),
             ),
             Self::TooManyChannels { channels, most } => (
-                format!("{channels} channels requested, at most {most} are possible"),
+                format!("{channels} channels requested, but at most {most} are possible"),
                 "use smaller shares: a few channels for each device are enough".into(),
             ),
             Self::SharesMismatch { shares, devices } => (
@@ -377,7 +377,7 @@ impl ErrorKind {
                 "name at least one file, and use the settings that `Builder::create` lists",
             ),
             Self::Cancelled => {
-                ("the program cancelled the work".into(), "call it again to start from the beginning".into())
+                ("the program cancelled the work".into(), "call the operation again to start from the beginning".into())
             }
             Self::FileMismatch { path, what, stored, asked } => (
                 format!("{path}: the {what} in the file is `{stored}`, but the program expects `{asked}`"),
@@ -393,7 +393,7 @@ impl ErrorKind {
             ),
             Self::NoRoomToGrow { present_bytes, asked_bytes, usable_bytes } => (
                 format!(
-                    "an array of {} cannot grow to {}: only {} are usable next to it",
+                    "an array of {} cannot grow to {}: only {} of other device memory are usable",
                     readable_bytes(*present_bytes),
                     readable_bytes(*asked_bytes),
                     readable_bytes(*usable_bytes)
@@ -406,10 +406,10 @@ impl ErrorKind {
             ),
             Self::NoMemory { bytes } => (
                 format!("no memory for a buffer of {}", readable_bytes(*bytes as u64)),
-                "work in smaller parts, or with an iterator".into(),
+                "process shorter ranges, or use an iterator".into(),
             ),
             Self::TooManyGuards { channel, frames } => (
-                format!("page guards hold all {frames} frames of channel {channel} that guards may hold"),
+                format!("page guards hold {frames} cache frames of channel {channel}, which is the limit for guards"),
                 format!("{fewer_guards}, or build the array with a larger cache (`cache_bytes`, `frames_per_channel`)"),
             ),
             Self::WouldDeadlock { page } => (
@@ -428,7 +428,7 @@ impl ErrorKind {
             ),
             Self::NoCommonDimension => (
                 "the two index sets have no dimension in common".into(),
-                "ask for all pairs with `Combine::product`, or `relabel` one of the sets".into(),
+                "use `Combine::product` for all pairs, or `relabel` one of the sets".into(),
             ),
             Self::CommonDimension { dimension } => (
                 format!("the two index sets have dimension {dimension} in common, so they have no product"),
@@ -451,22 +451,22 @@ impl ErrorKind {
                 "split the expression, and store the intermediate value in a field".into(),
             ),
             Self::AssignmentCount { assignments, most } => (
-                format!("{assignments} assignments in one operation, 1 to {most} are possible"),
+                format!("{assignments} assignments in one operation, but 1 to {most} are possible"),
                 match assignments {
-                    0 => "give at least one".into(),
-                    _ => "split them over several operations".into(),
+                    0 => "give at least one assignment".into(),
+                    _ => "split the assignments over several operations".into(),
                 },
             ),
             Self::BinCount { bins, most } => (
-                format!("{bins} bins requested, 1 to {most} are possible"),
+                format!("{bins} bins requested, but 1 to {most} are possible"),
                 match bins {
                     0 => "request at least one".into(),
-                    _ => "make wider bins, or several histograms with a part of the bins each".into(),
+                    _ => "make wider bins, or several histograms that cover a part of the bins each".into(),
                 },
             ),
             Self::KernelRefused { kernel, reason } => (
                 format!("kernel `{kernel}` cannot run on devices: {reason}"),
-                "change the kernel there, or a function that it calls".into(),
+                "change the kernel at this place, or a function that it calls".into(),
             ),
             Self::KernelOverlap { kernel, place, result, argument } => (
                 format!(
@@ -498,7 +498,7 @@ impl ErrorKind {
                      {place}",
                     counted(*items as usize, "item")
                 ),
-                "look for an endless loop there, or allow more by `launch().budget(turns)`".into(),
+                "look for an endless loop there, or allow more iterations by `launch().budget(turns)`".into(),
             ),
             Self::KernelPrivateHeap { kernel, place, asked, private_heap_bytes, item, items } => (
                 format!(
@@ -507,7 +507,7 @@ impl ErrorKind {
                      requested {asked} in {place}",
                     counted(*items as usize, "item")
                 ),
-                "allow more by `launch().private_heap_bytes(bytes)`".into(),
+                "allow more bytes by `launch().private_heap_bytes(bytes)`".into(),
             ),
             Self::KernelTime { kernel, place, limit, item } => (
                 format!("item {item} of kernel `{kernel}` ran longer than {limit:?}, in the loop at {place}"),
@@ -548,7 +548,7 @@ impl ErrorKind {
 /// Advice for an index outside of an axis.
 fn position_advice(extent: usize) -> String {
     match extent {
-        0 => "the axis is empty: compare with the shape first".into(),
+        0 => "the axis is empty: compare the index with the shape first".into(),
         _ => format!(
             "use indices from 0 to {} along this axis, or a view with another boundary mode",
             extent - 1
@@ -559,7 +559,7 @@ fn position_advice(extent: usize) -> String {
 /// Advice if one device lacks memory, given the bytes of all devices.
 fn room_advice(all_asked_bytes: u64, all_usable_bytes: u64) -> String {
     if all_asked_bytes <= all_usable_bytes {
-        return "all devices together have room: share by `Placement::Capacity`, or request a little less"
+        return "all devices together have enough memory: use `Placement::Capacity`, or request a little less"
             .into();
     }
     format!(

@@ -75,7 +75,7 @@ impl Redundancy {
         let _only = self.replacing.lock();
         let refused = |reason| ErrorKind::MirrorRefused { reason };
         let Keeper::Mirrors(mirrors) = &self.keeper else {
-            return Err(refused("the array has no copies; build it with `Placement::Mirrored`").into());
+            return Err(refused("the array has no mirrors; build it with `Placement::Mirrored`").into());
         };
         let lost = mirrors.iter().find_map(|mirror| mirror.first_lost());
         let lost =

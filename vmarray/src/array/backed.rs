@@ -89,7 +89,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         }
         if self.settings.movable {
             return Err(ErrorKind::FileRefused {
-                reason: "pages of the program's storage are not moved; leave `movable` out",
+                reason: "pages in the program's storage cannot move to other devices; leave `movable` out",
             }
             .into());
         }

@@ -268,7 +268,7 @@ impl<T: Element, D: Device> RangeRest<'_, T, D> {
             match self.array.cut(&self.range, number).and_then(|cut| self.array.visit(cut, self.visit)) {
                 Ok(page) => {
                     let len = page.len();
-                    assert!(len > 0, "the part of a page in a range has elements");
+                    assert!(len > 0, "a page of the range must have an element of it");
                     self.skip(end, len);
                     let next = self.page.insert(page).address();
                     return Some(Ok(ElementWindow { next, end: next.wrapping_add(len) }));
@@ -401,7 +401,7 @@ impl<'a, T: Element, D: Device> CursorPage<'a, T, D, PageRef<'a, T, D>> {
     fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
         self.page = None;
         let page = self.page.insert(self.array.visit(self.cut(index)?, Visit::Stay)?);
-        assert!(page.range().contains(&index), "the page has the element");
+        assert!(page.range().contains(&index), "the guarded page must contain the cursor's element");
         Ok((page.address().cast_mut(), page.range()))
     }
 }
@@ -413,7 +413,7 @@ impl<'a, T: Element, D: Device> CursorPage<'a, T, D, PageMut<'a, T, D>> {
     fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
         self.page = None;
         let page = self.page.insert(self.array.visit_mut(self.cut(index)?, Visit::Stay)?);
-        assert!(page.range().contains(&index), "the page has the element");
+        assert!(page.range().contains(&index), "the guarded page must contain the cursor's element");
         Ok((page.address(), page.range()))
     }
 

@@ -106,7 +106,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// If it is not inside of the page.
     #[inline(always)]
     pub(crate) fn place(&self, page: u64, at: usize) -> ElementPlace<'_, T> {
-        assert!(at < self.page_len, "the element must lie in the page");
+        assert!(at < self.page_len, "the element's offset must be below the page length");
         ElementPlace { entry: self.pager.entry(page), at, of: PhantomData }
     }
 
@@ -115,7 +115,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Panics
     /// If they are not inside of the page.
     pub(super) fn range_place(&self, page: u64, at: usize, len: usize) -> ElementRange<'_, T> {
-        assert!(at <= self.page_len && len <= self.page_len - at, "the elements must lie in the page");
+        assert!(at <= self.page_len && len <= self.page_len - at, "the range must end within the page");
         ElementRange { entry: self.pager.entry(page), at, len, of: PhantomData }
     }
 
@@ -191,7 +191,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
             DIRTY
         })?;
-        Ok(result.expect("the closure, which was run, has set the result"))
+        Ok(result.expect("the closure has run and has set the result"))
     }
 
     /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to the
@@ -287,7 +287,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
 
     #[inline(always)]
     fn shared_address(self, share: &Share<'_>) -> *const T {
-        assert!(std::ptr::eq(share.entry(), self.entry), "the share must be of the element's page");
+        assert!(std::ptr::eq(share.entry(), self.entry), "the hold must be of the element's page");
         self.entry.address().cast::<T>().wrapping_add(self.at).cast_const()
     }
 
@@ -369,7 +369,7 @@ impl<T: Element> ElementRange<'_, T> {
     /// Only a frame that has the page of the range, and is open to lock-free reads, is passed to the result.
     #[inline(always)]
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
-        assert!(into.len() == self.len, "the lengths must be equal");
+        assert!(into.len() == self.len, "the destination must have the length of the range");
         move |frame| {
             // Other threads may write single elements as words meanwhile, and byte accesses must not race
             // with them.
@@ -407,7 +407,7 @@ impl<T: Element> ElementRange<'_, T> {
     /// or the thread holds the page exclusively.
     #[inline(always)]
     unsafe fn writer(&self, from: &[T]) -> impl FnOnce(*mut u8) {
-        assert!(from.len() == self.len, "the lengths must be equal");
+        assert!(from.len() == self.len, "the source must have the length of the range");
         // SAFETY: the caller guarantees the frame, and the range is within its page. Other threads may write
         // other elements of the page; a race for these elements yields unspecified values.
         move |frame| unsafe { racy::write(frame.cast::<T>().add(self.at).cast(), cast_slice(from)) }
@@ -424,14 +424,14 @@ impl<T: Element> LatchedPage<T> {
     /// # Panics
     /// If it is not inside of the page.
     pub(super) fn element(&self, at: usize) -> ElementPtr<'_, T> {
-        assert!(at < self.page_len, "the element must lie in the page");
+        assert!(at < self.page_len, "the element's offset must be below the page length");
         // SAFETY: `at` is within the page, which this thread holds.
         unsafe { ElementPtr::in_frame(self.held.address, at) }
     }
 
     /// Writes the elements of a range of this page, which no other thread accesses meanwhile.
     pub(super) fn write(&self, range: &ElementRange<'_, T>, from: &[T]) {
-        assert!(range.entry.address() == self.held.address, "the elements must lie in the page");
+        assert!(range.entry.address() == self.held.address, "the elements must belong to the held page");
         // SAFETY: the frame has the page of the range, as was checked, and this thread holds the page.
         let writer = unsafe { range.writer(from) };
         writer(self.held.address);
@@ -456,10 +456,13 @@ impl<'a, T: Element> ElementPtr<'a, T> {
         let pointer = bytes.as_mut_ptr().cast::<T>();
         assert!(
             bytes.len() == size_of::<T>() && pointer.is_aligned(),
-            "the bytes must be those of an element"
+            "the bytes must be one aligned element"
         );
         let is_word_aligned = pointer.addr().is_multiple_of(size_of::<T>());
-        assert!(!ElementLayout::<T>::SINGLE_WORD || is_word_aligned, "a word must be aligned to its size");
+        assert!(
+            !ElementLayout::<T>::SINGLE_WORD || is_word_aligned,
+            "one-word elements must be aligned to their size"
+        );
         Self { pointer, of: PhantomData }
     }
 
@@ -483,7 +486,7 @@ impl<'a, T: Element> ElementPtr<'a, T> {
     /// Replaces an element that is a single word.
     #[inline(always)]
     pub(super) fn swap(self, value: T) -> T {
-        assert!(ElementLayout::<T>::SINGLE_WORD, "longer elements are exchanged");
+        assert!(ElementLayout::<T>::SINGLE_WORD, "only one-word elements are atomic");
         // SAFETY: the element is a single aligned word, which all threads access atomically.
         unsafe { element::swap(self.pointer, value) }
     }
@@ -491,7 +494,7 @@ impl<'a, T: Element> ElementPtr<'a, T> {
     /// Replaces an element that is a single word, if its bytes equal the bytes of `current`.
     #[inline(always)]
     pub(super) fn compare_exchange(self, current: T, new: T) -> std::result::Result<T, T> {
-        assert!(ElementLayout::<T>::SINGLE_WORD, "longer elements are exchanged");
+        assert!(ElementLayout::<T>::SINGLE_WORD, "only one-word elements are atomic");
         // SAFETY: as in `swap`.
         unsafe { element::compare_exchange(self.pointer, current, new) }
     }

@@ -126,9 +126,9 @@ impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
         let entry = array.pager().entry(cut.array_page as u64);
         let state = entry.state(Ordering::Relaxed);
         let is_held = state.has(RESIDENT) && state.guards() > 0 && state.any(EXCLUSIVE) == exclusive;
-        assert!(is_held, "a guard of the page must exist");
+        assert!(is_held, "the page's state must count the guard, since it was acquired before");
         let (len, page_len) = (cut.range.len(), array.page_len());
-        assert!(len <= page_len && cut.first <= page_len - len, "the part must lie in the page");
+        assert!(len <= page_len && cut.first <= page_len - len, "the guarded part must end within the page");
         array.pager().identity().hold(cut.array_page as u64);
         // SAFETY: the page is held, so it has a frame. The part begins inside of it, as was checked.
         let address = unsafe { entry.address().cast::<T>().add(cut.first) };
@@ -198,7 +198,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let page = pages.start as usize + number;
         let all = self.page_range(page);
         let (start, end) = (of.start.max(all.start), of.end.min(all.end));
-        assert!(start <= end, "{of:?} is outside of the array");
+        assert!(start <= end, "elements {of:?} of the page are outside of the array");
         Ok(Cut {
             array_page: page,
             page: number,

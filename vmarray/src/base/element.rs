@@ -74,7 +74,7 @@ pub(crate) struct ElementLayout<T>(PhantomData<T>);
 impl<T: Element> ElementLayout<T> {
     pub(crate) const BYTES: usize = {
         assert!(size_of::<T>() > 0, "elements must have at least one byte");
-        assert!(align_of::<T>() <= 4096, "elements cannot be aligned to more than a page of the system");
+        assert!(align_of::<T>() <= 4096, "elements must have an alignment of at most 4096 bytes");
         size_of::<T>()
     };
     /// The element whose bytes are all zero, as a constant.
@@ -245,7 +245,7 @@ pub(crate) fn as_atomics(numbers: &mut [u64]) -> &[AtomicU64] {
 /// A check at compile time of every field type in use.
 const fn assert_searchable(bytes: usize) {
     assert!(bytes > 0, "a field must have at least one byte");
-    assert!(bytes <= Search::VALUE_MAX_BYTES, "a field that is searched for must have at most 4096 bytes");
+    assert!(bytes <= Search::VALUE_MAX_BYTES, "a search compares fields of at most 4096 bytes");
 }
 
 /// A field of an element type. The macro [`field!`](crate::field) creates it from the field's name, and
@@ -320,7 +320,7 @@ impl<T: Element, F: NoUninit> Field<T, F> {
     #[doc(hidden)]
     pub const fn at(offset: usize, _: fn(&T) -> *const F) -> Self {
         const { assert_searchable(size_of::<F>()) };
-        assert!(offset + size_of::<F>() <= size_of::<T>(), "a field must lie inside of its element");
+        assert!(offset + size_of::<F>() <= size_of::<T>(), "a field must end within its element");
         Self { offset, marker: PhantomData }
     }
 

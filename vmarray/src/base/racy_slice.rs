@@ -62,7 +62,7 @@ impl<T: Element> RacySlice<'_, T> {
     /// If they are not inside of the slice.
     #[inline(always)]
     pub(crate) fn address(&self, at: usize, len: usize) -> *mut T {
-        assert!(len <= self.len && at <= self.len - len, "the elements must lie inside of the slice");
+        assert!(len <= self.len && at <= self.len - len, "the elements must end within the slice");
         self.start.wrapping_add(at)
     }
 
@@ -72,7 +72,7 @@ impl<T: Element> RacySlice<'_, T> {
     /// If it is not inside of the slice.
     #[inline(always)]
     pub(crate) fn set(&self, at: usize, value: &T) {
-        assert!(at < self.len, "the element must lie inside of the slice");
+        assert!(at < self.len, "the element's index must be below the slice's length");
         let place = self.start.wrapping_add(at);
         // SAFETY: inside of the slice, as was checked. All accesses are atomic or racy.
         unsafe {
@@ -111,7 +111,7 @@ impl<T: Element> RacySlice<'_, T> {
     pub(crate) fn copy(&self, from: usize, (to, at): (&Self, usize), len: usize) {
         let (from, to) = (self.address(from, len), to.address(at, len));
         let bytes = len * size_of::<T>();
-        assert!(from.addr().abs_diff(to.addr()) >= bytes, "the ranges must not overlap");
+        assert!(from.addr().abs_diff(to.addr()) >= bytes, "source and destination must not overlap");
         // SAFETY: both are inside of their slices, and do not overlap, as was checked.
         unsafe { racy::copy(from.cast(), to.cast(), bytes) }
     }
@@ -173,7 +173,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
     pub(crate) fn cast<U: Pod>(self) -> HomeSlice<'a, U> {
         let (start, bytes) = (self.start.cast::<U>(), self.len * size_of::<T>());
         let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
-        assert!(start.is_aligned() && len * size_of::<U>() == bytes, "the memory does not fit the type");
+        assert!(start.is_aligned() && len * size_of::<U>() == bytes, "the bytes must be elements of type U");
         HomeSlice { start, len, lent: PhantomData }
     }
 
@@ -197,7 +197,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
 
     /// Splits off the first `len` elements.
     pub(crate) fn take_first(&mut self, len: usize) -> Self {
-        assert!(len <= self.len, "cannot take more elements than the slice has");
+        assert!(len <= self.len, "cannot take more elements than the slice has left");
         let first = Self { start: self.start, len, lent: PhantomData };
         (self.start, self.len) = (self.start.wrapping_add(len), self.len - len);
         first

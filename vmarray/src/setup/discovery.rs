@@ -180,7 +180,7 @@ impl Term {
             let absences = absences.iter().filter(|absence| absence.backend == backend);
             let reasons: Vec<String> = absences.map(|a| format!("{}: {}", a.kind, a.reason)).collect();
             match (count(backend), reasons.is_empty(), is_built(backend)) {
-                (_, _, false) => format!("this build is without the feature `{backend}`"),
+                (_, _, false) => format!("this build lacks the feature `{backend}`"),
                 (0, false, _) => reasons.join("; "),
                 (0, true, _) => format!("{backend} has no devices"),
                 (1, ..) => format!("the only device of {backend} is number 0"),

@@ -43,6 +43,6 @@ pub(crate) fn is_child() -> bool {
 
 pub(crate) fn refused(operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation)
-        .with_detail("this process was forked from a process that uses arrays, which only the parent can use")
+        .with_detail("this process was forked from a process that uses arrays; only the parent can use them")
         .with_advice("start processes by `exec`, and make or open arrays in them")
 }

@@ -148,7 +148,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn import(mut self, kind: HostMemory) -> Self {
-        const { assert!(H::OWNED, "only memory that its home owns can be registered with devices") };
+        const { assert!(H::OWNED, "only a source that owns its memory can register it with devices") };
         self.import = Some(kind);
         self
     }

@@ -149,7 +149,7 @@ impl DirectoryEntry {
 
     /// Assigns or removes the slot of the page; no block is valid there.
     pub(super) fn place(&self, slot: Option<u32>) {
-        debug_assert!(self.valid() == 0, "a page with valid copies must keep its slot");
+        debug_assert!(self.valid() == 0, "a page with valid copies on the device must keep its slot");
         self.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
         self.rise();
     }
@@ -166,7 +166,7 @@ impl DirectoryEntry {
             "a block that is newer on the device must be valid \
                 there"
         );
-        debug_assert!(self.valid() == 0 || self.slot().is_some(), "valid copies need a slot");
+        debug_assert!(self.valid() == 0 || self.slot().is_some(), "valid copies on a device need a slot");
     }
 }
 

@@ -47,7 +47,7 @@ fn indices_ranges_and_pages() {
     );
     assert_eq!(
         text(array(0).get(0)),
-        "index 0 is outside of an array of 0 elements; it is empty: put something into it first"
+        "index 0 is outside of an array of 0 elements; it is empty: add elements first"
     );
     assert!(text(small.gather(&[1, 2, 77])).starts_with("index 77 at position 2 of the list is outside"));
     assert!(text(small.scatter(&[1, 2], &[0; 3])).contains("its length must be"));

@@ -50,7 +50,7 @@ impl List {
 
     /// Adds an unlinked frame at the newest end.
     pub(super) fn push(&mut self, links: &mut Vec<Link>, frame: u32) {
-        debug_assert!(!is_linked(links, frame), "frame {frame} must not be on a list already");
+        debug_assert!(!is_linked(links, frame), "frame {frame} must be unlinked before it is pushed");
         let (number, older) = (frame + LISTS, links[self.sentinel as usize].older);
         if links.len() <= number as usize {
             links.resize(number as usize + 1, Link { newer: UNLINKED, older: UNLINKED });

@@ -131,7 +131,7 @@ impl Entry {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             let next = change(State(state))?;
-            debug_assert!(State(next).is_coherent(), "{:?} becomes {:?}", State(state), State(next));
+            debug_assert!(State(next).is_coherent(), "{:?} may not become {:?}", State(state), State(next));
             match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Ok(State(state)),
                 Err(seen) => state = seen,

@@ -333,7 +333,7 @@ fn an_element_read_by_its_lock_is_not_torn() {
             assert_eq!(seen[0], seen[1]);
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        let last = element.lock.try_read(|| element.words()).expect("no thread writes");
+        let last = element.lock.try_read(|| element.words()).expect("no thread writes any more");
         assert!(last[0] == last[1] && last[0] > 0, "{last:?}");
     });
 }

@@ -119,7 +119,7 @@ impl ModelArray {
                     return model.frame.with_mut(|at| unsafe { *at = value });
                 }
                 Err(Refusal::Busy(state)) => self.await_page(page, state, holds_guards),
-                Err(Refusal::Absent) => unreachable!("the page stays resident"),
+                Err(Refusal::Absent) => unreachable!("pages of this model are never evicted"),
             }
         }
     }

@@ -111,12 +111,12 @@ impl PageTable {
     /// Returns a table of absent pages: `pages` of them have a home, and `most` may get one. `None` if there
     /// is not enough memory.
     pub fn new(pages: usize, most: usize) -> Option<Self> {
-        assert!(pages <= most, "the pages must not exceed the maximum of the array");
+        assert!(pages <= most, "a new table must not have more pages than its maximum");
         let layout = Self::layout(most)?;
         // SAFETY: the layout contains at least the lengths.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let shift = start.align_offset(align_of::<Lengths>());
-        assert!(shift < align_of::<Lengths>(), "a byte pointer can be aligned to any length");
+        assert!(shift < align_of::<Lengths>(), "the shift must be below the alignment");
         // Random lookups benefit from large pages. Entries without pages stay untouched.
         ask_for_large_pages(start.as_ptr(), shift + size_of::<Lengths>() + pages * size_of::<Entry>());
         // SAFETY: the layout has room for the shift, the lengths and the entries; the alignment of lengths
@@ -163,7 +163,7 @@ impl PageTable {
     /// If `page` is at least the maximal number of pages; callers have checked the index of the element.
     #[inline]
     pub fn entry(&self, page: u64) -> &Entry {
-        assert!(page < self.most as u64, "page {page} must be below {}", self.most);
+        assert!(page < self.most as u64, "page {page} must be below the table's {}", self.most);
         // SAFETY: the memory has `most` entries. A zeroed entry equals the entry of an absent page from
         // `Entry::new`.
         unsafe { self.first.add(page as usize).as_ref() }

@@ -387,7 +387,7 @@ impl Files {
     ) -> Result<VirtualArray<T>> {
         if builder.settings.movable {
             return Err(ErrorKind::FileRefused {
-                reason: "pages of files are not moved to other devices; leave `movable` out",
+                reason: "pages in files cannot move to other devices; leave `movable` out",
             }
             .into());
         }

@@ -304,7 +304,7 @@ impl Channel {
     pub(super) fn free_all(&self, frames: &[Frame]) {
         frames.iter().for_each(|frame| self.supply.free.push(Frame { is_zeroed: false, ..*frame }));
         let most = self.layout.frames_max as usize;
-        debug_assert!(self.supply.free.len() <= most, "a channel frees no more frames than it has");
+        debug_assert!(self.supply.free.len() <= most, "more free frames than the channel has");
     }
 
     /// Phase 3 of a miss of a page without contents, claimed by the caller: gives it its frame, with zeroes

@@ -68,7 +68,7 @@ impl PinnedPiece {
     #[inline]
     fn offset_of(&self, offset: usize, bytes: usize) -> usize {
         let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.bytes()), "the bytes must lie inside of the piece");
+        assert!(end.is_some_and(|end| end <= self.bytes()), "the bytes must end within the piece");
         self.range.start + offset
     }
 
@@ -289,7 +289,7 @@ impl PinnedPool {
             Err(_) => self.make(length)?.0,
         };
         let mut slab = PoolSlab::new(memory, wanted);
-        let piece = slab.take(bytes).expect("a new slab is long enough for the piece");
+        let piece = slab.take(bytes).expect("a new slab has at least the piece's length");
         self.stock.slabs.lock().push(slab);
         Ok(piece)
     }

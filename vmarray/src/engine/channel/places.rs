@@ -75,7 +75,7 @@ pub(super) fn host_place(memory: &HostBuffer<dyn Device>, offset: usize) -> Host
 #[inline]
 fn checked(memory: &HostBuffer<dyn Device>, offset: usize, bytes: usize) -> *const u8 {
     let end = offset.checked_add(bytes);
-    assert!(end.is_some_and(|end| end <= memory.bytes()), "the bytes must lie inside of the memory");
+    assert!(end.is_some_and(|end| end <= memory.bytes()), "the bytes must end within the channel's memory");
     memory.address().as_ptr().wrapping_add(offset)
 }
 
@@ -184,7 +184,7 @@ impl<'a> FrameBytes<'a> {
     pub(super) fn held(entry: &'a Entry, page_bytes: usize) -> Self {
         let state = entry.state(Ordering::Relaxed);
         let is_exclusive = state.any(EXCLUSIVE);
-        assert!(state.has(RESIDENT) && (is_exclusive || state.shared()), "the page must be held");
+        assert!(state.has(RESIDENT) && (is_exclusive || state.shared()), "this thread must hold the page");
         Self { address: entry.address(), len: page_bytes, is_exclusive, channel: PhantomData }
     }
 
@@ -194,7 +194,7 @@ impl<'a> FrameBytes<'a> {
 
     fn checked(&self, offset: usize, len: usize) -> *mut u8 {
         let end = offset.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.len), "the part must lie inside of the page");
+        assert!(end.is_some_and(|end| end <= self.len), "the accessed bytes must end within the page");
         self.address.wrapping_add(offset)
     }
 
@@ -210,7 +210,7 @@ impl<'a> FrameBytes<'a> {
     /// # Panics
     /// If threads share the page.
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
-        assert!(self.is_exclusive, "the page must be held exclusively");
+        assert!(self.is_exclusive, "this thread must hold the page exclusively to write its frame");
         // SAFETY: as in `read`; no reference to the bytes exists, because the thread owns the frame, or holds
         // the page exclusively.
         unsafe { racy::write(self.checked(offset, from.len()), from) }
@@ -221,7 +221,7 @@ impl<'a> FrameBytes<'a> {
     /// # Panics
     /// If threads share the page.
     pub(super) fn fill_with_zeroes(&self) {
-        assert!(self.is_exclusive, "the page must be held exclusively");
+        assert!(self.is_exclusive, "this thread must hold the page exclusively to write its frame");
         // SAFETY: as in `write`.
         unsafe { racy::fill(self.address, 0, self.len) }
     }

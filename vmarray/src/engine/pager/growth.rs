@@ -40,7 +40,7 @@ impl Pager {
         let _scope = LockScope::begin();
         let _alone = self.extending.lock();
         let (present, most) = (self.table.len(), self.table.most());
-        debug_assert!(pages <= most, "callers compare the length with its limit first");
+        debug_assert!(pages <= most, "callers check that the new length is at most the array's limit");
         let least = present + (STEP_BYTES / self.page_bytes.max(1) as u64) * self.channels.len() as u64;
         let mut outcome = Ok(());
         let mut before = u64::MAX;

@@ -80,7 +80,7 @@ impl Pager {
     /// If the bytes are not inside of a page.
     fn expect_inside(&self, offset: usize, bytes: usize) {
         let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.page_bytes()), "the part must lie inside of the page");
+        assert!(end.is_some_and(|end| end <= self.page_bytes()), "the bytes must end within the page");
     }
 
     /// Shares a page and waits for the end of its lock-free writers.

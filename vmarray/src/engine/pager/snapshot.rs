@@ -46,7 +46,7 @@ struct UnsavedPage<'a>(&'a Saver);
 impl Drop for UnsavedPage<'_> {
     fn drop(&mut self) {
         let error = backend_api::Error::new(backend_api::ErrorKind::System, "save");
-        let error = error.with_detail("a thread that changes elements panicked while it saved a page");
+        let error = error.with_detail("a writing thread panicked while it saved a page for the snapshot");
         self.0.failure.lock().get_or_insert_with(|| error.into());
     }
 }

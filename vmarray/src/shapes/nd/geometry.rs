@@ -52,7 +52,7 @@ pub(crate) struct Tiling<const N: usize> {
 impl<const N: usize> LayoutGeometry<N> {
     /// Checks a shape and a layout; also returns the number of stored elements.
     pub(crate) fn new(shape: [usize; N], layout: NdLayout<N>) -> Result<(Self, usize)> {
-        const { assert!(N > 0, "an array has at least one axis") };
+        const { assert!(N > 0, "an array must have at least one axis") };
         let len = shape::element_count(&shape)?;
         let NdLayout::Tiled(tile) = layout else {
             return Ok((Self { shape, strides: shape::strides(&shape), tiling: None }, len));

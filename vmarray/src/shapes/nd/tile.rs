@@ -143,10 +143,10 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
 
     /// Returns the places of a row: `at` are its positions within the tile on all axes but the last.
     fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
-        const { assert!(M + 1 == N, "a row has a position on all axes but the last") };
+        const { assert!(M + 1 == N, "a row's position must have an index for each axis but the last") };
         for (axis, at) in at.iter().enumerate() {
             let extent = self.bounds.end[axis] - self.bounds.start[axis];
-            assert!(*at < extent, "row {at} of axis {axis} is outside of a tile of {extent}");
+            assert!(*at < extent, "index {at} is outside of the tile's {extent} on axis {axis}");
         }
         let start: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
         start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
