@@ -16,7 +16,8 @@ use crate::ops::gather::check_list;
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// The kind of an operation, for a prediction of its costs.
+/// The kind of an operation (read, write, gather, …) whose cost [`explain`](crate::views::PagedView::explain)
+/// predicts.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -46,7 +47,8 @@ pub enum Work<'l> {
     Gather(&'l [usize]),
 }
 
-/// The route of the elements between the program's memory and the devices.
+/// The path of the elements between the program's memory and the devices: through the cache in RAM, or past
+/// it.
 ///
 /// ```
 /// use vmarray::explain::PlannedRoute;
@@ -77,12 +79,13 @@ impl fmt::Display for PlannedRoute {
     }
 }
 
-/// The predicted costs of work on a view, without concurrent work. See
+/// The predicted cost of an operation on a view, if no other operation runs. Returned by
 /// [`explain`](crate::views::PagedView::explain).
 ///
-/// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the work and a
-/// flush, except for the short answers of devices to queries. The time is a lower bound from the devices'
-/// [profiles](crate::profile::Profile). Work that takes longer has also waited, for example for other work.
+/// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the operation and
+/// a flush. They omit the few bytes of query results. The time is a lower bound from the devices'
+/// [profiles](crate::profile::Profile). If the operation takes longer, it has waited, for example for other
+/// threads.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -99,24 +102,23 @@ impl fmt::Display for PlannedRoute {
 pub struct Explained {
     /// The number of pages that contain elements of the operation.
     pub pages: u64,
-    /// The number of pages of the operation that are in the cache.
+    /// The number of these pages that are in the cache.
     pub resident: u64,
-    /// The number of dirty pages of the operation: cached pages that are newer than the copy on their device.
+    /// The number of dirty pages: pages in the cache that are newer than the copy on their device.
     pub dirty: u64,
-    /// The route of the elements between the program's memory and the devices.
+    /// The path of the elements between the program's memory and the devices.
     pub route: PlannedRoute,
-    /// Bytes that the calling thread copies in RAM.
+    /// Bytes that the calling thread copies in RAM, to or from the cache.
     pub bytes_in_ram: u64,
-    /// The work of each device.
+    /// The predicted work of each device.
     pub devices: Vec<PlannedDevice>,
-    /// The least duration; `None` if a device with work has no profile, or a profile without a necessary
-    /// number.
+    /// Lower bound of the duration. `None` if the profile of a device with work is missing or incomplete.
     pub time: Option<Duration>,
-    /// The resource that takes the largest part of [`time`](Self::time).
+    /// The resource (bus, device memory, …) that determines the largest part of [`time`](Self::time).
     pub bound: Option<LimitedBy>,
 }
 
-/// The predicted work of one device, over all of its channels.
+/// The predicted work of one device, summed over its channels.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -129,31 +131,31 @@ pub struct Explained {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedDevice {
-    /// The name of the device, as in error messages.
+    /// The name of the device, as error messages show it.
     pub device: String,
-    /// Bytes copied to the device.
+    /// Bytes that the operation copies to the device.
     pub bytes_to_device: u64,
-    /// Bytes copied from the device.
+    /// Bytes that the operation copies from the device.
     pub bytes_from_device: u64,
-    /// Bytes that the device reads or writes in its own memory. Changed bytes count twice, as a read and a
+    /// Bytes that the device reads or writes in its own memory. A changed byte counts twice: one read and one
     /// write.
     pub bytes_in_place: u64,
 }
 
 impl Explained {
-    /// Bytes that are copied to all devices.
+    /// Bytes that the operation copies to devices, in total.
     #[must_use]
     pub fn bytes_to_device(&self) -> u64 {
         self.devices.iter().map(|device| device.bytes_to_device).sum()
     }
 
-    /// Bytes that are copied from all devices.
+    /// Bytes that the operation copies from devices, in total.
     #[must_use]
     pub fn bytes_from_device(&self) -> u64 {
         self.devices.iter().map(|device| device.bytes_from_device).sum()
     }
 
-    /// Bytes that all devices read or write in their own memory.
+    /// Bytes that the devices read or write in their own memory, in total.
     #[must_use]
     pub fn bytes_in_place(&self) -> u64 {
         self.devices.iter().map(|device| device.bytes_in_place).sum()

@@ -138,11 +138,11 @@ pub(crate) use list::refused;
 pub(crate) use relative::assignments_counted_from;
 pub use scalar::{Bits, FieldType, Scalar, Signed, Summed};
 
-/// A value of type `F` that a device computes from an element of type `T`. For [joined
-/// views](crate::compute::Joined), the device computes it from one element of each view.
+/// An expression: a value of type `F` that a device computes for each element of type `T`. For [joined
+/// views](crate::compute::Joined), the device computes the value from one element of each view.
 ///
-/// An expression is a short list of instructions, and is cheap to create and to clone. An operation returns
-/// an error for an expression of more than 256 instructions.
+/// An expression is a list of instructions, and is cheap to create and to clone. It may have at most 256
+/// instructions; otherwise the operation returns an error.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -179,10 +179,10 @@ impl<T, F> fmt::Debug for Expr<T, F> {
     }
 }
 
-/// Returns the index of the element in its array or [`Source`](crate::Source). In operations of a section,
-/// the index counts from the start of the section. In operations of a box, it is the index in
-/// [`elements`](crate::NdArray::elements), in the order of storage; see
-/// [`coordinate`](crate::nd::NdView::coordinate) for the index along an axis.
+/// Returns an expression for the index of the element. The index counts from the start of the array,
+/// [`Source`](crate::Source) or section. In a box, it is the storage index, as in
+/// [`elements`](crate::NdArray::elements). For the index along an axis, see
+/// [`coordinate`](crate::nd::NdView::coordinate).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -205,16 +205,14 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F> Expr<T, F> {
-    /// Sets the time that a call of each function in this expression may run for an element: 60 s by default,
-    /// `None` for no limit. If a call runs longer, the operation ends with
-    /// [`KernelTime`](crate::ErrorKind::KernelTime), which names the element and the loop. The array and the
-    /// device stay usable. If the operation changes elements, some have their new values then, and the others
-    /// have their old values or unspecified ones.
+    /// Sets a time limit for each function call in this expression: 60 s by default, `None` for no limit. If
+    /// a call runs longer, the operation fails with [`KernelTime`](crate::ErrorKind::KernelTime), which names
+    /// the element and the loop. The array and the device stay usable. If the operation changes elements,
+    /// each then has its new value, its old value or an unspecified one.
     ///
-    /// The limit applies to functions on processors, like the [limit of
-    /// kernels](crate::kernel::KernelLaunch::time_limit). GPUs do not stop a function, and a program that is
-    /// built with `panic = "abort"` has no limit. Closures that run on the caller's data have no limit
-    /// either.
+    /// The limit applies to functions that run on processors, like the [limit of
+    /// kernels](crate::kernel::KernelLaunch::time_limit). There is no limit on GPUs, in programs built with
+    /// `panic = "abort"`, and in closures that run on the caller's data.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -246,7 +244,7 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F: Scalar> Expr<T, F> {
-    /// Creates a constant. Operators and methods that take an expression also take a plain number.
+    /// Creates an expression with a constant value. Operators and methods also take a plain number instead.
     pub fn constant(value: F) -> Self {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
@@ -272,14 +270,15 @@ impl<T, F: Scalar> Expr<T, F> {
         self.then(Instruction::Cast { of, to: U::TYPE })
     }
 
-    /// Creates an expression at run time: `value` of the instructions in `program`. The program reads fields
-    /// at offsets from the start of an element of type `T`. For [joined](crate::compute::Joined) views, it
-    /// names a field by the index of its view (0 for the first) and the offset.
+    /// Creates an expression from a program that is built at run time. `value` is the program's value that
+    /// the expression returns. The program reads fields at byte offsets from the start of an element of type
+    /// `T`. For [joined](crate::compute::Joined) views, it names a field by the index of its view (0 for the
+    /// first) and the offset.
     ///
     /// # Errors
-    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or
-    /// the value has another type than `F`. The operation that takes the expression refuses a field that
-    /// is outside of its element, or of a source that does not exist.
+    /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or if
+    /// the type of the value is not `F`. Fields outside of the element, and unknown views, become errors of
+    /// the operation that takes the expression.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -306,12 +305,12 @@ impl<T, F: Scalar> Expr<T, F> {
         Ok(Self { list, value, marker: PhantomData })
     }
 
-    /// Returns a program that computes the expression, and the value of the program that is the result.
-    /// [`from_program`](Self::from_program) takes both.
+    /// Returns a program that computes the expression, and the program's value that is the result. Both are
+    /// arguments for [`from_program`](Self::from_program).
     ///
     /// # Errors
-    /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong),
-    /// [`KernelRefused`](crate::ErrorKind::KernelRefused).
+    /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong) for more than 256 instructions, and
+    /// [`KernelRefused`](crate::ErrorKind::KernelRefused) for functions that expressions cannot call.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -353,7 +352,7 @@ impl<T, F: Scalar> Expr<T, F> {
 }
 
 impl<T> Expr<T, bool> {
-    /// Returns an expression with the value `yes` if this condition is true, and `no` if it is false.
+    /// Returns an expression with the value `yes` if this condition is true, otherwise `no`.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -416,7 +415,7 @@ impl<T: Element, S: FieldType> IntoExpr<T, S::Value> for Field<T, S> {
 }
 
 impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
-    /// Element `I` of a field that is an array.
+    /// Returns the field of array element `I`, for a field that is an array.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -439,7 +438,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     }
 }
 
-/// A value that a reduction computes only for the elements that meet a condition.
+/// A value with a condition: a reduction includes it only for elements that meet the condition.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -467,7 +466,8 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// An argument of `sum` and other reductions: an expression, or one that is [`Filtered`].
+/// An argument of `sum` and other reductions: an expression, or a [`Filtered`] expression, which has a
+/// condition.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -511,7 +511,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
     }
 }
 
-/// An assignment of a value to a field.
+/// An assignment of a value to a field of each element, for `transform` and `assign_where`.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -532,10 +532,10 @@ pub struct Assignment<T> {
 }
 
 impl<T> Assignment<T> {
-    /// Creates an assignment at run time: it writes `value` of `program`, which must be a number, to the
-    /// field at `offset` bytes from the start of the element. The field has the type of the value. For
-    /// [joined](crate::compute::Joined) views, the field belongs to the element of the first view. The
-    /// operation that takes the assignment refuses a field outside of the element.
+    /// Creates an assignment at run time. It writes `value` of `program`, a number, to the field at `offset`
+    /// bytes from the start of the element. The type of the field is the type of the value. For
+    /// [joined](crate::compute::Joined) views, the field belongs to the element of the first view. If the
+    /// field is outside of the element, the operation that takes the assignment returns an error.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or
@@ -587,7 +587,7 @@ impl<T, F: Scalar> Expr<T, F> {
     }
 }
 
-/// One or several assignments: an [`Assignment`], or an array or vector of assignments.
+/// One or several assignments: an [`Assignment`], or an array or vector of them.
 ///
 /// A device reads all fields of an element before it writes the first.
 ///

@@ -22,7 +22,7 @@ const AHEAD_MAX: u64 = 1 << 27;
 /// The number of words of an answer that are read at a time.
 const PIECE: usize = 4096;
 
-/// The result of a search.
+/// The matches that a search has found.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -35,9 +35,9 @@ const PIECE: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found<I = usize> {
-    /// The indices of the first matches, ascending, at most as many as requested.
+    /// The indices of the first matches in ascending order, at most as many as the caller requested.
     pub indices: Vec<I>,
-    /// The number of all matches.
+    /// The number of matches, including matches that [`indices`](Self::indices) does not list.
     pub total: usize,
 }
 
@@ -54,7 +54,7 @@ impl<I> Found<I> {
     }
 }
 
-/// The condition of a search.
+/// The condition of a search: a value, or an expression.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
     /// Elements with these bytes at this offset.
@@ -69,7 +69,8 @@ impl<'a> What<'a> {
     }
 }
 
-/// A search for the first `limit` matches, which devices execute. If `count_all` is set, the total is exact.
+/// A search for the first `limit` elements that meet a condition, executed by devices. If `count_all` is set,
+/// the result contains the exact number of all matches.
 #[derive(Clone, Copy, Debug)]
 pub struct Seek<'a> {
     pub(crate) what: What<'a>,

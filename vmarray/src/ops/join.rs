@@ -12,7 +12,7 @@ use crate::ops::query::{Plan, Query, QueryMut};
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 use crate::ops::view::{Shape as _, Store, StoreMut as _, StoredBox, View, ViewMut};
 
-/// Joins of every [`View`] to others of the same shape, element by element.
+/// Joins of a [`View`] with others of the same shape, element by element.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -39,17 +39,17 @@ pub trait Join<'a>: View<'a> {
 
 impl<'a, V: View<'a>> Join<'a> for V {}
 
-/// A view joined with other views of the same shape, element by element. The elements may be stored in
-/// different places. See [`Join::join`]. All operations of [`Query`] can read all views, and the operations
-/// of [`QueryMut`] write to the first.
+/// A view joined with other views of the same shape, element by element: see [`Join::join`]. The views may be
+/// in different arrays. Operations of [`Query`] read all views. Operations of [`QueryMut`] write only to the
+/// first.
 ///
-/// Devices work on the elements in place if all views are ranges of arrays with the same devices, channels
-/// and page length, and begin at the same index. The same holds for boxes that are stored in the same
-/// order. Otherwise each operation copies some MiB at a time. A change copies the other views' elements to
-/// the devices of the first; a query copies all elements to one device. The host reorders elements that
-/// are stored in another order than the first view's, or
-/// [shifted](crate::boundary::BoundaryView::shifted). If the devices can access each other, elements of
-/// arrays do not pass through the host ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
+/// Devices work in place if all views are ranges of arrays with the same devices, channels and page length,
+/// and begin at the same index. Boxes must also be stored in the same order. Otherwise each operation copies
+/// some MiB at a time. A change copies the other views' elements to the devices of the first. A query copies
+/// all elements to one device. The host reorders elements of views that are
+/// [shifted](crate::boundary::BoundaryView::shifted) or stored in another order than the first view's.
+/// Elements of arrays do not pass through the host if the devices can access each other
+/// ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -85,9 +85,9 @@ enum Other<'a> {
     Put(Reordered<'a>, &'a dyn OperandStore, Range<usize>),
 }
 
-/// One of several joined views, in expressions over all of them. `N` is the index of the view (0 for the view
-/// that operations write to), and `T` the type of its elements. `S` stands for a row: one element of each
-/// view.
+/// One of several joined views, for expressions that read its elements. `N` is the index of the view (0 for
+/// the view that operations write to), `T` the type of its elements, and `S` the type of a row: one element
+/// of each view.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};
@@ -124,15 +124,15 @@ impl<S, T, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
-    /// Returns the value of a field of this view's element, as an expression. See [`Row`].
+    /// Returns an expression: the value of a field of this view's element. See [`Row`].
     pub fn get<F: FieldType>(self, field: Field<T, F>) -> Expr<S, F::Value> {
         Expr::field::<F>(N, field.offset())
     }
 }
 
 impl<S, T: Element> Row<(T, S), T, 0> {
-    /// Returns the assignment of a value to a field of this view. Only the first of the joined views can be
-    /// assigned. See [`Row`].
+    /// Returns an assignment of a value to a field of this view, which must be the first of the joined views.
+    /// See [`Row`].
     ///
     /// The other views are read only. An assignment to one of them does not compile, for any element types:
     ///
@@ -153,8 +153,8 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     }
 }
 
-/// A view that can be [joined](Join::join) to another of the same shape: every [`View`], over devices of
-/// any kind, and a view [shifted](crate::boundary::BoundaryView::shifted) against it.
+/// A view that can be [joined](Join::join) to a view of the same shape. Every [`View`] is a column, also over
+/// devices of another type, and so is a [shifted](crate::boundary::BoundaryView::shifted) view.
 ///
 /// ```
 /// use vmarray::{compute::Column, prelude::*};
@@ -174,7 +174,7 @@ pub trait Column<'a>: Sealed + Copy {
     fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
 
-/// The elements of a column, in the form that joins process.
+/// The elements of a column, in the common form of all joins.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "holds what reads elements")]
 pub struct ColumnElements<'a> {
@@ -219,8 +219,8 @@ impl<'a> ColumnElements<'a> {
     }
 }
 
-/// A [`Column`] without a static element type, for a number of columns that is known only at run time. Join a
-/// slice of them to a view, and make expressions over the join [from programs](Expr::from_program).
+/// A [`Column`] whose element type is known only at run time. Join a slice of any length of them to a view,
+/// and build expressions over the join [from programs](Expr::from_program).
 ///
 /// ```
 /// use vmarray::compute::AnyColumn;
@@ -246,7 +246,7 @@ impl<'a> ColumnElements<'a> {
 pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
 
 impl<'a> AnyColumn<'a> {
-    /// Creates an `AnyColumn` from a column of any element type.
+    /// Wraps a column of any element type.
     pub fn new(column: impl Column<'a> + 'a) -> Self {
         Self(Box::new(move || column.listed(INTERNAL)))
     }
@@ -273,8 +273,8 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
     }
 }
 
-/// One or more columns that can be [joined](Join::join) to a view: a tuple of one to seven
-/// [columns](Column), or a slice of [columns of any type](AnyColumn).
+/// The columns that [`join`](Join::join) adds to a view: a tuple of one to seven [columns](Column), or a
+/// slice of [columns of any type](AnyColumn).
 ///
 /// ```
 /// use vmarray::{compute::Joinable, prelude::*};
@@ -357,8 +357,8 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         Ok(Self { target, others, stored, marker: PhantomData })
     }
 
-    /// Returns one [`Row`] for each joined view, for use in expressions. The first is the row of the view
-    /// that operations write to.
+    /// Returns one [`Row`] for each joined view, for use in expressions. The first belongs to the view that
+    /// operations write to.
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()

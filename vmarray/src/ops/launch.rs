@@ -49,8 +49,8 @@ pub use session::{
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 
-/// Kernels that can run: every function with `#[vmarray::kernel]` that changes elements or returns a value
-/// for each item. `use vmarray::prelude::*` brings the trait into scope.
+/// The methods that run a kernel. Every function with `#[vmarray::kernel]` has them if it changes elements or
+/// returns a value. `use vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
 /// use vmarray::kernel::{At, Own};

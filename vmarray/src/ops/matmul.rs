@@ -23,7 +23,7 @@ pub use matrix::Matrix;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::view::{INTERNAL, Shape as _, Store as _, ViewMut};
 
-/// Matrix products, for every [`ViewMut`] with two axes: arrays, boxes, and sections of arrays.
+/// Matrix products of every [`ViewMut`] with two axes: arrays, boxes, and sections of arrays.
 ///
 /// ```
 /// use vmarray::matrix::{MatMul, MatMulElement, Matrix};

@@ -35,13 +35,13 @@ pub use take::TakeIndex;
 pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
     VirtualArray<T, <<V as View<'a>>::Store as Store>::Device>;
 
-/// Queries about the order of elements, for views of a range. `use vmarray::prelude::*` brings the trait
-/// into scope.
+/// Queries about the order of elements, for linear views (not boxes). `use vmarray::prelude::*` brings the
+/// trait into scope.
 ///
 /// Results are new arrays on the devices of the view, with the same page length. If the elements of the view
 /// are in files, the results are in RAM. Indices have the type `u64`. An operation allocates temporary device
 /// memory: for each element 4 bytes (8 from 2^32 elements on), plus the length of its keys. A sort needs
-/// twice as much. Other threads must not write to the view meanwhile, or the result is unspecified.
+/// twice as much. If other threads write to the view meanwhile, the result is unspecified.
 ///
 /// Floats are in the order of [`f64::total_cmp`], and are equal if their bits are equal: `-0.0` comes before
 /// `0.0`, and is a different key.
@@ -329,8 +329,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
 impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 
-/// Sorting of elements by keys, for views of a range. [`Sort::sort`](crate::views::Sort::sort) sorts numbers
-/// without keys. `use vmarray::prelude::*` brings the trait into scope.
+/// Sorts of elements by keys, for linear views (not boxes). [`Sort::sort`](crate::views::Sort::sort) sorts
+/// numbers without keys. `use vmarray::prelude::*` brings the trait into scope.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -19,10 +19,10 @@ use crate::ops::explain::{Explained, Work, explain};
 use crate::ops::gather::GatherAsync;
 use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 
-/// A [`View`] of a range of an array, with operations on its pages.
+/// A linear [`View`] of an array, with operations on its pages.
 ///
-/// Every view of a range of an array implements it. Pages are numbered from the first one that the view
-/// touches. A page shows only its elements in the view.
+/// The array itself and every section of it implement the trait. Pages are numbered from the first page that
+/// the view touches. Of a page, only the elements in the view are visible.
 ///
 /// # For tasks
 ///

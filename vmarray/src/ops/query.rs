@@ -28,14 +28,14 @@ use crate::ops::join::Join;
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 
-/// Queries by [expressions](crate::expr), which the devices compute. Every [`View`] and all
-/// [joined](Join::join) views have them.
+/// Queries by [expressions](crate::expr), which the devices compute. Implemented for every [`View`] and for
+/// all [joined](Join::join) views.
 ///
-/// All devices carry out an operation concurrently, in place. Devices return only the answers. Before the
-/// operation, dirty pages of an array are copied from its cache to their devices; for a source, elements that
-/// no device has are copied to a device. The operation sees every write that returned before it began, and
-/// may see concurrent writes. An expression is translated for a device at its first use there, which may take
-/// some milliseconds. Expressions that differ only in their constants share a translation.
+/// All devices execute a query concurrently, in place, and return only the results. Before the query, the
+/// library copies dirty pages of an array from its cache to their devices. For a source, it copies elements
+/// that no device has to a device. The query sees every write that returned before the query began, and may
+/// see concurrent writes. A device translates an expression at its first use, which may take some
+/// milliseconds. Expressions that differ only in their constants share a translation.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -299,7 +299,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     lowered.outcome(query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL))
 }
 
-/// A [`Query`] with assignments, for every [`ViewMut`], and for joined views if the first of them is
+/// Assignments by expressions. Implemented for every [`ViewMut`], and for joined views if the first is
 /// writable.
 ///
 /// ```

@@ -30,7 +30,7 @@ const PIECE_BYTES: usize = 4 << 20;
 /// Number of copying threads: enough to keep a bus and a drive busy at the same time.
 const THREADS: usize = 4;
 
-/// Options of [`save_with`](VirtualArray::save_with).
+/// Options of [`save_with`](VirtualArray::save_with), which writes an array to a file.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -60,23 +60,22 @@ pub struct SaveOptions {
 }
 
 impl SaveOptions {
-    /// Returns the options of [`save`](VirtualArray::save).
+    /// Returns the default options, which [`save`](VirtualArray::save) uses.
     pub const fn new() -> Self {
         Self { is_point_in_time: false }
     }
 
-    /// Saves all elements, and the length, at one instant between call and return, while other threads write.
-    /// Without this option, the call saves different pages at different instants.
+    /// Saves all elements, and the length, as they are at one instant during the call, although other threads
+    /// write. Without this option, the call saves different pages at different instants.
     ///
     /// First the call waits for all threads that are changing elements, including holders of
-    /// [`PageMut`](crate::access::PageMut) guards; new changes wait during this time. This phase checks the
+    /// [`PageMut`](crate::access::PageMut) guards. New changes wait during this time. This phase checks the
     /// state of each page twice, needs one barrier on all cores, and takes as long as the longest of these
-    /// changes. From then on until the page is saved, a thread that is about to change a page first writes
-    /// its contents to the file. A [task](crate::views::PagedView#for-tasks) waits until one of the saving
-    /// threads has saved the page, after its present piece of 4 MiB. Operations on long ranges (`fill`,
-    /// `transform`, kernels) save page by page, ahead of the saving threads. Reads never wait. A saved page
-    /// has no further cost, and after the return the array has none. The call needs one more bit of RAM for
-    /// each page.
+    /// changes. Afterwards, until a page is saved, a thread that is about to change the page first writes its
+    /// contents to the file. A [task](crate::views::PagedView#for-tasks) waits instead until a saving thread
+    /// has saved the page, after at most one piece of 4 MiB. Operations on long ranges (`fill`, `transform`,
+    /// kernels) save page by page, ahead of the saving threads. Reads never wait. A saved page has no further
+    /// cost, and after the call the array has none. The call needs one more bit of RAM for each page.
     ///
     /// Only one such call runs at a time: a second call waits for the first. A call from inside the progress
     /// function of such a call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) for the same array; for an
@@ -126,9 +125,9 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_with(path, SaveOptions::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Saves the array like [`save`](Self::save), with [options](SaveOptions). Calls `progress` at intervals,
-    /// from any of the saving threads, one call at a time. Stops if `progress` returns
-    /// [`Break`](ControlFlow::Break).
+    /// Saves the array like [`save`](Self::save), with [options](SaveOptions). The saving threads call
+    /// `progress` at intervals, one call at a time. If `progress` returns [`Break`](ControlFlow::Break), the
+    /// call stops with an error.
     ///
     /// # Errors
     /// The errors of [`save`](Self::save), and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
@@ -177,8 +176,8 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element> VirtualArray<T> {
-    /// Loads the elements of a [saved](Self::save) array: [`Builder::load`] with the default settings. To
-    /// work on the file itself, [`open`](Self::open) it.
+    /// Loads the elements of a [saved](Self::save) array into a new array: [`Builder::load`] with the default
+    /// settings. To work on the file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// The errors of [`Builder::load`].
@@ -191,9 +190,9 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
-    /// Builds an array with these settings and the elements of a [saved](VirtualArray::save) array, or of any
-    /// array in a file that no program has open for writing. The array gets the length of the array in the
-    /// file. To work on the file itself, [`open`](Self::open) it.
+    /// Builds an array with these settings, and copies the elements of a [saved](VirtualArray::save) array to
+    /// it, or of any array in a file that no program has open for writing. The new array has the length of
+    /// the array in the file. To work on the file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// The errors of [`build`](Self::build), [`open_read_only`](Self::open_read_only) and

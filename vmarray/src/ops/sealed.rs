@@ -1,11 +1,11 @@
 //! [`Sealed`] and [`Internal`]: prevent other crates from implementing the library's traits and from calling
 //! their internal methods.
 
-/// A trait that prevents other crates from implementing the library's sealed traits.
+/// The supertrait of the library's sealed traits, which other crates therefore cannot implement.
 pub trait Sealed {}
 
-/// A token for methods that only this crate may call or implement: other crates can neither name it
-/// nor create one.
+/// A token argument that restricts calls and implementations of a method to this crate: other crates can
+/// neither name its type nor create a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Internal(());
 

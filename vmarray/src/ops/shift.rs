@@ -28,11 +28,11 @@ const APART_BYTES_MIN: usize = 512 << 10;
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Inserts elements before the element at `at`, or at the end. Later elements move up.
     ///
-    /// The devices move the elements if there is only one device, if all devices can access each other, or if
-    /// the distance is a multiple of the page length times the number of channels. Otherwise the elements
-    /// pass through RAM, 8 MiB at a time. Elements that move by less than a few MiB are copied twice: through
-    /// up to 64 MiB of device memory behind the array if its [greatest length](Self::max_len) leaves that
-    /// much, and otherwise through RAM.
+    /// The devices move the elements in one of three cases: there is only one device, all devices can access
+    /// each other, or the distance is a multiple of the page length times the number of channels. Otherwise
+    /// the elements pass through RAM, 8 MiB at a time. Elements that move by less than a few MiB are copied
+    /// twice: through up to 64 MiB of device memory behind the array if its [greatest length](Self::max_len)
+    /// leaves that much, and otherwise through RAM.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), and the errors of [`reserve`](Self::reserve). After an
@@ -73,14 +73,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Removes the elements of a range. Later elements move down, as [`insert`](Self::insert) moves them
-    /// up.
+    /// Removes the elements of a range, and moves later elements down, with the cost of
+    /// [`insert`](Self::insert).
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and [`RangeReversed`](ErrorKind::RangeReversed). An error
-    /// of a device becomes [`Interrupted`](ErrorKind::Interrupted), and the array keeps its old length.
-    /// The elements moved so far are in the written ranges of the error. Elements behind its unspecified
-    /// ranges have not moved.
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and [`RangeReversed`](ErrorKind::RangeReversed). An error of
+    /// a device becomes [`Interrupted`](ErrorKind::Interrupted), and the array keeps its old length. The
+    /// error lists the ranges that were already moved as written. Elements after its unspecified ranges have
+    /// not moved.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -113,9 +113,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Appends copies of the elements of another view. Copies them as
-    /// [`copy_from`](crate::views::ViewMut::copy_from) does: from device to device if the devices can access
-    /// each other.
+    /// Appends copies of the elements of another view. Devices that can access each other copy directly, as
+    /// for [`copy_from`](crate::views::ViewMut::copy_from).
     ///
     /// # Errors
     /// The errors of [`reserve`](Self::reserve) and [`copy_from`](crate::views::ViewMut::copy_from). After

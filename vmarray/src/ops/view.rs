@@ -347,7 +347,7 @@ fn sought<'a, V: View<'a>>(
     search_region(store, &shape, &shape.checked(bounds)?, seek)
 }
 
-/// A [`View`] with writable elements.
+/// A [`View`] with methods that write its elements.
 ///
 /// Writes need no exclusive access: any number of writable views may overlap, in any number of threads.
 ///

@@ -20,7 +20,7 @@ use crate::ops::executor::{Lane, Operand, Run, RunAccess, are_groups_within_page
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     pub neighbours: Vec<&'a HomeQueues>,
-    /// The other channels to whose home slots the run writes.
+    /// The other channels whose home slots (places of pages in device memory) the run writes to.
     pub written: Vec<&'a HomeQueues>,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     pub stride: usize,
-    /// The index of the element of the other array that corresponds to the element `own_start` of the run's
-    /// array.
+    /// The two arrays' elements that correspond: index `start` in the other array and `own_start` in the
+    /// run's array.
     pub start: usize,
     pub own_start: usize,
-    /// True if the operation changes the elements of the run.
+    /// True if the operation changes elements of this other array.
     pub is_changed: bool,
 }
 
@@ -48,7 +48,7 @@ impl Colocated<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// Returns the pages of the other array with the elements that correspond to a range.
+    /// Returns the pages of the other array that correspond to a range of the run's array.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -56,13 +56,13 @@ impl Colocated<'_> {
 }
 
 impl<'a> ArrayLane<'a> {
-    /// Creates the access for a run that uses only the home slots of its own channel.
+    /// Creates a lane for runs that use only the home slots of their own channel.
     pub fn of(channel: &'a Channel) -> Self {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Allows runs to read all home slots of the arrays `striped`, on each channel whose memory the run's
-    /// device can access.
+    /// Allows runs to read all home slots of the arrays `striped`. This includes the slots of other channels
+    /// whose memory the run's device can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());
@@ -143,7 +143,7 @@ impl<'h> HomeElements<'h> {
         self.pager.channels()
     }
 
-    /// The pages with elements in a range.
+    /// Returns the pages that contain elements of a range.
     pub fn touched_pages(&self, range: &Range<usize>) -> Range<u64> {
         if range.is_empty() {
             return 0..0;
@@ -151,7 +151,7 @@ impl<'h> HomeElements<'h> {
         (range.start / self.page_len) as u64..range.end.div_ceil(self.page_len) as u64
     }
 
-    /// As [`VirtualArray::whole_pages`].
+    /// Returns the pages that lie completely within a range; see [`VirtualArray::whole_pages`].
     pub fn whole_pages(&self, range: &Range<usize>) -> Range<u64> {
         let (max_len, page_count) = self.last;
         let start = range.start.div_ceil(self.page_len);
@@ -163,10 +163,9 @@ impl<'h> HomeElements<'h> {
         self.channels().len() == 1 || are_groups_within_pages(group_len, self.page_len, range)
     }
 
-    /// Returns the homes of another array's elements if a device can work on both arrays in place. Each
-    /// element must have the same place in the same channel of the same device as this array's element. If
-    /// each array has a single channel, of the same device, elements that are only read may have any
-    /// place.
+    /// Returns the other array's elements for an operation in place on both arrays, or `None` if they are not
+    /// colocated. Colocated elements have the same offset in the same channel of the same device. If each
+    /// array has only one channel, of the same device, elements that are only read may have any offset.
     pub fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
         let (own, pager, stride) = (self.pager, other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
@@ -177,12 +176,12 @@ impl<'h> HomeElements<'h> {
         (is_beside && own.is_striped_like(pager)).then_some(colocated)
     }
 
-    /// A channel alone, for rows that are staged.
+    /// Returns the first channel, as the lane to which rows are copied if they cannot be processed in place.
     pub fn staging_lane(&self) -> ArrayLane<'h> {
         ArrayLane::of(&self.channels()[0])
     }
 
-    /// Elements of a channel, counted in the channel, and the colocated elements of other arrays.
+    /// Returns a run: the elements `within` of one channel, and the colocated elements of other arrays.
     pub fn run<'a>(&self, colocated: &[Colocated<'a>], channel: usize, within: &Range<u64>) -> ArrayRun<'a>
     where
         'h: 'a,
@@ -214,7 +213,8 @@ impl<'h> HomeElements<'h> {
         }
     }
 
-    /// The elements of a range that are [homed in a channel](within_channel).
+    /// Returns the elements of an array's range that [a channel stores](within_channel), counted from the
+    /// channel's first slot.
     pub fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
         within_channel((channel, self.channels().len()), self.page_len, range)
     }

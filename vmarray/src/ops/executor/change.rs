@@ -14,7 +14,7 @@ use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 
-/// A change of elements: an assignment, or a kernel of the program.
+/// A write to elements that devices execute on each run: an assignment, or a kernel of the program.
 pub trait Change: Sync {
     /// Returns true if all bytes of each element of the first column are written without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Examination<'_> {
     }
 }
 
-/// A store whose elements an operation can read as bytes, independent of their type.
+/// An array or source whose elements an operation reads as bytes, independent of their type.
 pub trait OperandStore: Sync {
     /// The size of an element in bytes.
     fn stride(&self) -> usize;
@@ -122,7 +122,7 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// A store whose elements an operation can write or change.
+/// An array or source whose elements an operation can write.
 pub trait ResultStore: OperandStore {
     /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
@@ -159,7 +159,8 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// Elements of another store that an operation reads, one for each element of the range that it changes.
+/// An operand of an operation that changes a range: elements of another store, one for each element of the
+/// range.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,

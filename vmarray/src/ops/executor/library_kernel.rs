@@ -28,7 +28,8 @@ enum LaunchScalar {
 }
 
 impl LibraryKernel {
-    /// Lowers a kernel function with one axis and no [`Own`](vmarray_kernel::Own) of rows, windows or tables.
+    /// Lowers a kernel function of the library. The kernel must have one axis, and no
+    /// [`Own`](vmarray_kernel::Own) of rows, windows or tables.
     ///
     /// # Panics
     /// If the kernel cannot be lowered: an error in the library.
@@ -69,7 +70,8 @@ impl LibraryKernel {
         Self { kernel, params }
     }
 
-    /// Wraps a kernel with native code, whose parameters are the first values of each launch.
+    /// Wraps a native kernel. Its scalar parameters are the first values that the caller passes to each
+    /// launch.
     pub fn native(kernel: VerifiedKernel) -> Self {
         let params = (0..kernel.body().params.len()).map(LaunchScalar::Value).collect();
         Self { kernel, params }
@@ -79,8 +81,8 @@ impl LibraryKernel {
         &self.kernel
     }
 
-    /// Returns the parameters of a launch. `values` are the scalars of the kernel's value parameters, in the
-    /// order of the kernel's declaration; surplus values are ignored.
+    /// Returns the scalar parameters of one launch over `items` work-items. `values` are the caller's scalars
+    /// in the order of the kernel's declaration; surplus values are ignored.
     pub fn params(&self, values: &[u64], views: &[LaunchView<'_>], items: u64) -> Vec<u64> {
         let group_len = u64::from(self.kernel.body().group_len.unwrap_or(1));
         let param = |scalar: &LaunchScalar| match *scalar {

@@ -21,7 +21,7 @@ use crate::engine::channel::PinnedPiece;
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
-    /// The index of the operand among the columns of a run.
+    /// The index of the operand among the columns (operands) of a run.
     pub column: usize,
     /// The index of the element that corresponds to the first one.
     first: usize,
@@ -58,8 +58,8 @@ enum StagedFrom {
 }
 
 impl<'a> ReadOperand<'a> {
-    /// Reads the operand's elements for `part` of a range that begins at `first`: into host memory, or
-    /// directly into memory of `devices`.
+    /// Reads the operand's elements for `part` of a range into host memory, or copies them directly to
+    /// `devices`. `first` is the start of the range.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -78,7 +78,7 @@ impl<'a> ReadOperand<'a> {
         Ok(Self { operand, column: *column, first, stride, len, bytes, on_devices })
     }
 
-    /// Allocates memory for the elements that correspond to a run.
+    /// Allocates device memory for the operand's elements that correspond to a run.
     pub fn stage(&self, lane: &dyn Lane, run: Run<'_>) -> Result<StagedOperand> {
         let (column, stride) = (self.column, self.stride as u64);
         let is_changed = self.is_changed();
@@ -115,7 +115,8 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Copies the elements of a run, which a device has changed, from the staging memory back to the operand.
+    /// Copies the elements of a run, after a device has changed them, from the staging memory to the host
+    /// copy of the operand.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();
@@ -130,7 +131,7 @@ impl<'a> ReadOperand<'a> {
         self.operand.target.is_some()
     }
 
-    /// Writes changed elements back to their store.
+    /// Writes the changed elements back to the operand's store.
     pub fn write_back(&self) -> Result<()> {
         let Some(target) = self.operand.target else { return Ok(()) };
         if let Some((device, memory)) = self.on_devices.first() {
@@ -146,19 +147,19 @@ impl<'a> ReadOperand<'a> {
 }
 
 impl StagedOperand {
-    /// Returns the device memory of the elements that correspond to a run.
+    /// Returns the staged elements in device memory that correspond to a run.
     pub fn elements(&self, run: Run<'_>) -> Elements<'_> {
         Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
     }
 
-    /// Releases the memory when the device has finished.
+    /// Returns the staging memory to the channel. Call it when the device has finished.
     pub fn end(self, lane: &dyn Lane) {
         if let StagedFrom::Host(host) = self.from {
             lane.keep(host);
         }
     }
 
-    /// Copies the elements of a run to the device, unless the device already has them.
+    /// Submits the copy of a run's operand to the device, unless the device already has the elements.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,
@@ -185,12 +186,12 @@ impl StagedOperand {
         }
     }
 
-    /// Returns true if changed elements go back through host memory.
+    /// Returns true if the device's changes must be copied back through host memory.
     pub fn comes_back(&self) -> bool {
         self.is_changed && matches!(self.from, StagedFrom::Host(_))
     }
 
-    /// Copies changed elements back to host memory.
+    /// Submits the copy of changed elements from the device to host memory.
     pub fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
         let StagedFrom::Host(host) = &self.from else {
             unreachable!(

@@ -5,8 +5,8 @@ use backend_api::{DeviceSpan, Ticket, Transfer};
 use super::in_ram::WorkQueue;
 use super::run::Run;
 
-/// The target of a direct copy: memory of one device. All devices of the store must be able to
-/// [access](crate::engine::links::reach) it.
+/// The target of a copy between devices: memory of one device. All devices of the source store must be able
+/// to [access](crate::engine::links::reach) this memory.
 #[derive(Debug)]
 pub struct PeerCopy<'a> {
     /// The place of the first element; the others follow in the order of their indices.

@@ -19,7 +19,7 @@ use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
-/// The work of a device on a run.
+/// The work that a question submits to a device for one run of elements.
 #[derive(Clone, Copy)]
 pub enum RunWork<'a> {
     Search(Search<'a>),
@@ -57,8 +57,8 @@ impl RunWork<'_> {
     }
 }
 
-/// A query that devices execute on elements, such as a search or a sum. It also combines the answers
-/// (results) for several runs of elements.
+/// A query that devices execute on elements, such as a search or a sum. Also combines the results of several
+/// runs (contiguous elements on a device) to one result.
 pub trait Question: Sync {
     /// The combined answers about one channel's runs, taken in ascending order of their elements.
     type Part: Default + Send;
@@ -224,7 +224,7 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// The state of a query after it has processed a device's answer: it needs further answers, is complete, or
+/// The state of a query after it has received a device's result: it needs further results, is complete, or
 /// must be repeated.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
@@ -239,7 +239,7 @@ pub enum TakenAnswer {
     },
 }
 
-/// The host memory that receives a device's answer (result) for a run of elements.
+/// The host memory to which a device writes the result of a query for one run of elements.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
     /// The counters of the bytes.
@@ -321,7 +321,7 @@ pub(crate) struct AskedRun {
 }
 
 impl AskedRun {
-    /// Submits a query on a run of elements to the device that stores them.
+    /// Submits a query on a run to the device that stores the run's elements.
     pub fn new(lane: &dyn Lane, question: &dyn AnyQuestion, run: Run<'_>) -> Result<Self> {
         match Self::with_room(lane, question, run, (question.room(run.count() as u64), false)) {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {
@@ -355,8 +355,8 @@ impl AskedRun {
         Ok(Self { ticket, memory: Some(memory), room, in_ram })
     }
 
-    /// Asks the device to compile the kernels of a query for runs like `like` in advance. The query then does
-    /// not wait for the compilation while it holds pages.
+    /// Makes the device compile a query's kernels for runs like `like` in advance. The thread would otherwise
+    /// wait for the compiler while it holds pages.
     pub fn prepare(lane: &dyn Lane, question: &dyn AnyQuestion, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
@@ -364,8 +364,8 @@ impl AskedRun {
         }
     }
 
-    /// Passes the answer to the query; the device must have completed it. Returns `Break` if the caller needs
-    /// no later answers.
+    /// Passes the device's completed result to the query. Returns `Break` if the query needs no results of
+    /// later runs.
     pub fn take(
         self,
         lane: &dyn Lane,
@@ -470,7 +470,7 @@ impl Collecting {
         Ok(Self { ticket, memory, count })
     }
 
-    /// Waits for the gathered elements, and returns them.
+    /// Waits for the device to gather the elements, and returns them.
     pub fn values<T: Element>(self, lane: &dyn Lane) -> Result<Vec<T>> {
         lane.wait(self.ticket)?;
         let mut values = zeroed_vec(self.count)?;

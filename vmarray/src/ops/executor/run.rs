@@ -45,7 +45,8 @@ pub(crate) trait Lane: Sync {
     }
 }
 
-/// Contiguous elements on a device, and the corresponding elements of joined columns.
+/// Contiguous elements on a device, and the corresponding elements of other columns (the operands of an
+/// operation).
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     pub(crate) columns: &'a [Elements<'a>],

@@ -8,7 +8,7 @@ use crate::base::error::Error;
 use crate::base::racy_slice::ExclusiveMemory;
 use crate::base::registered_memory::RegisteredMemory;
 
-/// Outcome of work of devices that had exclusive access to the elements.
+/// Outcome of an operation on devices that had exclusive access to the elements, such as a sort.
 #[derive(Debug)]
 pub enum DeviceOutcome {
     Done,
@@ -20,12 +20,12 @@ pub enum DeviceOutcome {
     Lost(Error),
 }
 
-/// The sort keys of one channel, and the values that move with them. Both are contiguous, and no other code
-/// accesses them.
+/// The sort keys that one channel stores, and the values that move with the keys. Both are contiguous in
+/// device memory, and no other thread accesses them.
 pub struct ChannelShare<'a> {
     pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
-    /// Index of the share's first key among the elements of the channel.
+    /// Index of the first key to sort, counted among the elements of the channel.
     pub first: u64,
     pub keys: Elements<'a>,
     pub values: Option<Elements<'a>>,
@@ -44,21 +44,21 @@ impl ChannelShare<'_> {
     }
 }
 
-/// The distribution of a store's elements: channel `p % channels` has page `p`.
+/// The distribution of a store's pages over its channels: channel `p % channels` stores page `p`.
 #[derive(Clone, Copy, Debug)]
 pub struct Striping {
     pub page_len: usize,
     pub channels: usize,
-    /// Index of the first sorted element.
+    /// Index in the store of the first element to sort.
     pub start: usize,
 }
 
-/// A closure that changes the elements of all channels; each share has the elements of one channel, and is
+/// A closure that changes the elements of all channels. Each share has the elements of one channel, and is
 /// not empty. The closure calls its last argument before its first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
-/// The share of one device in work on elements that are stored in the program's memory. The work uses all
-/// memory of the share.
+/// The share of one device in an operation on elements in the program's memory, which the device has
+/// imported. The operation uses the whole share.
 #[derive(Debug)]
 pub struct ImportedShare<'a> {
     pub(crate) share: ChannelShare<'a>,
@@ -67,13 +67,13 @@ pub struct ImportedShare<'a> {
     pub(crate) offset: u64,
 }
 
-/// Elements in the program's memory that one operation uses exclusively, with shares of the devices that have
-/// imported the memory. The import of each share has the elements at the offset of the share.
+/// Elements in the program's memory to which one operation has exclusive access. Several devices have
+/// imported the memory; each has a share, whose elements begin at the share's offset in the imported memory.
 #[derive(Debug)]
 pub struct ImportedHome<'a> {
     pub(crate) memory: ExclusiveMemory<'a>,
     pub(crate) shares: Vec<ImportedShare<'a>>,
 }
 
-/// Work that moves elements through the memory of the devices that have imported them.
+/// An operation that moves elements in the program's memory by devices that have imported this memory.
 pub type ImportedWork<'a> = &'a mut dyn FnMut(ImportedHome<'_>) -> DeviceOutcome;

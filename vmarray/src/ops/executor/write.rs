@@ -83,7 +83,7 @@ fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -
 /// The error of a run that was not started.
 pub(crate) struct RefusedRun {
     pub error: Error,
-    /// True if the device may have executed a part of the change.
+    /// True if the device may have executed a part of the change before the error.
     pub begun: bool,
 }
 
@@ -101,7 +101,7 @@ impl From<backend_api::Error> for RefusedRun {
 
 /// A change of the elements of a run, in flight.
 pub(crate) struct Writing {
-    /// Tickets of the copies and of the kernel, each of which may fail independently.
+    /// Tickets of the submitted copies and of the kernel. Each may fail independently.
     pub tickets: Vec<Ticket>,
     /// Staged elements, kept until the device is done.
     staged: Vec<StagedOperand>,
@@ -112,14 +112,14 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Copies operands into memory that a device can access. Like [`prepare`](Self::prepare), call it while
-    /// the thread holds no page.
+    /// Copies the operands of a run to memory that the device can access. Like [`prepare`](Self::prepare),
+    /// call it while the thread holds no page.
     pub fn stage(lane: &dyn Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
-    /// Submits the change. Staged operands become columns of the run. The operands may be staged for a longer
-    /// run that begins at the same element.
+    /// Submits the change of a run. The staged operands become columns of the run. They may also belong to a
+    /// longer run with the same first element.
     pub fn new(
         lane: &dyn Lane,
         change: &dyn Change,
@@ -161,18 +161,19 @@ impl Writing {
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Asks the device to compile the kernel of the change in advance, while the thread holds no page.
+    /// Makes the device compile the kernel of the change in advance. Call it while the thread holds no page,
+    /// because compilation is slow.
     pub fn prepare(lane: &dyn Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
-    /// Does the same as [`prepare`](Self::prepare) for runs like `like`, before their operands are staged.
+    /// Compiles as [`prepare`](Self::prepare) does, for runs like `like` whose operands are not staged yet.
     pub fn prepare_like(lane: &dyn Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Checks that a device supports this change with these operands. To do so, submits a run without
+    /// Checks that the device supports the change with these operands, by a submission of a run without
     /// elements.
     pub fn check(
         lane: &dyn Lane,
@@ -198,7 +199,7 @@ impl Writing {
         }
     }
 
-    /// Waits until all submitted work of the change is done.
+    /// Waits until the device has finished all submitted work of the change.
     pub fn wait(
         self,
         lane: &dyn Lane,
@@ -211,8 +212,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Reads the report, copies changed operands back, and releases memory. The work on the device must be
-    /// over.
+    /// Reads the device's report, copies changed operands back, and releases memory. The device must have
+    /// finished.
     pub fn end(self, lane: &dyn Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);
@@ -295,18 +296,18 @@ pub(crate) struct WriteOutcome {
 }
 
 impl WriteOutcome {
-    /// Merges the outcome of a change of other elements into this outcome.
+    /// Merges the outcome of another part of the operation into this outcome.
     pub fn add(&mut self, other: Self) {
         self.written.extend(other.written);
         self.unspecified.extend(other.unspecified);
         self.failure = self.failure.take().or(other.failure);
     }
 
-    /// Returns the result of the operation.
+    /// Converts the outcome to the result of the operation.
     ///
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if the operation wrote some elements, or left them
-    /// unspecified. Otherwise, and for [`KernelTime`](ErrorKind::KernelTime), the first error.
+    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified. If none are,
+    /// or for [`KernelTime`](ErrorKind::KernelTime), the first error of a device.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
         let is_late = matches!(failure.kind(), ErrorKind::KernelTime { .. });

@@ -9,9 +9,7 @@ use vmarray_kernel::Float;
 use super::{Assignment, Expr, FieldType, IntoExpr, Scalar, Signed};
 use crate::base::element::{Element, Field};
 
-/// A complex number that a device computes from an element of type `T`. Each part is an [`Expr`].
-/// [`into_complex`](IntoComplex::into_complex) makes one from a [`Field`] of `num_complex::Complex<f32>`
-/// or `Complex<f64>`.
+/// A complex number that a device computes for each element of type `T`. Each part is an [`Expr`].
 ///
 /// The formulas equal the formulas of `num-complex`. A quotient therefore overflows if the square of the
 /// divisor's absolute value does. Conditions and queries take a real expression: one of the two parts, or the
@@ -37,9 +35,9 @@ use crate::base::element::{Element, Field};
 /// ```
 #[must_use = "does nothing unless an operation takes it"]
 pub struct ComplexExpr<T, F> {
-    /// The real part.
+    /// The expression of the real part.
     pub re: Expr<T, F>,
-    /// The imaginary part.
+    /// The expression of the imaginary part.
     pub im: Expr<T, F>,
 }
 
@@ -105,7 +103,7 @@ impl<T: Element, F: Float + FieldType<Value = F>> Field<T, Complex<F>>
 where
     Complex<F>: bytemuck::NoUninit,
 {
-    /// The real part.
+    /// Returns the field of the real part.
     ///
     /// ```
     /// use vmarray::{num_complex::Complex, prelude::*};
@@ -120,7 +118,7 @@ where
         self.part(std::mem::offset_of!(Complex<F>, re))
     }
 
-    /// The imaginary part.
+    /// Returns the field of the imaginary part.
     ///
     /// ```
     /// use vmarray::{num_complex::Complex, prelude::*};
@@ -135,7 +133,7 @@ where
         self.part(std::mem::offset_of!(Complex<F>, im))
     }
 
-    /// Assignments of both parts of a complex value to this field.
+    /// Returns two assignments, which set the real and the imaginary part of this field.
     ///
     /// ```
     /// use vmarray::{num_complex::Complex, prelude::*};
@@ -201,19 +199,19 @@ complex!([T, F: Signed + Float] &ComplexExpr<T, F>);
 
 #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools")]
 impl<T, F: Signed + Float> ComplexExpr<T, F> {
-    /// The complex conjugate.
+    /// Returns the complex conjugate of the number.
     pub fn conj(&self) -> ComplexExpr<T, F> {
         let ComplexExpr { re, im } = self.clone();
         ComplexExpr { re, im: -im }
     }
 
-    /// The square of the absolute value.
+    /// Returns the square of the absolute value.
     pub fn norm_sqr(&self) -> Expr<T, F> {
         let ComplexExpr { re, im } = self.clone();
         &re * &re + &im * &im
     }
 
-    /// The absolute value, without overflow of an intermediate result.
+    /// Returns the absolute value. Intermediate results do not overflow.
     pub fn norm(&self) -> Expr<T, F> {
         let ComplexExpr { re, im } = self.clone();
         re.hypot(im)
@@ -225,13 +223,13 @@ impl<T, F: Signed + Float> ComplexExpr<T, F> {
         ComplexExpr { re: re * &by, im: im * by }
     }
 
-    /// Returns true if the number equals another one.
+    /// Returns a condition: true if both numbers are equal.
     pub fn eq(&self, other: impl IntoComplex<T, F>) -> Expr<T, bool> {
         let (a, b) = (self.clone(), other.into_complex());
         a.re.eq(b.re) & a.im.eq(b.im)
     }
 
-    /// Returns true if the number differs from another one.
+    /// Returns a condition: true if the numbers differ.
     pub fn ne(&self, other: impl IntoComplex<T, F>) -> Expr<T, bool> {
         let (a, b) = (self.clone(), other.into_complex());
         a.re.ne(b.re) | a.im.ne(b.im)

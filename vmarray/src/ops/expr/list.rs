@@ -7,19 +7,20 @@ use backend_api::expr::{Instruction, Program, Value};
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// A list of instructions without duplicates.
+/// The instructions of an expression, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Instructions {
-    /// The instructions. The list stops growing at one instruction more than a program can have; the check of
-    /// the program then fails.
+    /// The instructions. A list that is too long stops growing at one instruction above the maximum of a
+    /// program, so that [`program`](Self::program) returns an error.
     pub instructions: Vec<Instruction>,
-    /// The error of the expression, if it calls a function that expressions cannot call.
+    /// The error that [`program`](Self::program) returns, if the expression calls a function that expressions
+    /// cannot call.
     pub refused: Option<Box<vmarray_kernel::Error>>,
 }
 
 impl Instructions {
-    /// Returns the instructions of a program without duplicates, and the index of one of its values among
-    /// them.
+    /// Copies the instructions of a program without duplicates. Returns the list, and the index of `value` in
+    /// the list.
     pub fn of_program(program: &Program, value: Value) -> (Self, Value) {
         let (whole, mut list) = (program.instructions(), Self::default());
         let value = list.append(&Self { instructions: whole, refused: None }, value);
@@ -39,7 +40,7 @@ impl Instructions {
         Value(at as u16)
     }
 
-    /// Adds the instructions of another expression, and returns the index of its value.
+    /// Appends the instructions of another expression, and returns the new index of its value.
     pub fn append(&mut self, other: &Self, value: Value) -> Value {
         self.refuse(&other.refused);
         let mut places: Vec<Value> = Vec::with_capacity(other.instructions.len());
@@ -58,14 +59,14 @@ impl Instructions {
         }
     }
 
-    /// Copies the error of another list, unless this list has an error.
+    /// Takes over the error of another list, unless this list already has an error.
     pub fn refuse(&mut self, refused: &Option<Box<vmarray_kernel::Error>>) {
         if self.refused.is_none() {
             self.refused.clone_from(refused);
         }
     }
 
-    /// Returns the program of these instructions.
+    /// Converts the instructions to a program for devices.
     ///
     /// # Errors
     /// An error if the program is too long, or calls a function that expressions cannot call.

@@ -24,7 +24,7 @@ macro_rules! float_methods {
         /// Functions of floats, named as in Rust, with the same bits on all devices. The
         /// [table](crate::expr#arithmetic) has their precision.
         impl<$($generics)*> $Self {
-            /// The square root.
+            /// Returns the square root of the value.
             ///
             /// ```
             /// use vmarray::prelude::*;
@@ -38,39 +38,39 @@ macro_rules! float_methods {
                 self.into_expr().unary(Unary::Sqrt)
             }
 
-            /// The largest whole number that is not larger than the value.
+            /// Returns the largest whole number that is not larger than the value.
             pub fn floor(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Floor)
             }
 
-            /// The smallest whole number that is not smaller than the value.
+            /// Returns the smallest whole number that is not smaller than the value.
             pub fn ceil(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Ceil)
             }
 
-            /// The value without its fraction.
+            /// Returns the value without its fraction, rounded toward zero.
             pub fn trunc(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Trunc)
             }
 
-            /// The nearest whole number; the even one if two are equally near.
+            /// Returns the nearest whole number, and the even one if two are equally near.
             pub fn round_ties_even(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::RoundEven)
             }
 
-            /// The fraction, with the sign of the value.
+            /// Returns the fraction of the value, with the sign of the value.
             pub fn fract(self) -> Expr<T, $F> {
                 let value = self.into_expr();
                 let whole = value.clone().unary(Unary::Trunc);
                 value - whole
             }
 
-            /// The reciprocal, `1 / self`.
+            /// Returns the reciprocal, `1 / self`.
             pub fn recip(self) -> Expr<T, $F> {
                 Expr::constant(<$F as vmarray_kernel::KernelNumber>::ONE) / self.into_expr()
             }
 
-            /// `self * a + b`, rounded once.
+            /// Returns `self * a + b`, rounded once.
             ///
             /// ```
             /// use vmarray::prelude::*;
@@ -90,7 +90,7 @@ macro_rules! float_methods {
                 Expr { list, value, marker: PhantomData }
             }
 
-            /// The value raised to an integer power.
+            /// Returns the value raised to an integer power.
             pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, $F> {
                 float::<derived_math::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
             }
@@ -209,7 +209,7 @@ all_approximate_methods!([T: Element, S: FieldType<Value = f32>] Field<T, S>);
 macro_rules! integer_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty) => {
         impl<$($generics)*> $Self {
-            /// The number of bits that are 1.
+            /// Returns the number of bits that are 1.
             ///
             /// ```
             /// use vmarray::prelude::*;
@@ -224,17 +224,17 @@ macro_rules! integer_methods {
                 self.into_expr().unary::<$F>(Unary::CountOnes).cast()
             }
 
-            /// The number of leading zero bits.
+            /// Returns the number of leading zero bits.
             pub fn leading_zeros(self) -> Expr<T, u32> {
                 self.into_expr().unary::<$F>(Unary::LeadingZeros).cast()
             }
 
-            /// The number of trailing zero bits.
+            /// Returns the number of trailing zero bits.
             pub fn trailing_zeros(self) -> Expr<T, u32> {
                 self.into_expr().unary::<$F>(Unary::TrailingZeros).cast()
             }
 
-            /// The bits in reverse order.
+            /// Returns the value with its bits in reverse order.
             pub fn reverse_bits(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::ReverseBits)
             }

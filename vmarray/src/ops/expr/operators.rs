@@ -142,12 +142,12 @@ macro_rules! methods {
         #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools or \
             numbers")]
         impl<$($generics)*> $Self {
-            /// Returns true if the value equals another value.
+            /// Returns a condition: true if both values are equal.
             pub fn eq(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
 
-            /// Returns true if the value differs from another value. A NaN differs from every value.
+            /// Returns a condition: true if the values differ. A NaN differs from every value.
             pub fn ne(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
@@ -182,22 +182,23 @@ macro_rules! number_methods {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
 
-            /// The smaller of two values. If one of them is a NaN, the result is the other value.
+            /// Returns the smaller of two values. If one of them is a NaN, returns the other value.
             pub fn min(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
 
-            /// The larger of two values. If one of them is a NaN, the result is the other value.
+            /// Returns the larger of two values. If one of them is a NaN, returns the other value.
             pub fn max(self, other: impl IntoExpr<T, $F>) -> Expr<T, $F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
 
-            /// The absolute value. The absolute value of the least signed integer is the integer itself.
+            /// Returns the absolute value. For the least value of a signed integer type, returns the same
+            /// value.
             pub fn abs(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Abs)
             }
 
-            /// The value as another type of number, converted as by Rust's `as`.
+            /// Returns the value converted to another type of number, as by Rust's `as`.
             ///
             /// ```
             /// use vmarray::prelude::*;
@@ -210,7 +211,8 @@ macro_rules! number_methods {
                 self.into_expr().converted()
             }
 
-            /// Restricts this value to the elements that meet a condition, for a reduction.
+            /// Adds a condition to the value: a reduction then includes only elements that meet the
+            /// condition.
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, $F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }
@@ -221,8 +223,8 @@ number_methods!([T, F: Scalar + Number] Expr<T, F>, F);
 number_methods!([T: Element, S: FieldType] Field<T, S>, S::Value);
 
 impl<T: Element, S: FieldType> Field<T, S> {
-    /// The assignment of a value to this field, for [`transform`](crate::views::QueryMut::transform) and
-    /// [`assign_where`](crate::views::QueryMut::assign_where).
+    /// Returns the assignment of a value to this field, for [`transform`](crate::views::QueryMut::transform)
+    /// and [`assign_where`](crate::views::QueryMut::assign_where).
     pub fn set(self, value: impl IntoExpr<T, S::Value>) -> Assignment<T> {
         value.into_expr().assigned::<S>(0, self.offset())
     }

@@ -8,8 +8,8 @@ mod sealed {
     pub trait SealedFieldType {}
 }
 
-/// The type of a value: `bool`, `u8` to `u64`, `i8` to `i64`, `f32` or `f64`. [`FieldType`] has the types
-/// of fields.
+/// The types of values in expressions: `bool`, `u8` to `u64`, `i8` to `i64`, `f32` and `f64`. The types of
+/// element fields are [`FieldType`]s.
 ///
 /// ```
 /// use vmarray::expr::{Number, Scalar};
@@ -93,7 +93,7 @@ halves! {
     bf16 FromBf16 ToBf16;
 }
 
-/// Values that `&`, `|`, `^` and `!` apply to: integers, and bools.
+/// Types with the operators `&`, `|`, `^` and `!`: integers and `bool`.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -106,7 +106,7 @@ pub trait Bits: Scalar {}
 
 impl Bits for bool {}
 
-/// Numbers that have a sign.
+/// Types of numbers with a sign: `i8` to `i64`, `f32` and `f64`.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -117,7 +117,8 @@ impl Bits for bool {}
 /// ```
 pub trait Signed: Scalar + Number {}
 
-/// Numbers with the type of their sum: `i128` for integers, exactly; `f64` for floating point.
+/// Types of numbers that can be summed. Integers have exact sums of type `i128`; floats have sums of type
+/// `f64`.
 ///
 /// ```
 /// use vmarray::expr::Summed;

@@ -36,7 +36,7 @@ enum GatherStep {
     Over,
 }
 
-/// The future of [`PagedView::gather_async`](crate::views::PagedView::gather_async).
+/// The future that [`PagedView::gather_async`](crate::views::PagedView::gather_async) returns.
 ///
 /// ```
 /// use vmarray::prelude::*;

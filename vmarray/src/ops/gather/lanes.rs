@@ -29,7 +29,7 @@ impl<'a> Lanes<'a> {
         Self::with(array, array.pager().pool())
     }
 
-    /// Divides a list by home devices: each lane moves the elements that are stored on its device.
+    /// Divides a list by devices: each device moves the elements in its own home slots.
     pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
         Self::with(array, None)
     }
@@ -47,8 +47,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Returns true if a device is lost. Call it after a failure; if it returns true, divide the list by home
-    /// devices.
+    /// Returns true if a device is lost; the caller must then continue with a list [`divided`](Self::divided)
+    /// by devices. Call it after a failure.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {
             device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)
@@ -61,7 +61,7 @@ impl<'a> Lanes<'a> {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
 
-    /// The channels whose devices can move any part of a list; a single channel is always in the list.
+    /// Returns the channels whose devices can move any part of a list. A single channel can always do so.
     pub fn any_part(&self) -> &[usize] {
         self.pool.map_or(&[0], SharedHomes::lanes)
     }
@@ -70,7 +70,7 @@ impl<'a> Lanes<'a> {
         self.pager.channels().iter().map(|channel| channel.device())
     }
 
-    /// Returns the mapping from indices to home slots.
+    /// Returns the mapping from indices of the array to home slots.
     pub fn homes(&self) -> Places {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
@@ -82,8 +82,8 @@ impl<'a> Lanes<'a> {
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// Returns a view of the elements that a channel's device can move: all elements, or only those of the
-    /// channel.
+    /// Returns a view of the elements that a channel's device can move: all elements of the array, or only
+    /// the channel's own.
     pub fn elements(&self, channel: usize) -> LaunchView<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -98,9 +98,9 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Returns the addresses of the elements from `start` on: one address for each channel. Returns `None`
-    /// unless `start` is a multiple of the page length times the number of channels. With a single channel,
-    /// any `start` has an address.
+    /// Returns the device addresses of the elements from index `start` on, one address for each channel.
+    /// Returns `None` unless `start` is a multiple of the page length times the number of channels. A single
+    /// channel has an address for any `start`.
     pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
         if self.pool.is_none() {
             let home = self.channel(0).slot_memory();
@@ -111,8 +111,8 @@ impl<'a> Lanes<'a> {
         start.is_multiple_of(row).then(|| self.bases.iter().map(|base| base.plus(before as u64)).collect())
     }
 
-    /// A view of the first `count` elements from these addresses on, which [`bases_from`](Self::bases_from)
-    /// returns.
+    /// Returns a view of the first `count` elements from the addresses that [`bases_from`](Self::bases_from)
+    /// returned.
     pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> LaunchView<'b> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {
@@ -121,7 +121,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Submits a gather of listed elements to a channel's device.
+    /// Submits a gather of the listed elements to a channel's device.
     pub fn read(
         &self,
         channel: usize,
@@ -137,7 +137,7 @@ impl<'a> Lanes<'a> {
         &self.pager.channels()[channel]
     }
 
-    /// The number of loads and fills of slots that were submitted on a channel's device.
+    /// Returns the number of loads and fills of home slots that were submitted to a channel's device.
     pub fn loads_begun(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),
@@ -146,8 +146,8 @@ impl<'a> Lanes<'a> {
     }
 
     /// Submits scatters to listed elements whose pages are not in the cache, as [`HomeQueues::scatter_home`]
-    /// does. With a pool, the scatters of all its channels run concurrently. Without one, `choose` selects
-    /// the only channel.
+    /// does. If all devices can access all elements, the scatters of all channels run concurrently. Otherwise
+    /// `choose` selects the only channel.
     pub fn scatter<'s>(
         &self,
         channel: usize,
@@ -165,7 +165,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// The number of failed write-backs of pages that a channel's device may read.
+    /// Returns the number of failed write-backs to memory that a channel's device may read.
     pub fn failed_write_backs(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.pager.failed_write_backs(),

@@ -16,7 +16,7 @@ use crate::ops::executor::Operand;
 use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, StoredBox, View};
 
-/// A launch argument in the form that all launches process.
+/// An argument of a kernel launch, in the common form of all launches.
 #[doc(hidden)]
 pub enum Bound<'a> {
     /// The bits of the scalars of a value, or of a table.
@@ -42,7 +42,7 @@ impl Bound<'_> {
     }
 }
 
-/// Elements of a store, and their positions.
+/// Elements of an array or source as a launch argument, and their positions in storage.
 #[doc(hidden)]
 pub struct PlacedElements<'a> {
     /// The store, and the place of the first element.
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Bound<'_> {
     }
 }
 
-/// Target of appended elements.
+/// The target of the elements that a kernel appends.
 #[doc(hidden)]
 pub trait AppendTo {
     /// Appends elements, as bytes.
@@ -95,8 +95,8 @@ pub trait AppendTo {
     fn append_in_order(&mut self, numbered: &[u8]);
 }
 
-/// Target of a kernel's [appended](vmarray_kernel::Append) elements: a vector, with a maximum number of
-/// appended elements. If items append more, the vector is unchanged, and the launch returns
+/// Launch argument for a kernel's [`Append`](vmarray_kernel::Append) parameter: a vector, and the maximum
+/// number of elements to append. If work-items append more, the vector is unchanged, and the launch returns
 /// [`KernelAppend`](crate::ErrorKind::KernelAppend).
 ///
 /// ```
@@ -127,20 +127,20 @@ pub struct Appended<'a, T> {
 }
 
 impl<'a, T> Appended<'a, T> {
-    /// Appends at most `most` elements to the end of a vector, in an unspecified order.
+    /// Makes a launch append at most `most` elements to a vector, in an unspecified order.
     ///
     /// If the kernel has a `&mut Own`, each device allocates memory for `most` elements. Otherwise the launch
-    /// starts with less memory, and runs the kernel a second time if the memory was too small.
+    /// starts with less device memory. If that is too small, the launch runs the kernel a second time.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
         Self { to: vector, most, is_ordered: false }
     }
 
-    /// Appends at most `most` elements in the order of items, and in the order of calls within an item. The
-    /// result is therefore the same on all devices. Items are in the order in which their elements are
-    /// stored: row by row, or tile by tile.
+    /// Makes a launch append at most `most` elements in the order of work-items (GPU threads), and of calls
+    /// within a work-item. The result is therefore the same on all devices. Work-items are in the storage
+    /// order of their elements: row by row, or tile by tile.
     ///
     /// Each appended element takes 8 more bytes and some padding on the devices, and the host sorts the
-    /// elements. Kernels whose groups are tiles of a result fail with
+    /// elements. Kernels whose groups are tiles of a result return
     /// [`KernelRefused`](crate::ErrorKind::KernelRefused).
     ///
     /// ```
@@ -200,9 +200,9 @@ impl<'a, T: ElementMemory> Argument<'a, &'static Append<T>, kind::AppendKind> fo
     }
 }
 
-/// Elements of a view with a halo around each item: the argument for a kernel's [`Window`]. Created by
-/// [`window`](KernelView::window) of a view, or of a view [with a boundary
-/// mode](crate::boundary::BoundaryView::window).
+/// Launch argument for a kernel's [`Window`] parameter: each work-item reads its element of the view, and
+/// neighbours of the element (a halo). Created by [`window`](KernelView::window), also of a view [with a
+/// boundary mode](crate::boundary::BoundaryView::window).
 ///
 /// ```
 /// use vmarray::boundary::Mirror;
@@ -233,7 +233,7 @@ pub struct Windowed<V, I> {
     pub(crate) halo: I,
 }
 
-/// Conversions of views to kernel arguments, for every [`View`].
+/// Methods of every [`View`] that make launch arguments of it.
 ///
 /// ```
 /// use vmarray::kernel::KernelView;

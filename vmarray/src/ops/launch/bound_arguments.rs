@@ -18,14 +18,14 @@ pub(super) trait ArgumentPlaces {
 
 /// Elements that a launch uses for a parameter.
 pub(super) struct BoundElements<'p, P> {
-    /// The index of the parameter.
+    /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub info: &'p ParameterInfo,
     pub places: P,
 }
 
 impl<P> BoundElements<'_, P> {
-    /// Returns true if each item has an element of its own.
+    /// Returns true if each work-item reads or writes exactly one element of the argument.
     pub fn is_own(&self) -> bool {
         matches!(self.info.kind, ParameterKind::Own(_) | ParameterKind::OwnMut(_))
     }
@@ -34,12 +34,12 @@ impl<P> BoundElements<'_, P> {
         matches!(self.info.kind, ParameterKind::OwnMut(_) | ParameterKind::Shared(_))
     }
 
-    /// Returns true if any item may read it, and none writes it.
+    /// Returns true if any work-item may read any element, and none writes.
     pub fn is_around(&self) -> bool {
         !self.is_own() && !self.is_result()
     }
 
-    /// Returns true if items read it by one index, for any number of axes.
+    /// Returns true if the kernel reads the elements by one index, although the view may have several axes.
     pub fn is_counted(&self) -> bool {
         matches!(self.info.kind, ParameterKind::Anywhere(_, 1) | ParameterKind::Rows(_))
     }
@@ -56,14 +56,16 @@ pub(super) enum BoundArgument<P> {
 
 /// The arguments of a launch.
 pub(super) struct BoundArguments<'p, P> {
-    /// Scalars of values, by parameter.
+    /// Scalars of the arguments passed by value, for each kernel parameter.
     pub values: Vec<Vec<u64>>,
-    /// The first result with an element for each item is in front, because it determines the devices.
+    /// Arguments with elements. The first result with one element for each work-item comes first, because its
+    /// store determines the devices.
     pub elements: Vec<BoundElements<'p, P>>,
 }
 
 impl<'p, P> BoundArguments<'p, P> {
-    /// Binds arguments, which are in the order of the parameters, without positions and groups.
+    /// Binds arguments to the kernel's parameters. The arguments have the same order, without parameters for
+    /// positions and groups.
     pub fn new<A>(
         parameters: &'p [ParameterInfo],
         arguments: Vec<A>,
@@ -87,7 +89,7 @@ impl<'p, P> BoundArguments<'p, P> {
         Ok(Self { values, elements })
     }
 
-    /// Elements that belong to one item each.
+    /// Returns the arguments with one element for each work-item.
     pub fn own(&self) -> impl Iterator<Item = &BoundElements<'p, P>> {
         self.elements.iter().filter(|of| of.is_own())
     }
@@ -96,7 +98,7 @@ impl<'p, P> BoundArguments<'p, P> {
         self.elements.iter().any(BoundElements::is_result)
     }
 
-    /// The elements of a parameter.
+    /// Returns the elements of the argument for a parameter, if it has any.
     pub fn of(&self, parameter: usize) -> Option<&BoundElements<'p, P>> {
         self.elements.iter().find(|of| of.number == parameter)
     }

@@ -61,7 +61,7 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
     }
 }
 
-/// Elements that any item of a kernel reads by position. Positions may be out of bounds.
+/// A view whose elements all work-items of a kernel read by position. Positions may be out of bounds.
 #[doc(hidden)]
 pub trait Broadcast: Sync {
     /// Bytes of an element.
@@ -212,12 +212,12 @@ pub(super) fn fetch_view<'a, V: View<'a>>(
 
 /// An argument with a halo around items.
 pub(super) struct BroadcastArgument<'a> {
-    /// The index of the parameter.
+    /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub of: Box<dyn Broadcast + 'a>,
-    /// Halo along each axis; `None` if items may read all elements.
+    /// Number of neighbours along each axis that a work-item reads; `None` if it may read all elements.
     pub halo: Option<Vec<usize>>,
-    /// Number of elements along each axis, if the kernel reads these numbers.
+    /// Number of elements along each axis, if the kernel reads these extents.
     pub extents: Vec<usize>,
 }
 
@@ -226,7 +226,8 @@ impl BroadcastArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// Returns the number of elements that the items of a box read: the elements of the box and its halo.
+    /// Returns the number of elements that the work-items of a box read: the elements of the box and its
+    /// halo.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
@@ -250,7 +251,7 @@ pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An array that is read in place.
 pub(crate) struct StripedArgument<'a> {
-    /// The index of the parameter.
+    /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub pager: &'a Pager,
     /// Least number of leading elements that contain all reads.
@@ -262,8 +263,8 @@ pub(crate) struct StripedArgument<'a> {
 }
 
 impl<'a> StripedArgument<'a> {
-    /// Creates an argument that the kernel reads in place. Possible only if one device stores both the whole
-    /// array and the elements on which the kernel runs.
+    /// Creates an argument that the kernel reads in place. Returns `None` unless one device stores both the
+    /// whole array and the elements on which the kernel runs.
     pub fn new(
         number: usize,
         of: &Operand<'a>,
@@ -283,7 +284,7 @@ impl<'a> StripedArgument<'a> {
         (is_there && fits).then_some(argument)
     }
 
-    /// Number of readable elements.
+    /// Number of elements that work-items can read.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -292,12 +293,12 @@ impl<'a> StripedArgument<'a> {
         unchecked_modes(self.number, &self.modes)
     }
 
-    /// Returns the value of a scalar that describes this argument.
+    /// Returns one of the scalars by which the kernel finds the argument's elements, such as an extent.
     pub fn scalar(&self, part: StencilPart) -> u64 {
         of_stored(&self.stored, &self.modes, part)
     }
 
-    /// Returns the pages that items may read.
+    /// Returns the pages that work-items may read.
     pub fn pages(&self) -> Range<u64> {
         self.stored.range().start as u64 / self.page_len()..(self.len as u64).div_ceil(self.page_len())
     }
@@ -371,7 +372,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// Discards the device copy of an argument. The next use copies the argument again.
+    /// Discards the device copy of an argument, so that its next use copies the elements again.
     pub fn forget(&mut self, argument: usize) {
         self.copied[argument] = None;
     }
@@ -406,7 +407,8 @@ impl<'a> DeviceCopies<'a> {
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
     }
 
-    /// Copies the elements of an argument directly to the store's device, if a link exists.
+    /// Copies the elements of an argument's device copy to a range of a store, directly between devices.
+    /// Returns false if the devices have no link.
     pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
         match &self.copied[argument] {
             Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),
@@ -414,7 +416,7 @@ impl<'a> DeviceCopies<'a> {
         }
     }
 
-    /// Copies the first `bytes` bytes of an argument's device copy to the host.
+    /// Copies the first `bytes` bytes of an argument's device copy to host memory.
     pub fn download(&self, argument: usize, bytes: usize) -> Result<Vec<u8>> {
         let mut all = zeroed_vec(bytes)?;
         let Some(copied) = &self.copied[argument] else { return Ok(all) };
@@ -428,7 +430,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(all)
     }
 
-    /// Returns the device copy of an argument, and the positions of its elements.
+    /// Returns the device copy of an argument, and the positions of its elements. `None` if there is no copy.
     pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, &[Range<isize>])> {
         let Some(Copied { memory, positions }) = &self.copied[argument] else {
             let memory = self.nothing.as_ref()?;

@@ -10,7 +10,7 @@ use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::view::StoredBox;
 
 impl<P: ArgumentPlaces> BoundArguments<'_, P> {
-    /// Returns an error if arguments with an element for each item have different shapes.
+    /// Returns an error if the arguments with one element for each work-item have different shapes.
     pub fn expect_one_shape(&self, kernel: &PreparedKernel) -> Result<()> {
         let mut own = self.own();
         let Some(expected) = own.next().map(|first| first.places.extents()) else { return Ok(()) };
@@ -27,8 +27,8 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
         Ok(())
     }
 
-    /// Returns an error if a result overlaps another argument, because items would race on its elements. A
-    /// parameter of rows has two arguments. Neither of them is a result.
+    /// Returns an error if a result overlaps another argument, because work-items would race on the shared
+    /// elements. The two arguments of a rows parameter may overlap, since neither is a result.
     pub fn expect_apart(&self, kernel: &PreparedKernel) -> Result<()> {
         for one in self.elements.iter().filter(|of| of.is_result()) {
             let own = one.places.range();
@@ -48,8 +48,8 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
         Ok(())
     }
 
-    /// Returns the variant of a kernel's launches over elements with these places, or the reason for a
-    /// refusal.
+    /// Returns the kernel variant for elements stored as in `domain`, or the reason for which the kernel
+    /// cannot run on them.
     pub fn variant(&self, kernels: &KernelVariants, domain: &StoredBox) -> Result<LaunchVariant, String> {
         let axes = domain.axes.len();
         let at = kernels.usual.lowered.parameters.iter().find_map(|parameter| match parameter.kind {

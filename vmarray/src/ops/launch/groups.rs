@@ -8,16 +8,16 @@ use vmarray_kernel::{GroupPart, ScalarSource};
 /// The groups of a launch whose items have one axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinearGroups {
-    /// The number of items in a group.
+    /// The number of work-items in a group.
     pub len: usize,
-    /// The index of the first item of the launch.
+    /// The index of the launch's first work-item.
     pub start: usize,
-    /// The number of items of the launch.
+    /// The number of work-items of the launch.
     pub items: usize,
 }
 
 impl LinearGroups {
-    /// Sets the scalar parameters of a run that describe its groups.
+    /// Sets the scalar parameters that describe the groups of one run.
     pub fn set(&self, scalars: &[ScalarSource], params: &mut [u64], geometry: Geometry, count: u64) {
         for (source, param) in scalars.iter().zip(params) {
             if let ScalarSource::Groups(part) = *source {

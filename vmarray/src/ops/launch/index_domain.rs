@@ -63,15 +63,15 @@ impl<'a> IndexDomainStore<'a> {
         Some(Self { first, ..Self::colocated(given?, together) })
     }
 
-    /// Creates an index range that starts at 0, and that the devices of a store divide among themselves. The
-    /// length of each device's part is a multiple of `together`.
+    /// Creates a range of numbers from 0 on, divided among the devices of a store. Each device's part is a
+    /// multiple of `together` numbers.
     pub fn colocated(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();
         Self { first: 0, together, devices, pager: store.pager(), results: None }
     }
 
-    /// Allocates memory for `count` results of `stride` bytes, on the first device of a store.
+    /// Allocates memory on the first device of a store for `count` results of `stride` bytes each.
     pub fn with_results(store: &'a dyn OperandStore, count: usize, stride: usize) -> Result<Self> {
         let mut numbers = Self::colocated(store, 1);
         numbers.devices.truncate(1);
@@ -82,7 +82,7 @@ impl<'a> IndexDomainStore<'a> {
         Ok(numbers)
     }
 
-    /// Divides a range into one part for each device; a short range needs only the first devices.
+    /// Divides a range into one part for each device. A short range has parts only for the first devices.
     pub fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (each, range) = (range.len().div_ceil(self.devices.len()), range.clone());
         let each = each.next_multiple_of(self.together).max(1);

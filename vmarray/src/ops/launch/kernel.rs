@@ -26,17 +26,16 @@ type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
 /// A kernel that is lowered for each variant of launches.
 pub(crate) struct KernelVariants {
-    /// The variant of most launches, which is prepared in advance.
+    /// The variant of most launches, which the library lowers in advance.
     pub usual: Arc<PreparedKernel>,
-    /// Number of items in a group, if groups are along one axis.
+    /// Number of work-items in a group, if the groups are along one axis.
     pub group_len: Option<usize>,
-    /// Number of items in a group along each axis, if groups are tiles of the result.
+    /// Number of work-items in a group along each axis, if the groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
-    /// Code in a device's own language, such as OpenCL C, which devices that support it run instead of the
-    /// kernel.
+    /// Native code, such as OpenCL C, which devices that support its language run instead of the kernel.
     pub code: Option<Code>,
-    /// Compiled form that runs groups on the host. Without it, the host interprets the kernel.
+    /// Compiled Rust function that runs groups on the host. Without it, the host interprets the kernel.
     pub host: Option<HostForm>,
 }
 
@@ -102,7 +101,7 @@ fn prepared_by(
 }
 
 impl PreparedKernel {
-    /// Returns an error for an invalid launch.
+    /// Returns the error for an invalid launch, with the reason and the kernel's source location.
     pub fn refused(&self, reason: &str) -> Error {
         let reason = format!("{reason} ({})", self.lowered.defined_at());
         ErrorKind::KernelRefused { kernel: self.lowered.name.into(), reason }.into()
@@ -113,7 +112,7 @@ impl PreparedKernel {
         (self.lowered.name.into(), self.lowered.defined_at().to_string())
     }
 
-    /// Adds the kernel's source location to an error for an invalid launch.
+    /// Adds the kernel's source location to the error of an invalid launch.
     pub fn placed(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::KernelRefused { kernel, reason } if kernel == self.lowered.name => {
@@ -123,7 +122,7 @@ impl PreparedKernel {
         }
     }
 
-    /// Converts a device's report to the launch's result; `item` is the index of the item that failed.
+    /// Converts the device's report to the result of the launch. `item` is the index of the failed work-item.
     pub fn outcome(&self, report: Report, item: usize, options: &LaunchOptions) -> Result<()> {
         if report.failures == 0 {
             return Ok(());
@@ -158,8 +157,8 @@ impl PreparedKernel {
         Err(kind.into())
     }
 
-    /// Returns true if every item overwrites its element of a view without reading it. An element has
-    /// `element_bytes` bytes.
+    /// Returns true if every work-item overwrites its whole element of `element_bytes` bytes without reading
+    /// it.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();
         let mut is_read = false;

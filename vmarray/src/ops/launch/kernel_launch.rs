@@ -22,7 +22,8 @@ use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
-/// A launch of a kernel with options, from [`RunKernel::launch`](super::RunKernel::launch).
+/// A launch of a kernel with options such as a time limit. Created by
+/// [`RunKernel::launch`](super::RunKernel::launch).
 ///
 /// ```
 /// use vmarray::kernel::{At, Own};
@@ -91,28 +92,28 @@ impl<K: Kernel> KernelLaunch<K> {
         &self.options
     }
 
-    /// Sets the maximum number of loop iterations of an item, over all its loops. An item that exceeds it
-    /// ends, and the launch returns [`KernelBudget`](ErrorKind::KernelBudget) after all items are done. In a
-    /// kernel with groups, the item leaves its loops instead. The [time limit](Self::time_limit) ends endless
-    /// loops, too, but not on a GPU.
+    /// Sets the maximum number of loop iterations of a work-item, over all its loops. A work-item that
+    /// exceeds it ends, and the launch returns [`KernelBudget`](ErrorKind::KernelBudget) after all work-items
+    /// have ended. In a kernel with groups, the work-item only leaves its loops. The [time
+    /// limit](Self::time_limit) ends endless loops too, but not on a GPU.
     ///
-    /// The count takes a few percent of the time of short loops. On the host, a kernel with loops and a
-    /// budget is interpreted, which is some hundred times slower.
+    /// The count adds a few percent to the time of short loops. On the host, a kernel with loops and a budget
+    /// is interpreted, and runs some hundred times slower.
     pub fn budget(mut self, turns: u64) -> Self {
         self.options.budget = Some(turns);
         self
     }
 
-    /// Sets the time that an item or a group of items may run: 60 s by default, `None` for no limit. If an
-    /// item runs longer, the launch ends with [`KernelTime`](ErrorKind::KernelTime), which names the item and
-    /// the loop. The array and the device stay usable. Items that had ended before have written their
-    /// results; the results of other items have old values or a part of the new ones. Shared and appended
+    /// Sets the time limit of a work-item or a group of work-items: 60 s by default, `None` for no limit. If
+    /// a work-item runs longer, the launch returns [`KernelTime`](ErrorKind::KernelTime), which names the
+    /// work-item and the loop. The array and the device stay usable. Work-items that had ended before have
+    /// written their results. Other results have old values or a part of the new ones. Shared and appended
     /// elements are unchanged.
     ///
-    /// The limit applies where kernels run on the processor: in host RAM, in files, and on OpenCL devices
-    /// that are processors, such as PoCL's. Loops read the clock every 65 536 iterations. An item therefore
-    /// ends some microseconds late, and an item with fewer iterations in all has no limit. A program that is
-    /// built with `panic = "abort"` has no limit in host RAM.
+    /// The limit applies if the kernel runs on a processor: in host RAM, in files, and on OpenCL devices that
+    /// are processors, such as PoCL's. Loops read the clock every 65 536 iterations. A work-item therefore
+    /// ends some microseconds late, and a work-item with fewer iterations in all has no limit. In host RAM, a
+    /// program built with `panic = "abort"` has no limit.
     ///
     /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
     /// watchdog in its driver, which ends a kernel after some seconds. The device is then lost, with all
@@ -146,9 +147,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the private memory of an item for [`alloc`](crate::kernel::PrivateSlice); 16 KiB by default. The
-    /// call rounds `bytes` up to a multiple of 8. If a device has less memory than all items need, it runs
-    /// fewer items at a time.
+    /// Sets the private memory of a work-item for [`alloc`](crate::kernel::PrivateSlice), in bytes; 16 KiB by
+    /// default. The call rounds `bytes` up to a multiple of 8. If a device lacks memory for all work-items,
+    /// it runs fewer of them at a time.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};
@@ -178,10 +179,10 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Runs the kernel once for each number of a range; `at.index()` is the number. Use this for kernels
-    /// without an [`Own`](crate::kernel::Own) parameter; otherwise the elements of the `Own` argument
-    /// determine the items. The devices that store the first array among the arguments divide the range. If a
-    /// device is set by [`on`](Self::on), it runs the whole range.
+    /// Runs the kernel once for each number of a range; `at.index()` is the number. This is for kernels
+    /// without an [`Own`](crate::kernel::Own) parameter: with one, its elements determine the work-items. The
+    /// devices that store the first array among the arguments divide the range. If [`on`](Self::on) sets a
+    /// device, that device runs the whole range.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -306,7 +307,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.arg_max(arguments).map(|found| found.map(|(_, value)| value))
     }
 
-    /// Runs the kernel and returns the least return value, with the first item that returned it.
+    /// Runs the kernel and returns the least return value and the first work-item that returned it.
     ///
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run).
@@ -320,7 +321,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.extreme(How::Least, arguments)
     }
 
-    /// Runs the kernel and returns the greatest return value, with the first item that returned it.
+    /// Runs the kernel and returns the greatest return value and the first work-item that returned it.
     ///
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run).
@@ -334,8 +335,8 @@ impl<K: Kernel> KernelLaunch<K> {
         self.extreme(How::Greatest, arguments)
     }
 
-    /// Returns properties of the translated kernel on the device of the first element: registers, spilled
-    /// bytes, the length of groups. Translates the kernel, but does not run it.
+    /// Compiles the kernel for the device of the first element, without running it. Returns properties of the
+    /// compiled code: registers, spilled bytes, the length of groups.
     ///
     /// ```
     /// use vmarray::kernel::Own;

@@ -24,16 +24,16 @@ use crate::ops::view::StoredBox;
 
 /// Elements of a store that belong to one item each.
 pub(super) struct LaunchColumn<'a> {
-    /// Index of the kernel parameter.
+    /// Index of the kernel parameter that the elements belong to.
     pub number: usize,
     pub operand: Operand<'a>,
-    /// The same elements in the order of the first column, if they have another order.
+    /// The same elements, reordered to the storage order of the first column, if their order differs.
     pub reordered: Option<Reordered<'a>>,
 }
 
 /// A range of a store whose elements any item may change.
 pub(super) struct SharedResult<'a> {
-    /// Its number among the copied arguments.
+    /// Index of the result among the arguments that are copied to devices.
     pub elements: usize,
     pub target: &'a dyn ResultStore,
     pub range: Range<usize>,
@@ -47,16 +47,16 @@ pub(super) struct CopiedResults<'a> {
 
 /// An argument for appended elements.
 pub(super) struct AppendArgument<'a> {
-    /// Index of the appended elements among the arguments that are copied to devices. The counter of appended
-    /// elements has the index before.
+    /// Index of the appended elements among the arguments that are copied to devices. Their counter has the
+    /// index before.
     pub elements: usize,
-    /// Index of the kernel parameter.
+    /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub name: &'static str,
     pub to: Box<dyn AppendTo + 'a>,
     pub most: usize,
-    /// True if the appended elements must be in the order of items. Each is then stored after the index of
-    /// its item.
+    /// True if the appended elements must be in the order of work-items. The device then stores each after
+    /// the index of its work-item.
     pub is_ordered: bool,
 }
 
@@ -78,25 +78,26 @@ pub(super) enum ViewPlace {
 /// A plan of a launch with the places of its elements, and the state of its execution.
 pub(super) struct Launching<'a> {
     pub plan: LaunchPlan<'a>,
-    /// The place of the elements of each view of the kernel.
+    /// The location of the elements of each view of the kernel: a column, a copy, or home slots.
     pub views: Vec<ViewPlace>,
-    /// Storage positions of the items' elements.
+    /// Positions in storage of the elements that belong to the work-items.
     pub domain: StoredBox,
     pub spread: Vec<BroadcastArgument<'a>>,
     pub striped: Vec<StripedArgument<'a>>,
     pub reduction: Option<&'a Reduction>,
-    /// Properties of the kernel, if the launch only asks for them.
+    /// Properties of the compiled kernel, if the caller requests only these instead of a launch.
     pub facts: Option<Mutex<Option<KernelFacts>>>,
-    /// The copies of the arguments on devices.
+    /// The copies of arguments in the memory of each device.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
-    /// The report of the items run so far, and the index of the item that the report names.
+    /// The merged report of the work-items run so far, and the index of the failed work-item that it names.
     pub reported: Mutex<(Report, u64)>,
-    /// The band of tiles that runs at a time, if groups are tiles.
+    /// The band (rows of tiles) that is processed at present, if groups are tiles.
     pub band: Option<Band>,
 }
 
 impl Launching<'_> {
-    /// Runs the kernel over all items, and repeats it if memory for appended elements was too small.
+    /// Runs the kernel over all work-items. If device memory for appended elements was too small, runs it
+    /// once more.
     pub fn run(&mut self, columns: &[LaunchColumn<'_>], results: &CopiedResults<'_>) -> Result<()> {
         let (range, Operand { store, target, .. }) = (self.domain.range(), columns[0].operand);
         let others = columns[1..].iter().map(|column| match &column.reordered {
@@ -190,7 +191,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Writes results that devices have in copies back to their stores, and returns the outcome of all items.
+    /// Writes results from device copies back to their stores, and returns the outcome of the launch.
     pub fn finish(&self, results: &mut CopiedResults<'_>) -> Result<()> {
         for SharedResult { elements, target, range } in &results.shared {
             self.write_back(*elements, *target, range)?;
@@ -219,8 +220,8 @@ impl Launching<'_> {
         Ok(u64::from_ne_bytes(count))
     }
 
-    /// Enlarges the device memory for appended elements if it was too small. Returns true if it enlarged any,
-    /// so that the launch must be repeated.
+    /// Enlarges device memory for appended elements that was too small. Returns true if it enlarged any; the
+    /// caller must then repeat the launch.
     pub fn has_more_room(&mut self, appended: &[AppendArgument<'_>]) -> Result<bool> {
         let mut has_more = false;
         for argument in appended {
@@ -285,7 +286,8 @@ impl Launching<'_> {
         self.plan.kernel.outcome(report, item, self.plan.options)
     }
 
-    /// Returns an error if an item exceeded the time limit. In this case some items have not run.
+    /// Returns an error if a work-item exceeded the time limit. In this case other work-items may not have
+    /// run.
     pub fn in_time(&self) -> Result<()> {
         let is_late = self.reported.lock().0.loop_over_time().is_some();
         if is_late { self.result() } else { Ok(()) }

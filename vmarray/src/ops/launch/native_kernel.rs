@@ -13,7 +13,7 @@ use super::options::LaunchOptions;
 use crate::base::error::Result;
 use crate::ops::view::INTERNAL;
 
-/// A kernel together with code in a device's own language, such as OpenCL C, which devices run instead of the
+/// A kernel with native code, such as OpenCL C, which devices that support its language run instead of the
 /// kernel. Created by [`RunKernel::with_code`](super::RunKernel::with_code).
 ///
 /// ```
@@ -62,12 +62,11 @@ impl<K: Kernel> NativeKernel<K> {
         Ok(Self { kernels, kernel: PhantomData })
     }
 
-    /// Runs the code in the device's own language, with the same arguments as
-    /// [`RunKernel::run`](super::RunKernel::run).
+    /// Runs the native code with the same arguments as [`RunKernel::run`](super::RunKernel::run).
     ///
     /// # Errors
-    /// The errors of [`RunKernel::run`](super::RunKernel::run); an error of the code's translation or
-    /// submission is a [`Device`](crate::ErrorKind::Device) error.
+    /// The errors of [`RunKernel::run`](super::RunKernel::run), and [`Device`](crate::ErrorKind::Device) if a
+    /// device cannot compile or submit the code.
     pub fn run<'a>(&self, arguments: impl Arguments<'a, K::Parameters>) -> Result<()> {
         execution::run(
             &self.kernels,

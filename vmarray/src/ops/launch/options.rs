@@ -15,10 +15,10 @@ pub(crate) struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// The default options, for example of [`RunKernel::run`](super::RunKernel::run).
+    /// The default options of launches such as [`RunKernel::run`](super::RunKernel::run).
     pub const USUAL: Self = Self { time_limit: Some(TIME_LIMIT), ..Self::OF_LIBRARY };
-    /// The options for the library's own kernels: no time limit, because their loops always end. These
-    /// kernels call no function of the program.
+    /// The options of the library's own kernels. They need no time limit, because their loops always end and
+    /// they call no function of the program.
     pub const OF_LIBRARY: Self =
         Self { budget: None, time_limit: None, private_heap_bytes: PRIVATE_HEAP_BYTES };
 }

@@ -17,10 +17,10 @@ use crate::ops::view::StoredBox;
 /// A kernel in the variant of a launch, with its scalars.
 pub(super) struct LaunchPlan<'o> {
     pub kernel: Arc<PreparedKernel>,
-    /// The scalars. The values that depend on the run are 0.
+    /// The kernel's scalar parameters. Parameters that differ from run to run are 0.
     pub params: Vec<u64>,
     table: Vec<u8>,
-    /// The groups, if the kernel has groups along one axis.
+    /// The groups of work-items, if the kernel has groups along one axis.
     pub groups: Option<LinearGroups>,
     pub options: &'o LaunchOptions,
 }
@@ -28,18 +28,18 @@ pub(super) struct LaunchPlan<'o> {
 /// The items of a launch, and its arguments that are values.
 pub(super) struct PlannedItems<'p> {
     pub form: &'p LaunchVariant,
-    /// The places of the items' elements.
+    /// The storage positions of the elements that belong to the work-items.
     pub domain: &'p StoredBox,
-    /// Number of elements of a tile.
+    /// Number of elements in a tile of the result.
     pub tile_len: usize,
-    /// Scalars of values, by parameter.
+    /// Scalars of the arguments passed by value, for each kernel parameter.
     pub values: &'p [Vec<u64>],
     pub groups: Option<LinearGroups>,
 }
 
 impl<'o> LaunchPlan<'o> {
-    /// Computes the scalars. `stencil` returns a scalar of elements that items read by position, and `len`
-    /// the number of elements of a parameter.
+    /// Computes the scalar parameters of a launch. `stencil` returns a scalar of an argument that work-items
+    /// read by position. `len` returns the number of elements of a parameter's argument.
     pub fn new(
         kernel: Arc<PreparedKernel>,
         options: &'o LaunchOptions,
@@ -66,7 +66,7 @@ impl<'o> LaunchPlan<'o> {
         Self { kernel, params, table, groups, options }
     }
 
-    /// Returns the scalars of a run of `count` items.
+    /// Returns the scalar parameters for a run of `count` work-items.
     pub fn params_of(&self, geometry: Geometry, count: u64) -> Vec<u64> {
         let mut params = self.params.clone();
         if let Some(groups) = self.groups {
@@ -75,7 +75,7 @@ impl<'o> LaunchPlan<'o> {
         params
     }
 
-    /// Returns the launch of a run of `count` items.
+    /// Returns the device request that launches the kernel on a run of `count` work-items.
     pub fn launch<'l>(
         &'l self,
         views: &'l [LaunchView<'l>],

@@ -103,7 +103,7 @@ pub(super) enum How {
 pub(super) struct Reduction {
     how: How,
     scalars: Vec<ReturnedScalar>,
-    /// Index of the first item of the piece.
+    /// Index of the first work-item whose value is reduced.
     pub start: usize,
     /// Maximal number of items in one reduction.
     piece_items: u64,
@@ -133,7 +133,7 @@ struct ReducedPiece {
 }
 
 impl Reduction {
-    /// Returns a reduction of return values; `group_len` is the number of items in a group.
+    /// Creates a reduction of a kernel's return values. `group_len` is the number of work-items in a group.
     pub fn new<R: Returned>(how: How, group_len: Option<u32>) -> Result<Self> {
         let stored = |of| if of == Type::Bool { Type::U8 } else { of };
         let scalar = |of| {
@@ -154,7 +154,7 @@ impl Reduction {
         })
     }
 
-    /// Returns true if the result is rounded, and therefore depends on the division into pieces.
+    /// Returns true if the result is a rounded float, which depends on the division into pieces.
     pub fn is_rounded(&self) -> bool {
         self.how == How::Sum && self.scalars.iter().any(|scalar| scalar.of.is_float())
     }
@@ -163,7 +163,7 @@ impl Reduction {
         REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
     }
 
-    /// Returns the size in bytes of the reports and partial results of a launch with `items` items.
+    /// Returns the size in bytes of the reports and partial results of a launch with `items` work-items.
     pub fn report_bytes(&self, items: usize) -> usize {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }
@@ -203,8 +203,9 @@ impl Reduction {
         places.map(|(at, stride)| Elements { start: memory.at(at), count: items, stride }).collect()
     }
 
-    /// Submits the work on a run piece by piece, with a reduction after each piece. `launch` receives a
-    /// piece, the place of its report, and the memory for its return values.
+    /// Submits the kernel for a run piece by piece, with a reduction after each piece. `launch` builds the
+    /// request for a piece from its work-items, the address of its report, and the memory for its return
+    /// values.
     pub fn submit(
         &self,
         queue: WorkQueue<'_>,
@@ -253,7 +254,7 @@ impl Reduction {
         }
     }
 
-    /// Translates the programs for runs like this one in advance; `launch` is as for
+    /// Makes the device compile the programs for runs like this one in advance; `launch` is as for
     /// [`submit`](Self::submit).
     pub fn prepare(
         &self,
@@ -296,7 +297,7 @@ impl Reduction {
         self.begun.lock().extend(ticket.map(|ticket| (Arc::clone(device), ticket)));
     }
 
-    /// Merges the results of a run. Returns the report and the location of each piece.
+    /// Merges the partial results of a run. Returns the report and the location of each piece.
     pub fn take(&self, geometry: Geometry, words: &[u64]) -> Vec<(Geometry, Report)> {
         let mut reports = Vec::new();
         let firsts = (geometry.first..).step_by(self.piece_items as usize);
@@ -327,14 +328,14 @@ impl Reduction {
         }
     }
 
-    /// Returns the first error of the submissions. The last submission must be done.
+    /// Returns the first error of the submissions. The device must have finished the last submission.
     pub fn outcome(&self) -> backend_api::Result<()> {
         let mut begun = self.begun.lock();
         let waits = begun.drain(..).map(|(device, ticket)| device.wait(ticket));
         waits.fold(Ok(()), backend_api::Result::and)
     }
 
-    /// Discards all results, for a repetition of the launch.
+    /// Discards all results before the launch is repeated.
     pub fn begin_anew(&self) {
         self.reduced.lock().clear();
     }
@@ -347,12 +348,12 @@ impl Reduction {
         (0..self.scalars.len()).map(of).collect()
     }
 
-    /// Sum of the return values.
+    /// Returns the sum of the return values.
     pub fn sum<R: ReturnedSum>(self) -> R::Sum {
         R::sum(&self.parts(), INTERNAL)
     }
 
-    /// Least value of each scalar, as bits; `None` without items.
+    /// Returns the least value of each scalar, as bits; `None` if there were no work-items.
     pub fn least(self) -> Vec<Option<u64>> {
         let types: Vec<_> = self.scalars.iter().map(|scalar| scalar.of).collect();
         let least = |(of, parts): (Type, Vec<Partial>)| {
@@ -362,7 +363,7 @@ impl Reduction {
         types.into_iter().zip(self.parts()).map(least).collect()
     }
 
-    /// Least or greatest return value, and the first item that returned it.
+    /// Returns the least or greatest return value, and the index of the first work-item that returned it.
     pub fn extreme<R: KernelScalar>(self) -> Option<(usize, R)> {
         let (how, start) = (self.how, self.start);
         let parts = self.parts();

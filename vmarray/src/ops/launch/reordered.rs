@@ -15,7 +15,7 @@ use backend_api::Device;
 /// Elements of one view, to be read in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Broadcast + 'a>,
-    /// The storage positions of the other view's elements.
+    /// The storage positions of the elements of the other view, whose order is used.
     pub like: StoredBox,
 }
 

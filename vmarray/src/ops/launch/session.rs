@@ -35,9 +35,9 @@ pub use wait::SessionWait;
 /// Maximal number of running launches of a session on a device.
 const LAUNCHES: usize = 1024;
 
-/// A sequence of launches, in which each launch sees the writes of the earlier ones. The session
-/// [holds](Self::hold) arrays until its end, so a launch neither waits nor prepares their pages. A launch
-/// costs one submission to each device (to each channel, if there are several devices).
+/// A sequence of kernel launches, in which each launch sees the writes of earlier launches. The session
+/// [holds](Self::hold) arrays until its end, so no launch waits for their pages. A launch costs one
+/// submission to each device, or to each channel if there are several devices.
 ///
 /// ```
 /// use vmarray::kernel::{Anywhere, At, Own, Session};
@@ -172,9 +172,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes all elements of an array available to launches, for reads and writes, until the session ends.
-    /// The call first writes dirty pages back; after the session the array's cache is empty. Devices that are
-    /// new to the session get all earlier [copies](Self::copy).
+    /// Borrows an array until the session ends, so that launches can read and write all its elements. The
+    /// call first writes dirty pages back to the devices; after the session the array's cache is empty. If a
+    /// device is new to the session, the call transfers all earlier [copies](Self::copy) to it.
     ///
     /// An [`NdArray`](crate::NdArray) is held with all its axes:
     ///
@@ -222,8 +222,8 @@ impl<'a> Session<'a> {
         Ok(self.store(len, stride, StoredPlace::Home(pager)))
     }
 
-    /// Copies the present elements of a view to the devices of all held arrays, for reads of launches. A box
-    /// becomes a separate array, stored row by row.
+    /// Copies the present elements of a view to the devices of all held arrays, so that launches can read
+    /// them. A box of several dimensions is stored row by row.
     ///
     /// ```
     /// use vmarray::kernel::{Own, Session};
@@ -290,7 +290,7 @@ impl<'a> Session<'a> {
         Ok(SessionCopy { of, shape: shape.copied(), marker: PhantomData })
     }
 
-    /// Waits for all launches so far. Further launches may follow.
+    /// Waits until all launches submitted so far have ended. Further launches may follow.
     ///
     /// ```
     /// use vmarray::kernel::{Own, Session};
@@ -324,7 +324,7 @@ impl<'a> Session<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for all launches, and releases the arrays.
+    /// Waits until all launches have ended, and releases the arrays.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).

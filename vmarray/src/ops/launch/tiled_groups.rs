@@ -23,7 +23,8 @@ use crate::ops::expr::refused;
 use crate::ops::view::{SignedBox, StoredBox};
 
 impl Launching<'_> {
-    /// Runs all items, one band of tiles after the other, and moves the written elements to the results.
+    /// Runs all work-items, one band (rows of tiles) after the other, and moves the elements they write to
+    /// the results.
     pub fn run_tiles(
         &mut self,
         tiles: &TiledGroups,

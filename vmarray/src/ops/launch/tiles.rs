@@ -11,38 +11,38 @@ use crate::ops::view::StoredBox;
 
 /// Groups that are tiles of results.
 pub(super) struct TiledGroups {
-    /// Number of items in a group along each axis.
+    /// Number of work-items in a group along each axis.
     pub tile: Vec<usize>,
     /// Number of elements of a result along each axis.
     pub extents: Vec<usize>,
-    /// True if the rows of a result are contiguous in the store, so that the launch can process them in
-    /// bands.
+    /// True if the rows of a result are contiguous in its store, so that one launch can process a band of
+    /// rows.
     pub has_bands: bool,
 }
 
 /// A result of such a launch.
 pub(super) struct TiledResult<'a> {
-    /// The index of the parameter.
+    /// Index of the kernel parameter that the result belongs to.
     pub number: usize,
     pub target: &'a dyn ResultStore,
     pub stored: StoredBox,
     pub layout: Layout,
-    /// The index, among the copied arguments, of the scratch memory that items write to.
+    /// Index, among the arguments copied to devices, of the scratch memory that work-items write to.
     pub memory: usize,
 }
 
 /// A band of tiles: all tiles along each axis but the first.
 pub(super) struct Band {
-    /// Range of the band's rows of items.
+    /// Range of rows of work-items in the band.
     pub rows: Range<usize>,
-    /// The range of items along each axis.
+    /// The range of work-items along each axis.
     pub axes: Vec<DomainAxis>,
     /// Storage positions of the elements of the first result.
     pub stored: StoredBox,
 }
 
 impl Band {
-    /// Returns the index of an item's element in the store. An item beyond the edge has no element; the
+    /// Returns the storage index of a work-item's element. A work-item beyond the edge has no element; the
     /// result is then the index of the nearest element.
     pub fn place(&self, item: usize) -> usize {
         let len: usize = self.axes.iter().map(|axis| axis.tile).product();
@@ -63,7 +63,7 @@ impl TiledGroups {
         Self { tile: tile.to_vec(), extents, has_bands: !of.is_tiled() }
     }
 
-    /// Number of items in a group.
+    /// Number of work-items in a group.
     pub fn len(&self) -> usize {
         self.tile.iter().product()
     }
@@ -72,12 +72,12 @@ impl TiledGroups {
         self.extents[axis].div_ceil(self.tile[axis])
     }
 
-    /// Returns the number of items, including padding items, which complete the tiles at the edges.
+    /// Returns the number of work-items, including padding beyond the edges that completes the tiles there.
     pub fn all_items(&self) -> usize {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
 
-    /// Returns the maximum number of items in a band of tiles.
+    /// Returns the maximum number of work-items in a band of tiles.
     pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
         self.items(self.band_tiles(results))
     }
@@ -87,7 +87,8 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// Returns the number of rows of tiles in a band. A band is small enough for the cache of a large GPU.
+    /// Returns the number of rows of tiles in a band. The elements of a band fit into the cache of a large
+    /// GPU.
     pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {

@@ -6,8 +6,8 @@ use vmarray_support::gemm::{MatrixSlice, add_product};
 
 use crate::base::element::Element;
 
-/// Numbers that have [matrix products](super::MatMul): integers, `f32`, `f64`, and with the features `half`
-/// and `num-complex` also `half::f16`, `Complex<f32>` and `Complex<f64>`.
+/// Element types that have [matrix products](super::MatMul): integers, `f32`, `f64`, and with the features
+/// `half` and `num-complex` also `half::f16`, `Complex<f32>` and `Complex<f64>`.
 ///
 /// ```
 /// use vmarray::matrix::{MatMul, MatMulElement};
@@ -46,7 +46,7 @@ pub trait MatMulElement: Element {
     const HAS_KERNEL: bool = false;
 }
 
-/// A tile of a factor in RAM.
+/// A tile of a factor of a matrix product, in RAM.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct FactorTile<'t, T> {

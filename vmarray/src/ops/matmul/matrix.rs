@@ -13,7 +13,8 @@ use crate::ops::view::{INTERNAL, Linear, Shape, Store, View};
 /// The maximum number of elements in a list of places.
 const LISTED: usize = 1 << 18;
 
-/// A factor of a [matrix product](super::MatMul): a view with two axes, or elements at regular distances.
+/// A factor of a [matrix product](super::MatMul): a view with two axes, or elements of a view with two
+/// strides.
 ///
 /// ```
 /// use vmarray::matrix::{MatMul, Matrix};
@@ -41,8 +42,8 @@ pub struct Matrix<'a, T> {
 }
 
 impl<'a, T: Element> Matrix<'a, T> {
-    /// Creates a matrix of elements of a range: the element in row `i` and column `j` is at `start + i *
-    /// strides[0] + j * strides[1]`.
+    /// Creates a matrix from elements of a view: the element in row `i` and column `j` has the index `start +
+    /// i * strides[0] + j * strides[1]`.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) if an element is outside of the view.
@@ -66,14 +67,14 @@ impl<'a, T: Element> Matrix<'a, T> {
         Ok(Self { of: Arc::new(of), is_transposed: false })
     }
 
-    /// Exchanges rows and columns, without a copy.
+    /// Returns the transposed matrix, without a copy.
     #[must_use]
     pub fn transposed(mut self) -> Self {
         self.is_transposed = !self.is_transposed;
         self
     }
 
-    /// The number of rows, and of columns.
+    /// The number of rows and the number of columns.
     #[must_use]
     pub fn extents(&self) -> [usize; 2] {
         let [rows, columns] = self.of.extents();
@@ -130,7 +131,7 @@ impl<'a, V: View<'a, Index = [usize; 2]> + 'a> From<V> for Matrix<'a, V::Element
 pub(super) struct MatrixPlaces<'a> {
     pub operand: Operand<'a>,
     pub strides: [usize; 2],
-    /// The range of places that contains all elements.
+    /// The range of storage indices that contains all elements of the matrix.
     pub range: Range<usize>,
 }
 

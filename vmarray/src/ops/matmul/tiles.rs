@@ -31,8 +31,8 @@ pub(super) struct TileSizes {
 }
 
 impl TileSizes {
-    /// Returns the sizes for which the fewest elements are read, for `m` rows, `n` columns and depth `k`,
-    /// none of them zero. An element of a sum has `bytes` bytes.
+    /// Returns the tile sizes with the fewest reads, for a product with `m` rows, `n` columns and depth `k`,
+    /// none of them zero. An element of the sum has `bytes` bytes.
     pub fn of([m, n, k]: [usize; 3], bytes: usize) -> Self {
         let (tile, panel) = ((TILE_BYTES / bytes).max(1), (PANEL_BYTES / bytes).max(1));
         let side = (panel / k.min(DEPTH_MIN)).max(1);

@@ -178,7 +178,7 @@ fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
     Ok(out)
 }
 
-/// Numbers that groups can [reduce](Groups::sum).
+/// Types of numbers that [`Groups`] can reduce, for example by [`sum`](Groups::sum).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -208,13 +208,13 @@ groupable! {
     f64: f32 f64;
 }
 
-/// Elements grouped by a key, in ascending order of the keys, created by
+/// The groups of elements with equal keys, in ascending order of the keys. Created by
 /// [`group_by`](super::Order::group_by).
 ///
-/// Groups hold the indices of their elements, so they also apply to other views of the same length: columns
-/// of a table. Each reduction gathers the values in the order of the groups, and reduces pieces of 256
-/// elements in ascending order of the indices. The result for floats is therefore the same on all devices.
-/// Sums are `u64` and `i64`, which wrap, or `f64`.
+/// Groups consist of element indices, so they also apply to other views of the same length, such as the
+/// columns of a table. Each reduction gathers the values in the order of the groups, and reduces pieces of
+/// 256 elements in ascending order of the indices. Float results are therefore the same on all devices.
+/// Integer sums have the types `u64` and `i64`, and wrap on overflow; float sums have the type `f64`.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -360,14 +360,14 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         &self.keys
     }
 
-    /// The start of each group in the [order](Self::order), and the end of the last group.
+    /// The start of each group in [`order`](Self::order), followed by the end of the last group.
     #[must_use]
     pub fn starts(&self) -> &VirtualArray<u64, D> {
         &self.starts
     }
 
-    /// The indices of the elements, group by group, in ascending order within a group. Without a GPU, they
-    /// are in RAM until the first call of this method, 4 bytes each.
+    /// The indices of the elements, group by group, in ascending order within a group. Without a GPU, the
+    /// library keeps them in RAM, 4 bytes each, until the first call of this method.
     ///
     /// # Errors
     /// The errors of devices, and of [building arrays](crate::Builder::build).
@@ -406,8 +406,8 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         Ok(out)
     }
 
-    /// Returns the sum of values of each group. The view of values must have as many elements as were
-    /// grouped.
+    /// Returns the sum of the values of each group. The view of values must have as many elements as the
+    /// grouped view.
     ///
     /// # Errors
     /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch); errors of devices, and of [building

@@ -16,7 +16,7 @@ use crate::ops::sealed::Sealed;
 use crate::ops::sort::{SortKey, sort};
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 
-/// A sort key: a [single key](SingleKey), or a tuple of up to four single keys.
+/// The keys of a sort: a [single key](SingleKey), or a tuple of up to four single keys.
 ///
 /// ```
 /// use vmarray::order::SortBy;
@@ -38,7 +38,7 @@ pub trait SortBy<T>: Sealed {
     fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()>;
 }
 
-/// A single key: a field or another expression of a number, possibly [descending](Descending).
+/// One sort key: a field or another expression whose value is a number, possibly [descending](Descending).
 ///
 /// ```
 /// use vmarray::order::SingleKey;
@@ -61,7 +61,7 @@ pub trait SingleKey<T>: SortBy<T> {
     fn key(&self) -> (Expr<T, Self::Key>, bool);
 }
 
-/// A key in descending order. Elements with equal keys keep their order. See [`SortBy`].
+/// A sort key in descending order. Elements with equal keys keep their original order. See [`SortBy`].
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -121,7 +121,7 @@ several! {
     D 3, C 2, B 1, A 0;
 }
 
-/// The positions of elements, in the order of the keys processed so far.
+/// The positions of elements during a sort by several keys, in the order of the keys processed so far.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct KeyOrdering<'a, S: Store> {

@@ -14,7 +14,7 @@ use crate::ops::scan::Scan as _;
 use crate::ops::sort::{KeyOrder, SortKey};
 use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 
-/// The kind of the join by [`matches`](super::Order::matches).
+/// The kind of a join (inner, left, …) by [`matches`](super::Order::matches).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -41,8 +41,8 @@ pub enum MatchKind {
     Anti,
 }
 
-/// Pairs of indices of elements with equal keys in two views. The pairs are in the order of the first view's
-/// indices, and then of the second view's indices.
+/// The result of a join: pairs of indices of elements with equal keys in two views. The pairs are in the
+/// order of the first view's indices, and then of the second view's.
 ///
 /// [`take`](super::Order::take) gathers columns of either view by these indices.
 ///

@@ -12,7 +12,8 @@ use crate::ops::launch::KernelArguments;
 use crate::ops::sort::{KeyOrder, SortKey};
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
-/// The side of equal elements on which [`search_sorted`](super::Order::search_sorted) puts an element.
+/// The insertion position that [`search_sorted`](super::Order::search_sorted) returns among equal elements:
+/// before or after them.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 128;
 /// The number of indices read at once for a gather by lists.
 const LISTED_AT_ONCE: usize = 1 << 20;
 
-/// Numbers that can be [indices](super::Order::take): `u32` and `u64`.
+/// Types of the indices for [`take`](super::Order::take): `u32` and `u64`.
 ///
 /// ```
 /// use vmarray::order::TakeIndex;

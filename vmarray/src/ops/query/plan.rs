@@ -30,7 +30,7 @@ impl Condition {
     }
 }
 
-/// The assignments of an operation, and the condition that selects the elements to assign.
+/// The assignments of one operation, and the optional condition for elements to be assigned.
 #[derive(Debug)]
 pub struct Plan {
     program: Program,

@@ -23,7 +23,7 @@ fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
 }
 
-/// Selection of the elements of a view that meet a condition, for every [`View`].
+/// Iteration over the elements of a [`View`] that meet a condition.
 ///
 /// ```
 /// use vmarray::prelude::*;

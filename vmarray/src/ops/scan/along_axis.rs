@@ -27,13 +27,13 @@ const BLOCK: usize = 1024;
 /// Number of results from which on an item reduces a whole line of any length: there are enough lines.
 const LINES_MIN: usize = 1 << 16;
 
-/// Converts a number to another type.
+/// Kernel function: converts a number to another type.
 #[kernel(crate = vmarray_kernel)]
 pub fn converted<T: KernelNumber, S: KernelNumber>(x: T) -> S {
     x as S
 }
 
-/// Returns 1 if the predicate `F` is true for a number, otherwise 0.
+/// Kernel function: returns 1 if the predicate `F` is true for a number, otherwise 0.
 #[kernel(crate = vmarray_kernel)]
 pub fn counted<T: KernelNumber, F: Function<(T,), bool>>(x: T) -> u64 {
     if F::call((x,)) { 1 } else { 0 }
@@ -123,10 +123,10 @@ pub(crate) type ReadBox<'a, T> = dyn Fn(&[Range<usize>]) -> Result<Vec<T>> + 'a;
 
 /// Elements with an axis to reduce.
 pub(crate) struct Lines<'a, T> {
-    /// Name of the operation, for errors.
+    /// Name of the operation, for error messages.
     pub name: &'static str,
     pub store: &'a dyn OperandStore,
-    /// Positions of the elements in the store; `None` if the store has other axes than the view.
+    /// Positions of the view's elements in the store; `None` if the store and the view have different axes.
     pub stored: Option<StoredBox>,
     pub extents: Vec<usize>,
     pub axis: usize,
@@ -134,9 +134,9 @@ pub(crate) struct Lines<'a, T> {
 }
 
 impl<T: PrefixSummed> Lines<'_, T> {
-    /// Applies one function to each element, combines the results along the axis by another function, and
-    /// writes the combined results. Without elements along the axis the result is zero, or an error if the
-    /// operation needs an element.
+    /// Applies function `F` to each element, combines the results along the axis by function `O`, and writes
+    /// the combined results. If the axis has no elements, writes zeros, or returns an error if the operation
+    /// needs an element.
     pub fn reduce<S, F, O>(&self, into: Bound<'_>, is_partial: bool) -> Result<()>
     where
         S: PrefixSummed,

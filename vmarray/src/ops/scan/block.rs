@@ -41,9 +41,9 @@ impl<T: KernelNumber> BlockSums<T> {
         Self { within: [[T::ZERO; LANES]; LANES], all: [T::ZERO; LANES] }
     }
 
-    /// Computes prefix sums of elements that begin at index `skip` of the block. `first` is the distance of
-    /// the first element from the start of its row. `row` is the length of rows, or 0 without rows. Returns
-    /// the sum of the last row's elements.
+    /// Computes the prefix sums of elements that begin at index `skip` of the block. `first` is the offset of
+    /// the first element in its row. `row` is the length of rows, or 0 without rows. Returns the sum of the
+    /// last row's elements.
     pub fn scan(&mut self, elements: &[T], skip: usize, first: usize, row: usize) -> T {
         match (row, first) {
             (0, 1..) => self.scan_by(elements, skip, |_| usize::MAX),
@@ -51,7 +51,7 @@ impl<T: KernelNumber> BlockSums<T> {
         }
     }
 
-    /// Writes prefix sums of the scanned elements, plus the carry into the block.
+    /// Writes the computed prefix sums, each plus the carry into the block.
     pub fn write(
         &self,
         elements: &mut [T],

@@ -5,7 +5,7 @@ use vmarray_kernel::{ElementMemory, Function, KernelNumber, kernel};
 
 use crate::base::element::Element;
 
-/// Numbers that have [prefix sums](crate::views::Scan::prefix_sum), and [reductions along an
+/// Element types with [prefix sums](crate::views::Scan::prefix_sum) and [reductions along an
 /// axis](crate::nd::NdView::sum_axis): `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
 ///
 /// ```
@@ -44,8 +44,8 @@ pub trait PrefixSummed: KernelNumber<Native = Self> + expr::Number + ElementMemo
     fn of_words(words: [u64; 2]) -> Self::Sum;
 }
 
-/// A sum with its rounding error, by the algorithm of A. Neumaier, "Rundungsfehleranalyse einiger Verfahren
-/// zur Summation endlicher Summen", 1974.
+/// A running sum and its accumulated rounding error, by the algorithm of A. Neumaier, "Rundungsfehleranalyse
+/// einiger Verfahren zur Summation endlicher Summen", 1974.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compensated {

@@ -10,7 +10,8 @@ use super::number::PrefixSummed;
 #[derive(Clone)]
 pub(super) struct SumTreeNode<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// True if a row starts in the blocks of this node.
+    /// True if a row begins within the blocks of this node. The carry into the node then does not affect
+    /// later sums.
     pub begins: bool,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Carried<T: PrefixSummed> {
 }
 
 impl<T: PrefixSummed> Carried<T> {
-    /// Returns the state before block `number`, with a carry of zero.
+    /// Returns the state of the scan before block `number`, with a carry of zero.
     pub fn before(number: u64) -> Self {
         let empty = || vec![SumTreeNode::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }
@@ -56,7 +57,7 @@ impl<T: PrefixSummed> Carried<T> {
         self.before.get(number.trailing_zeros() as usize).cloned().unwrap_or_default()
     }
 
-    /// Advances to the next block, past a block with this sum.
+    /// Advances the scan past the next block, whose sum is `node`.
     pub fn pass(&mut self, mut node: SumTreeNode<T>) {
         let level = self.number.trailing_ones() as usize;
         for left in &self.nodes[..level] {

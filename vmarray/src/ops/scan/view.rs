@@ -12,7 +12,7 @@ use crate::ops::query::QueryMut;
 use crate::ops::sealed::INTERNAL;
 use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
 
-/// Prefix sums, for every [`ViewMut`] of a range of numbers. The devices that store the numbers compute them.
+/// Prefix sums of the numbers of a linear [`ViewMut`], computed by the devices that store the numbers.
 ///
 /// ```
 /// use vmarray::kernel::PrefixSummed;

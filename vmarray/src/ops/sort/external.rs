@@ -53,9 +53,9 @@ pub(super) enum ExternalPlan {
 }
 
 impl ExternalPlan {
-    /// Returns the plan for `len` elements of `stride` bytes on several GPUs; `rooms` is the number of
-    /// elements that fit into the memory of each. `None` if another algorithm is better, or the sort is not
-    /// possible.
+    /// Plans the sort of `len` elements of `stride` bytes on several GPUs. `rooms` is the number of elements
+    /// that fit into the memory of each GPU. Returns `None` if another algorithm is faster, or this one is
+    /// impossible.
     pub fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         if len * stride < BYTES_MIN {
             return None;

@@ -8,7 +8,7 @@ use crate::base::element::Element;
 use crate::ops::expr::{FieldType, Scalar};
 use crate::ops::sealed::Sealed;
 
-/// An unsigned integer with the bits of a key.
+/// An unsigned integer that holds the bits of a sort key.
 #[doc(hidden)]
 pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     const BYTES: usize = size_of::<Self>();
@@ -41,7 +41,7 @@ macro_rules! bits {
 }
 bits! { u8: i8; u16: i16; u32: i32; u64: i64; }
 
-/// Order-preserving map from the bits of a number to an unsigned number: an XOR with one mask, or with
+/// Converts the bits of a number to an unsigned integer with the same order: XOR with one mask, or with
 /// another mask if the sign bit is set.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyOrder {
@@ -98,7 +98,8 @@ impl KeyOrder {
     }
 }
 
-/// Numbers that can be [sorted](crate::views::Sort::sort): `u8` to `u64`, `i8` to `i64`, `f32`, `f64`.
+/// Types of numbers that can be [sorted](crate::views::Sort::sort): `u8` to `u64`, `i8` to `i64`, `f32`,
+/// `f64`.
 ///
 /// ```
 /// use vmarray::prelude::*;

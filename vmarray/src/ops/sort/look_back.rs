@@ -93,7 +93,7 @@ pub(crate) struct TileStates<'a> {
 pub(crate) type TileState = [u64; STATE_BYTES.1 as usize / 8];
 
 impl<'a> TileStates<'a> {
-    /// Allocates states of `tiles` tiles.
+    /// Allocates device memory for the states of `tiles` tiles.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`] is true if the device does not support the kernels; other errors
@@ -111,7 +111,7 @@ impl<'a> TileStates<'a> {
 
     /// Launches a kernel whose views are the elements, an optional list, and the states of tiles. The states
     /// are zero unless [`write_states`](Self::write_states) wrote them. Calls `begin_write` before the
-    /// launch, and returns the kernel's result, a number.
+    /// launch. Returns the number that the kernel returns.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`] is true if the device does not support the kernel; other errors
@@ -147,7 +147,7 @@ impl<'a> TileStates<'a> {
         if Report::from_words(report).failures == 0 { Ok(answer[0]) } else { Err(refusal().into()) }
     }
 
-    /// Replaces each integer by its prefix sum, inclusive or exclusive.
+    /// Replaces each integer by its inclusive or exclusive prefix sum.
     ///
     /// # Errors
     /// The errors of [`launch`](Self::launch).

@@ -23,13 +23,13 @@ pub(super) struct StripedRange {
     /// The number of channels: page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// The position of the element to which the kernels give the number 0.
+    /// Index of the element that kernels number 0.
     pub base: u64,
 }
 
 impl StripedRange {
-    /// Returns the part of the range `numbers` that a share stores. `numbers` counts from the first sorted
-    /// element.
+    /// Returns the part of the elements `numbers` that a channel's share stores. `numbers` counts from the
+    /// first element to sort.
     pub fn of_share(striping: Striping, share: &ChannelShare<'_>, numbers: &Range<u64>) -> Self {
         let (Striping { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) =
             (striping, share);
@@ -46,13 +46,13 @@ impl StripedRange {
         }
     }
 
-    /// Returns a range of `count` contiguous elements from `first` on. The kernels give the element `base`
-    /// the number 0.
+    /// Returns a range of `count` contiguous (unstriped) elements from `first` on. The kernels number the
+    /// element `base` 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
 
-    /// The number of tiles that write the elements. A tile never crosses a page boundary.
+    /// The number of tiles of a merge that write these elements. A tile never crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
             own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE
@@ -69,9 +69,10 @@ impl StripedRange {
 /// Part of a merge: elements of one piece of the first run, and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
-    /// For each of the two sorted runs, the index of a piece, and a range in this piece.
+    /// The range that this part merges from each of the two sorted runs: the index of a piece of the run, and
+    /// a range in the piece.
     pub from: [(usize, Range<u64>); 2],
-    /// The position of the first key in the result.
+    /// The position in the result of this part's first key.
     pub base: u64,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Sorter<'a> {
 }
 
 impl<'a> Sorter<'a> {
-    /// Allocates the memory for a sort.
+    /// Allocates the memory for the sort of a share.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
@@ -91,7 +91,7 @@ impl<'a> Sorter<'a> {
         STATE_HEADER_BYTES + keys.div_ceil(moves.tile) * DIGITS as u64 * 4
     }
 
-    /// Returns the borrowed memory to the lane.
+    /// Returns the borrowed host memory to the channel.
     pub fn end(self) {
         self.share.lane.keep(self.host);
     }
@@ -101,7 +101,7 @@ impl<'a> Sorter<'a> {
         KeysPlace { keys: keys.start, values: values.map(|values| values.start) }
     }
 
-    /// Allocates memory for `count` keys and values.
+    /// Allocates device memory for `count` keys and their values.
     pub fn memory_for(&self, count: u64) -> backend_api::Result<KeysMemory> {
         let values = self.share.values.map(|of| of.stride);
         let values_begin = (count * self.share.keys.stride).next_multiple_of(ALIGN);
@@ -110,14 +110,14 @@ impl<'a> Sorter<'a> {
         Ok(KeysMemory { memory, values: values.map(|_| values_begin) })
     }
 
-    /// Returns the place of the key `by` keys after a place.
+    /// Returns the location `by` keys after `place`.
     pub fn further<'p>(&self, place: KeysPlace<'p>, by: u64) -> KeysPlace<'p> {
         let ChannelShare { keys, values, .. } = self.share;
         let values = place.values.zip(*values).map(|(place, of)| place.plus(by * of.stride));
         KeysPlace { keys: place.keys.plus(by * keys.stride), values }
     }
 
-    /// Counts the values of each digit.
+    /// Counts the keys with each value of each digit (the histograms of the radix sort).
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
@@ -139,11 +139,11 @@ impl<'a> Sorter<'a> {
         Ok(counts)
     }
 
-    /// Sorts `keys` keys by their [counts](Self::counts), with scratch memory. Returns the place of the
-    /// sorted keys.
+    /// Sorts `keys` keys by all digits, with their histograms from [`counts`](Self::counts) and scratch
+    /// memory. Returns the location of the sorted keys.
     ///
     /// # Errors
-    /// An error of the device, with the place of the keys, which are in an unspecified order.
+    /// An error of the device, with the location of the keys, which are then in an unspecified order.
     pub fn sort<'p>(
         &self,
         keys: u64,
@@ -164,7 +164,7 @@ impl<'a> Sorter<'a> {
         Ok(from_to.0)
     }
 
-    /// Copies keys and their values between places. No memory may be both source and target.
+    /// Copies keys and their values in device memory. Sources and targets must not overlap.
     pub fn copy(&self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
         let ChannelShare { keys: of_keys, values: of_values, .. } = self.share;
         let mut transfers = Vec::new();
@@ -181,8 +181,8 @@ impl<'a> Sorter<'a> {
         self.done(copies.iter().map(|(.., keys)| keys).sum(), &mut |queue| queue.submit(&transfers))
     }
 
-    /// Launches a kernel over `items` items in the queue that also moves the keys, with these values of its
-    /// parameters. Waits until the kernel has ended.
+    /// Launches a kernel over `items` work-items in the queue that also moves the keys, and waits until it
+    /// has ended. `values` are the kernel's scalar parameters.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
@@ -207,7 +207,7 @@ impl<'a> Sorter<'a> {
         if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }
     }
 
-    /// Reads a key, converted to the unsigned number by which the sort orders it.
+    /// Reads one key, and converts it to the unsigned number by which the sort orders it.
     pub fn key_at(&self, place: KeysPlace<'_>, number: u64) -> backend_api::Result<u64> {
         let bytes = self.share.keys.stride;
         let from = self.further(place, number).keys;
@@ -239,7 +239,7 @@ impl<'a> Sorter<'a> {
         lane.wait(ticket)
     }
 
-    /// Reports that the sort is about to move `keys` keys.
+    /// Reports to the program that the sort is about to move `keys` keys.
     ///
     /// # Errors
     /// A cancellation by the program, as an error of a device.
@@ -248,7 +248,8 @@ impl<'a> Sorter<'a> {
         reported.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
-    /// Sorts keys by one digit, together with their values. `counts` has the counts of the digit.
+    /// One pass of the radix sort: sorts keys and their values by one digit. `counts` is the histogram of the
+    /// digit.
     pub fn pass(
         &self,
         place: u64,

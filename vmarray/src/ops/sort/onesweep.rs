@@ -26,13 +26,13 @@ pub(super) const STATE_HEADER_BYTES: u64 = 64;
 #[derive(Debug)]
 pub(super) struct MoveKernel {
     pub kernel: LibraryKernel,
-    /// Number of threads in a block.
+    /// Number of GPU threads in a block.
     pub block: u32,
-    /// Number of keys that a block sorts.
+    /// Number of keys that a block sorts (its tile).
     pub tile: u64,
-    /// Kernels to run before it, if its blocks do not wait: the first, with the same items and
-    /// values, has the keys and the states as views; the second, with a block of 256 items for each digit,
-    /// only the states.
+    /// Kernels that count digits before this kernel, for devices without forward progress. The first has the
+    /// same work-items and values as this kernel, and the views keys and states. The second has a block of
+    /// 256 work-items for each digit, and only the states.
     pub counts: Option<[LibraryKernel; 2]>,
 }
 

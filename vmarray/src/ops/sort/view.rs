@@ -8,8 +8,8 @@ use crate::ops::executor::Operand;
 use crate::ops::sealed::INTERNAL;
 use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
 
-/// Sorting, for every [`ViewMut`] of a range of numbers. The devices that store the numbers sort them in
-/// their memory.
+/// Sorts of the numbers of a linear [`ViewMut`]. The devices that store the numbers sort them in device
+/// memory.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -17,7 +17,7 @@ fn chunk_len<I, T>() -> usize {
     (CHUNK_BYTES / (size_of::<I>() + size_of::<T>())).max(1)
 }
 
-/// An iterator over the elements of a sequence of indices, returned by
+/// An iterator over elements, in the order of a sequence of indices. Returned by
 /// [`View::gather_iter`](crate::views::View::gather_iter).
 ///
 /// A chunk takes 32 MiB of RAM. The iterator gathers a chunk when its first element is needed, and therefore
@@ -98,8 +98,8 @@ impl<'a, S: Store, X: Shape, I: Iterator<Item = X::Index>> Gathered<'a, S, X, I>
         }
     }
 
-    /// Returns the rest of the current chunk, without the elements that [`next`](Iterator::next) has
-    /// returned, or the next chunk: indices and elements. Returns `None` at the end.
+    /// Returns the indices and elements that remain in the current chunk, or the next chunk if
+    /// [`next`](Iterator::next) has returned all of them. Returns `None` at the end.
     ///
     /// # Errors
     /// The errors of [`gather`](crate::views::View::gather), with positions in the whole sequence.

@@ -8,7 +8,7 @@ use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
 use crate::ops::sealed::{Internal, Sealed};
 
-/// A view of a range of an array or a source, for reading; if `WRITES` is set, for writing too.
+/// A view of a range of an array or a source, for reads, and for writes if `WRITES` is true.
 ///
 /// Indices, ranges and errors count from the section's start. A section is a reference and two numbers. It
 /// can be copied, sent to other threads and cut again at no cost. Any number of sections may overlap,
@@ -18,9 +18,9 @@ use crate::ops::sealed::{Internal, Sealed};
 /// Operations access only the elements of the section. They write back, fetch or search only the pages
 /// that the section touches.
 ///
-/// The [`index`](crate::expr::index) in an expression also counts from the section's start. An expression
-/// that uses it has two instructions more, unless the section begins where its store does. Sections with
-/// different starts share the expression's translation, because they differ only in a constant.
+/// The [`index`](crate::expr::index) in an expression also counts from the section's start. It adds two
+/// instructions to the expression, unless the section begins where its store does. Sections with different
+/// starts share the expression's translation, because they differ only in a constant.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -68,7 +68,7 @@ impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {
         Self { store, shape }
     }
 
-    /// Returns the array or source of this section.
+    /// Returns the array or source that the section shows.
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store

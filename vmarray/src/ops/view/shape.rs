@@ -13,7 +13,7 @@ use super::store::{Store, StoreMut};
 use super::stored_box::StoredBox;
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 
-/// The mapping between the index of an element in a view and its place in the store.
+/// The mapping from the index of an element in a view to its index in the store (the array or source).
 ///
 /// The only shapes are [`Linear`], a range, and [`NdShape`](crate::nd::NdShape), a box of several
 /// dimensions.
@@ -161,7 +161,8 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A region as a range of the store with a condition, the form that devices process.
+/// A region of a view, as devices process it: a range of the store, and a condition that selects the region's
+/// elements.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct LoweredRegion<T> {
@@ -196,7 +197,7 @@ impl<T> LoweredRegion<T> {
     }
 }
 
-/// A range of a store, counted from its start.
+/// The shape of a linear view: a range of a store, counted from its start.
 ///
 /// ```
 /// use vmarray::prelude::*;

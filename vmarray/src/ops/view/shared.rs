@@ -10,8 +10,8 @@ use super::{View, ViewMut};
 use crate::base::error::Result;
 use crate::ops::sealed::{Internal, Sealed};
 
-/// A range of an array or a source that keeps its store alive, for threads and tasks that outlive the
-/// scope of the store. A reference to it is a view.
+/// A section of an array or a source that shares its ownership by an `Arc`, for threads and tasks that
+/// outlive the caller. A reference to it is a view.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<S: Store> SharedSection<S>
 where
     for<'s> &'s S: View<'s, Store = S, Shape = Linear>,
 {
-    /// Creates a section of a store, which lives at least as long as the section.
+    /// Creates a section of a store. The section keeps the store alive.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside),
@@ -71,7 +71,7 @@ where
         Ok(Self { store: Arc::clone(store), shape: shape.cut(&shape.checked(range)?) })
     }
 
-    /// Returns a section of the section.
+    /// Returns a section of this section, which shares the same store.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).

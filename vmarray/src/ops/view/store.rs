@@ -10,8 +10,8 @@ use crate::base::error::Result;
 use crate::ops::executor::{Operand, OperandStore, Question, ResultStore};
 use crate::ops::sealed::{Internal, Sealed};
 
-/// The container of a view's elements: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
-/// other stores.
+/// The container of a view's elements: a [`VirtualArray`] or a [`Source`](crate::Source). Other crates cannot
+/// implement the trait.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -59,8 +59,9 @@ impl<T: ElementMemory + Element, D: Device> Bindable for VirtualArray<T, D> {
     }
 }
 
-/// Elements that a [`Session`] holds, for parameters [`Own`], `&mut Own`, [`Anywhere`], [`Window`] and
-/// [`Shared`]. [`hold`](Session::hold) returns a whole array, [`section`](Self::section) a part of it.
+/// Elements that a [`Session`] holds, as an argument for parameters of type [`Own`], `&mut Own`,
+/// [`Anywhere`], [`Window`] and [`Shared`]. [`hold`](Session::hold) returns a whole array,
+/// [`section`](Self::section) a part of it.
 ///
 /// ```
 /// use vmarray::kernel::{SessionArray, Session};
@@ -80,8 +81,8 @@ pub struct SessionArray<T, S = Linear> {
     pub(super) marker: PhantomData<fn() -> T>,
 }
 
-/// Elements that a [`Session`] has copied, for parameters [`Own`], [`Anywhere`] and [`Window`].
-/// [`copy`](Session::copy) returns it. Copies of several dimensions are stored row by row.
+/// Elements that a [`Session`] has copied, as an argument for parameters of type [`Own`], [`Anywhere`] and
+/// [`Window`]. Returned by [`copy`](Session::copy). Copies of several dimensions are stored row by row.
 ///
 /// ```
 /// use vmarray::kernel::{SessionCopy, Own, Session};
@@ -125,7 +126,7 @@ macro_rules! handles {
         }
 
         impl<T, S: Shape> $Handle<T, S> {
-            /// Returns a part of the elements: a range, or a box of several dimensions. The call costs
+            /// Returns a part of the elements: a range, or a box of several dimensions. The call copies
             /// nothing.
             ///
             /// # Errors
@@ -171,9 +172,10 @@ macro_rules! handles {
 }
 handles!(SessionArray SessionCopy);
 
-/// Elements of a [`Session`] with a boundary mode, for a parameter `Window<T, N>`. Kernels read them in
-/// place, so there is no halo. Created by [`bounded`](SessionArray::bounded). To launch
-/// without a boundary mode, pass the elements themselves; then there are no elements beyond the edges.
+/// Elements of a [`Session`] with a boundary mode (the values beyond the edges), as an argument for a
+/// parameter `Window<T, N>`. Kernels read the elements in place, without a halo. Created by
+/// [`bounded`](SessionArray::bounded). Without a boundary mode, pass the elements themselves; a work-item
+/// then reads no values beyond the edges.
 ///
 /// ```
 /// use vmarray::boundary::Circular;
@@ -211,8 +213,8 @@ impl<T, S> SessionWindow<T, S> {
     }
 }
 
-/// Identifies elements that a session holds or has copied: the session's number, and their index in the
-/// session.
+/// Identifies the elements of one array that a session holds or has copied: the session's number, and the
+/// array's index in the session.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindingNumber {
@@ -229,7 +231,7 @@ pub struct BindingPlaces {
     pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
 
-/// A launch argument in a session, in the form that all launches process.
+/// An argument of a session's launch, in the common form of all launches.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Binding {

@@ -22,8 +22,8 @@ use crate::ops::launch::kernel::KernelVariants;
 use crate::ops::launch::options::LaunchOptions;
 use crate::ops::view::{INTERNAL, StoredBox};
 
-/// The future of [`RunKernel::run_async`](crate::kernel::RunKernel::run_async). It can be sent to other
-/// threads if its arguments can.
+/// The future that [`RunKernel::run_async`](crate::kernel::RunKernel::run_async) returns. It is `Send` if its
+/// arguments are.
 ///
 /// ```
 /// use vmarray::futures::RunAsync;

@@ -10,7 +10,7 @@ use super::Session;
 use crate::array::asynchronous::Asked;
 use crate::base::error::Result;
 
-/// The future of [`Session::wait_async`].
+/// The future that [`Session::wait_async`] returns.
 ///
 /// ```
 /// fn may_move<F: Send>() {}
@@ -25,13 +25,13 @@ pub struct SessionWait<'s, 'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Waits as [`wait`](Self::wait) does, as a future for any executor. The future can be dropped at any
-    /// time: the session continues, and waits itself at its end. If a task is cancelled, the drop of its
-    /// session therefore blocks until every launch that has begun is done.
+    /// Returns a future that waits as [`wait`](Self::wait) does, for any async executor. The future can be
+    /// dropped at any time: the launches continue, and the session waits for them when it is dropped. The
+    /// cancellation of a task that owns the session therefore blocks until every submitted launch has ended.
     ///
-    /// Other calls that may block: [`hold`](Self::hold), until dirty pages are written back (see
-    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which translates it;
-    /// a launch while more than a thousand are running.
+    /// Other calls may block, too: [`hold`](Self::hold), until dirty pages are written back (see
+    /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which is compiled
+    /// then; and a launch while more than a thousand are running.
     ///
     /// ```
     /// use futures::executor::block_on;

@@ -40,7 +40,7 @@ pub(super) struct SomeRows<'a, T> {
 /// A sort of rows of a store in pieces.
 pub(super) struct RowSorting<'a, T: SortKey, S> {
     pub store: &'a S,
-    /// Index in the store of the key that belongs to the first value.
+    /// Index in the store of the key that the first value belongs to.
     pub first: usize,
     pub values: Option<Operand<'a>>,
     pub order: KeyOrder,
@@ -62,7 +62,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         self.values.map_or(0, |values| values.stride())
     }
 
-    /// Reports that the sort is about to move `len` elements.
+    /// Reports to the program that the sort is about to move `len` elements.
     pub fn report(&self, len: usize) -> Result<()> {
         self.steps.report((len * (size_of::<T>() + self.stride())) as u64)
     }
@@ -82,7 +82,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         }
     }
 
-    /// Writes elements that exist only in RAM. After a failure it writes them once more.
+    /// Writes elements that exist only in RAM to their store. If the write fails, tries once more, because a
+    /// loss would be permanent.
     pub fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
         let Err(error) = self.write(place, rows) else { return Ok(()) };
         match self.write(place, rows) {

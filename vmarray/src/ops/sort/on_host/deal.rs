@@ -99,7 +99,7 @@ impl Bucketing {
         }
     }
 
-    /// Returns the bits in which the keys of a bucket may differ.
+    /// Returns a mask of the bits in which keys of the same bucket may differ.
     pub fn below(&self, bucket: usize) -> u64 {
         match self {
             Self::Digit(digit) => digit.below(),

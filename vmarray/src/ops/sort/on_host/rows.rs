@@ -18,7 +18,7 @@ pub(super) struct KeyRow<K, V> {
 }
 
 impl<K: KeyBits, V: Pod> KeyRow<K, V> {
-    /// Is true if the row has no value. Because it is a constant, the compiler omits code for other rows.
+    /// True if rows have no value. The compiler then omits the code for values, because this is a constant.
     pub const IS_KEY: bool = size_of::<V>() == 0;
 
     #[inline(always)]
@@ -65,14 +65,14 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         }
     }
 
-    /// Copies all columns to rows.
+    /// Copies the keys and values of all columns to rows.
     pub fn load(&self, rows: &mut [KeyRow<K, V>]) {
         for ((row, key), value) in rows.iter_mut().zip(self.keys.as_slice()).zip(self.values.as_slice()) {
             *row = KeyRow::new(*key, *value);
         }
     }
 
-    /// Copies all rows to the columns.
+    /// Copies the keys and values of all rows back to the columns.
     pub fn store(&mut self, rows: &[KeyRow<K, V>], threads: usize) {
         /// Number of rows that a thread copies at a time.
         const AT_ONCE: usize = 64 << 10;

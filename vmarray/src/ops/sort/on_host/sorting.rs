@@ -25,18 +25,18 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         wide ^ self.order.flip ^ below
     }
 
-    /// Returns the function from a key to its number. Its type depends on the key alone: a function that
-    /// takes it is compiled once for all types of values.
+    /// Returns a function that converts a key to its `u64` sort number. Its type depends only on the key, so
+    /// generic code that takes it is compiled once for all types of values.
     pub fn number_of_key<K: KeyBits>(self) -> impl Fn(&K) -> u64 + Copy + Sync {
         move |key| self.key(*key)
     }
 
-    /// Returns the function from a key to the number by which the sort compares it.
+    /// Returns a function that converts a key to an unsigned number of the key's width, for comparisons.
     pub fn compared_of_key<K: KeyBits>(self) -> impl Fn(&K) -> K + Copy + Sync {
         move |key| self.compared(*key)
     }
 
-    /// Converts a key to the number by which the sort compares it, in the width of the type.
+    /// Converts a key to an unsigned number of the key's width, by which the sort compares keys.
     #[inline(always)]
     pub fn compared<K: KeyBits>(self, key: K) -> K {
         let below = if IS_FLOAT { key.if_negative(K::narrow(self.order.flip_negative)) } else { K::zeroed() };

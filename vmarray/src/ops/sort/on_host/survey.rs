@@ -27,13 +27,13 @@ pub(super) struct BitWindow {
 }
 
 impl BitWindow {
-    /// The window from the lowest to the highest set bit of `bits`.
+    /// Returns the window from the lowest to the highest set bit of `bits`.
     pub fn of(bits: u64) -> Self {
         let shift = bits.trailing_zeros() % u64::BITS;
         Self { shift, bits: u64::BITS - bits.leading_zeros() - shift }
     }
 
-    /// The highest `most` bits of this window, or all if it has fewer.
+    /// Returns the highest `most` bits of this window, or the whole window if it has fewer.
     pub fn highest(self, most: u32) -> Self {
         let bits = self.bits.min(most);
         Self { shift: self.shift + self.bits - bits, bits }
@@ -44,7 +44,7 @@ impl BitWindow {
         (1 << self.shift) - 1
     }
 
-    /// Returns the value of a key's bits in the window, which must have less than 64 bits.
+    /// Extracts a key's bits in the window, which must have less than 64 bits.
     #[inline(always)]
     pub fn value(self, key: u64) -> usize {
         (key >> self.shift) as usize & ((1 << self.bits) - 1)
@@ -52,7 +52,7 @@ impl BitWindow {
 }
 
 impl InOrder {
-    /// Determines if the keys are already in ascending or descending order, as the sort compares them.
+    /// Determines with several threads if the keys are already in ascending or descending order.
     pub fn of<T: Sync, C: Ord>(
         items: &[T],
         is_stable: bool,
