@@ -127,7 +127,7 @@ impl<'a> LaunchView<'a> {
     pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
         let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
         let (stride, pages) = (self.stride(), count.div_ceil(page_len));
-        // All pages before this element are whole, except perhaps for the last page of the view.
+        // Every page is whole except perhaps the view's last page.
         let elements = move |base: u64| {
             let here = (pages + bases - 1 - base) / bases;
             let missing = pages * page_len.min(count) - count;

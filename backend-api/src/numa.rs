@@ -41,7 +41,7 @@ pub fn numa_node(address: &str) -> Option<u32> {
 }
 
 fn node_of(bus: &Path, address: &str) -> Option<u32> {
-    // The operating system reports -1 if it does not know the node.
+    // Linux reports node -1 if it does not know the node; the conversion then fails.
     read_to_string(bus.join(address).join("numa_node")).ok()?.trim().parse().ok()
 }
 
@@ -153,8 +153,8 @@ impl Drop for OnNode {
         match &self.before {
             Before::Nothing => {}
             Before::AnyMemory => system::any_memory(),
-            // The system refuses only if it took these processors from the process meanwhile. In this case it
-            // has moved the threads already.
+            // A refusal means that the system has taken these processors from the process. The system then
+            // has already moved the threads to other processors.
             Before::Processors(before) => drop(before.move_here()),
         }
     }

@@ -287,7 +287,7 @@ fn check_arguments<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Res
         check_view(extents, launch, number, view, &mut reached)?;
     }
     for (at, one) in reached.iter().enumerate().filter(|(_, one)| launch.writes(one.view)) {
-        // If the launch writes both views, the check of the second view finds the overlap with the first one.
+        // Compare each written view with every other view, including views that the launch only reads.
         for (_, other) in reached.iter().enumerate().filter(|(number, _)| *number != at) {
             let apart = one.buffer != other.buffer
                 || one.bytes.is_empty()
@@ -324,7 +324,7 @@ fn check_shape<E: Extents + ?Sized>(
                      and at least 1 element and byte are supported"
                 ));
             }
-            // All later products are smaller, so they cannot overflow.
+            // The products below are at most this one, so they cannot overflow.
             let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
             match rounds_up {
                 None => {

@@ -79,7 +79,7 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
     let common = [0.0, -0.0, 1.0, -1.5, 127.5, 255.0, -128.9, 65535.6, 0.1, 3.0];
     let extreme = [-9.3e18, 1.9e19, 1e-40, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-    // 2^31 and 2^32 are limits of integers. 2^24 + 1 is the first integer that `f32` cannot represent.
+    // Test values at limits of types: 2^31 and 2^32 for integers, and 2^24 + 1, which `f32` cannot represent.
     let ends = [31, 32, 24].map(|bits| (1_u64 << bits) as f64 + f64::from(u8::from(bits == 24)));
     let floats = [&common[..], &extreme, &ends].concat();
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
@@ -98,7 +98,7 @@ fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     let width = of.bytes() as usize;
     let number = |_| {
         let number = edges(of, random);
-        // Take the lower bytes, in the byte order of the machine.
+        // Take the low bytes of the number, in the machine's byte order.
         let shifted = if cfg!(target_endian = "big") { number << (64 - 8 * width) } else { number };
         shifted.to_ne_bytes().into_iter().take(width)
     };
@@ -210,7 +210,7 @@ pub(super) fn computations_with_every_operation(cx: &Context<'_>) {
     for of in Type::NUMBERS {
         scene.put(0, &pairs(of, COUNT, &mut random));
         let stride = 2 * of.bytes() as usize;
-        // Test several operations in one program, because the translation of a program may take long.
+        // Test several operations in one program, because a device may need long to compile a program.
         for some in operations(of).chunks(Compute::STORES_MAX) {
             let mut sketch = on_pairs(of);
             let mut store = |(place, operation): (u32, &Instruction)| {
@@ -331,7 +331,7 @@ pub(super) fn random_computations(cx: &Context<'_>) {
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
     let answer_bytes = Compute::partials_bytes() as usize;
     let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
-    // Run few random programs, because their translation may take long. Another seed generates other
+    // Run few random programs, because a device may need long to compile them. Another seed generates other
     // programs.
     for round in 0..18 {
         let strides = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 12, 20, 44, 7, 13]));
@@ -423,7 +423,7 @@ pub(super) fn computations_of_nothing(cx: &Context<'_>) {
     let stores = [FieldStore { value, source: 0, offset: 0 }];
     let actions = every_action(value, predicate, None, &stores, answer);
     for (at, action) in actions.into_iter().enumerate() {
-        // Empty sources fit any stride.
+        // A source of 0 elements accepts any stride.
         let sources =
             [scene.elements(100, 0, 4), scene.elements(0, 0, usize::MAX), scene.elements(8, 0, usize::MAX)];
         scene.compute(
@@ -459,7 +459,7 @@ pub(super) fn computations_of_many_elements(cx: &Context<'_>) {
         let mut run_at = |geometry, action: Action<'_>, what: &str| {
             scene.compute(&program, &sources, geometry, action, &format!("{what} of many {of}"));
         };
-        // Ranges of indices that cross 2^32, or wrap around at 2^64.
+        // Test ranges of indices that cross 2^32, or wrap around at 2^64.
         for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
             let geometry = Geometry { first, page_len: 1000, channel: 1, channels: 3 };
             run_at(geometry, Action::Sum { value: index, filter: None, answer }, "sum of large indices");
@@ -485,7 +485,7 @@ pub(super) fn computations_of_many_elements(cx: &Context<'_>) {
 /// leave a rest that fills no whole thread.
 pub(super) fn computations_of_short_elements(cx: &Context<'_>) {
     const MOST: usize = 70_001;
-    // The second source and the target with wider elements begin at these byte offsets, multiples of 16.
+    // Byte offsets (multiples of 16) of the second source, and of the target with wider elements.
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
@@ -509,7 +509,8 @@ pub(super) fn computations_of_short_elements(cx: &Context<'_>) {
         let predicate = sketch.binary(Binary::Lt, wide, b);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
-        // The elements start at a multiple of 16 bytes in some rounds, and at other addresses in the rest.
+        // The elements start at a multiple of 16 bytes in the first case, and at other addresses in the
+        // second.
         for (start, counts) in
             [(0, &[1, 7, 8, 9, 1029, 2047, 2048, 2050, 33_333, MOST][..]), (first, &[3000])]
         {
@@ -573,8 +574,8 @@ pub(super) fn computations_that_store_in_several_fields(cx: &Context<'_>) {
         let wide = sketch.cast(c, Type::U32);
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
-        // Swap the fields of an element twice. A device must read all fields of an element before it writes
-        // them.
+        // Each launch swaps the fields of every element, two times in all. A device must read all fields of
+        // an element before it writes them.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];
@@ -647,7 +648,7 @@ pub(super) fn preparing_changes_nothing(cx: &Context<'_>) {
                 .expect("the preparation of a compute request must succeed");
         };
         let before = scene.submit(&[]);
-        // Prepare in two threads at the same time, then a second time, and once for zero elements.
+        // Prepare the request in two threads at the same time, then once more, and once for zero elements.
         std::thread::scope(|scope| {
             scope.spawn(|| prepare(&all));
             prepare(&all);

@@ -51,12 +51,12 @@ pub(super) fn copies_of_every_small_size_and_alignment(cx: &Context<'_>) {
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
     for bytes in SMALL {
-        // On one side, piece k begins k bytes after an aligned address. On the other side, this distance
-        // varies.
+        // On one side, piece `k` begins `k` bytes after an aligned address. On the other side, its offset
+        // from an aligned address varies.
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {
-            // In some rounds, also submit each copy in its own call; the call below submits all of them in
+            // In some rounds, submit each copy in its own call first. The call below submits all copies in
             // one batch.
             if (round + bytes) % 16 == 0 {
                 scene.submit(&[scene.upload(one, other, bytes)]);
@@ -91,7 +91,7 @@ pub(super) fn copies_of_large_and_odd_sizes(cx: &Context<'_>) {
         scene.submit(&[scene.upload(one, other, bytes)]);
         scene.submit(&[scene.internal(other, room + one, bytes)]);
         scene.submit(&[scene.download(room + one, room + other, bytes)]);
-        // After several large copies, compare all memory only once.
+        // Compare all memory only once after several large copies, to save time.
         if bytes < room / 2 || i + 1 == sizes.len() {
             scene.assert_as_expected(&format!("copies of {bytes} bytes"));
         }
@@ -112,7 +112,7 @@ pub(super) fn copies_within_and_between_buffers(cx: &Context<'_>) {
         scene.submit(&[scene.internal(5000, 5000 - bytes, bytes)]);
         scene.assert_as_expected(&format!("neighbours of {bytes} bytes"));
     }
-    // Copy through two other buffers and back.
+    // Copy the bytes through two other buffers and back to the first buffer.
     let others = [cx.memory(777), cx.memory(777)];
     let hop = |from, to| Transfer::Internal { from, to, bytes: 700 };
     let path = [scene.memory.at(1234), others[0].at(77), others[1].at(0), scene.memory.at(7001)];

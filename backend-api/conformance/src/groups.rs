@@ -37,7 +37,7 @@ fn turning(group_len: u32) -> Body {
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
-    // At the start of each group, all elements of the array are zero.
+    // The array's elements are zero at the start of each group, so this read adds zero.
     code.push(Op::Get { to: sum, array: 0, at: other });
     code.push(Op::Barrier);
     for _ in 0..2 {
@@ -67,7 +67,8 @@ fn turning(group_len: u32) -> Body {
 
 pub(super) fn groups_share_memory_and_meet(cx: &Context<'_>) {
     let mut scene = scene(cx);
-    // The item counts result in whole groups, a partial last group, a single partial group, and many groups.
+    // The pairs of group length and item count give whole groups, a partial last group, a single partial
+    // group, and many groups.
     for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
         let name = format!("groups of {group_len} for {items} items");
         if !run(cx, &mut scene, &case(&name, turning(group_len), items, vec![numbers(cx, items)])) {
@@ -86,7 +87,7 @@ fn halving(group_len: u32) -> Body {
     let leave = |when| on(when, vec![Op::Break { out: 0 }]);
     let get = |to, at| Op::Get { to, array: 0, at };
     let put = |at, value| Op::Put { array: 0, at, value };
-    // This code adds 1 to the item's own element of the group array, `bound` times.
+    // This loop adds 1 to the item's own element of the group array, `bound` times.
     let counted = |bound| {
         let body = vec![
             binary(Binary::Le, done, bound, turn),
@@ -210,7 +211,7 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
-    // The operand of this operation is equal in all items. The result has its own field.
+    // This operation gets an operand that is equal in all items. Its result is stored in a field of its own.
     registers.push(Type::U64);
     let same = Reg(registers.len() as u32 - 1);
     offset = offset.next_multiple_of(8);
@@ -235,7 +236,7 @@ pub(super) fn operations_across_lanes(cx: &Context<'_>) {
         let bytes = u64::from(of.bytes());
         let mut values = cx.noise(3, (items * bytes) as usize);
         if of == Type::F32 {
-            // Floats whose sums round differently in another order of additions.
+            // Use floats whose sum depends on the order of the additions, to detect a wrong order.
             let floats =
                 (0..items as u32).map(|item| 1.0_f32 / (item as f32 + 1.0) * 1e3_f32.powi(item as i32 % 5));
             values = floats.flat_map(f32::to_ne_bytes).collect();
@@ -307,7 +308,7 @@ pub(super) fn atomics_of_every_kind(cx: &Context<'_>) {
             let (items, bytes) = (1000_u64, of.bytes() as usize);
             let mut values = cx.noise(7, items as usize * bytes);
             let mut bins = cx.noise(8, 3 * 2 * bytes);
-            // Floats with few significant bits, whose sums are exact in any order.
+            // Use floats with few significant bits, because their sums are exact in any order.
             if of == Type::F32 {
                 let float = |number: u8| (f32::from(number) / 4.0).to_ne_bytes();
                 values = values.iter().step_by(4).flat_map(|byte| float(*byte)).collect();
@@ -418,7 +419,8 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget(cx: &Context<'_>) {
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // First, only the odd items run an endless loop. After the barrier, all items run an endless loop.
+        // At first only the odd items loop forever, until the budget ends. After the barrier all items loop
+        // forever.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },
@@ -441,7 +443,7 @@ fn taking_memory(group_len: Option<u32>) -> Body {
     let [done, one, eight, byte] = [9, 10, 11, 12].map(Reg);
     let binary = |op, to, left, right| Op::Binary { op, to, left, right };
     let leave = Op::If { when: done, then: vec![Op::Break { out: 0 }], otherwise: vec![] };
-    // This code loops over the words from `from` to `end`.
+    // Runs `what` for each word with an offset from `from` to `end` in the private heap.
     let each = |from: Reg, what: Vec<Op>| {
         let head = [binary(Binary::Le, done, end, at), leave.clone()];
         let body = [head.to_vec(), what, vec![binary(Binary::Add, at, at, eight)]].concat();
@@ -463,24 +465,23 @@ fn taking_memory(group_len: Option<u32>) -> Body {
             Op::PrivateAlloc { to: first, bytes: eight },
             Op::PrivateStore { at: first, value: item },
             Op::Load { to: bytes, view: 0, at: zero, offset: 0, of: OF },
-            // For some items this allocation exceeds the private heap.
+            // This allocation exceeds the private heap for some items.
             Op::PrivateAlloc { to: second, bytes },
             binary(Binary::Add, end, second, bytes),
         ],
-        // New memory is zero.
+        // Newly allocated memory must be zero.
         each(second, add.clone()),
         each(second, fill),
         each(second, add),
         vec![
-            // The first allocation is unchanged. Read it as a word, and then its second byte as a number of 8
-            // bits.
+            // The first allocation must be unchanged. Read its first word, and then its second byte.
             Op::PrivateLoad { to: word, at: first },
             binary(Binary::Xor, sum, sum, word),
             binary(Binary::Add, at, first, one),
             Op::PrivateLoad { to: byte, at },
             Op::Cast { to: word, of: byte },
             binary(Binary::Add, sum, sum, word),
-            // A misaligned offset counts as out of bounds.
+            // The device must treat a misaligned offset like an offset out of bounds.
             Op::PrivateLoad { to: word, at },
             binary(Binary::Add, sum, sum, word),
         ],

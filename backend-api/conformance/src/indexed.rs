@@ -93,7 +93,7 @@ pub(super) fn entries_left_out_move_nothing(cx: &Context<'_>) {
     for (round, stride) in [1, 2, 3, 4, 7, 8, 12, 16, 44, 96, 512].into_iter().enumerate() {
         for by in [Gathered, Scattered] {
             let mut indices = indices_for(by, stride as u64, COUNT, COUNT);
-            // The lists leave out some entries, all entries, and all entries but one.
+            // Test lists that leave out some entries, all entries, and all entries but one.
             let mut random = SplitMix64::new(round as u64);
             indices.iter_mut().for_each(|index| match (round % 4, random.below(2)) {
                 (0, _) | (1..3, 0) => *index = LEFT_OUT,
@@ -103,13 +103,14 @@ pub(super) fn entries_left_out_move_nothing(cx: &Context<'_>) {
                 indices[1..].fill(LEFT_OUT);
             }
             scene.write_indices(0, &indices);
-            // Some of the elements are zero, because the device must move zeroes like other values.
+            // Set some of the elements to zero: a device must not confuse zeros with left-out entries.
             scene.fill(0, COUNT * stride / 2, &[0]);
             let (elements, values) =
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
             let ticket = scene.indexed(by, elements, COUNT, [0, values]);
             if by == Gathered {
-                // The values of left-out entries are unspecified, so take them from the device.
+                // The contract does not specify the values of left-out entries, so accept the device's
+                // values.
                 scene.settle(ticket);
                 for (k, _) in indices.iter().enumerate().filter(|(_, index)| **index == LEFT_OUT) {
                     let at = values + k * stride;

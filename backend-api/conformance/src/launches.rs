@@ -252,7 +252,7 @@ fn every_operation(of: Type) -> Case {
     }
     result(of, &|to| Op::Select { to, when: less, yes: a, no: b });
     result(Type::Bool, &|to| Op::Unary { op: Unary::Not, to, of: less });
-    // A device may lack the type `F64`, so only the case of `F64` casts to it.
+    // Only the case of `F64` casts to `F64`, because a device may lack this type.
     for to_type in Type::NUMBERS.into_iter().filter(|to| *to != Type::F64 || of == Type::F64) {
         result(to_type, &|to| Op::Cast { to, of: a });
         // Skip NaNs, because their bits are unspecified.
@@ -334,7 +334,7 @@ fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
     let (mut carried_out, mut differences) = (0, Vec::new());
     let seeds: Vec<u64> = seeds.collect();
     'all: for seeds in seeds.chunks(256) {
-        // Some cases use `f64`.
+        // A third of the cases use `f64`.
         let cases: Vec<Case> = seeds.iter().map(|seed| Case::new(*seed, seed % 3 == 0)).collect();
         prepare(cx, &scene, &cases);
         for (case, seed) in cases.iter().zip(seeds) {
@@ -357,8 +357,8 @@ fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
 pub(super) fn launches_with_half_precision(cx: &Context<'_>) {
     let mut scene = scene(cx);
     // The kernel converts every half-precision number to a float and back, and rounds floats between adjacent
-    // half-precision numbers. It converts by loads and stores, and by operations; and the same for
-    // `bfloat16`.
+    // half-precision numbers. It converts by loads and stores, and by operations. It tests `bfloat16` in the
+    // same way.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
     let (a, b) = (Type::U16, Type::F32);
@@ -461,7 +461,7 @@ pub(super) fn launches_keep_their_order(cx: &Context<'_>) {
             params: &params,
             ..Launch::new(&kernel, 1000, Geometry::plain(round), scene.host_at(REPORT as u64))
         });
-        // The launch has copied its parameters, so this change has no effect.
+        // The device has copied the parameters during the submission, so this change must have no effect.
         params[0] = 77;
         assert_eq!(params, [77]);
         if accepted(cx, "a launch", launched).is_none() {
@@ -492,9 +492,9 @@ pub(super) fn items_that_fail_go_on(cx: &Context<'_>) {
             Op::Literal { to: at, bits: 0 },
             Op::Literal { to: one, bits: 1 },
             Op::Builtin { to: item, what: Builtin::Item },
-            // From item 5 on the index is out of bounds, so the load returns 0.
+            // The index is out of bounds from item 5 on, so the load must return 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
-            // The index is always outside of the tile, so the store writes nothing.
+            // The index is out of bounds of the tile in every item, so the store must write nothing.
             Op::Store { view: 0, at: one, offset: 0, of, value },
             Op::Lookup { to: Reg(4), table: 0, at: item },
             Op::Cast { to: item, of: Reg(4) },

@@ -75,7 +75,7 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     if !is_held {
         return Outcome::Skipped("wakers run in the calling thread".into());
     }
-    // After this waker, the same thread must process further work.
+    // The thread that is blocked in the first waker must also run these wakers, after the release.
     for queue in &queues {
         device.wake(submit(queue), other.clone());
     }
@@ -97,7 +97,7 @@ pub(super) fn giving_device_memory_back_waits_for_work(cx: &Context<'_>) {
         cx.fill(&queue, &memory, BYTES, &[round, 7]);
         cx.download(&queue, &memory, &host, BYTES);
         drop(memory);
-        // The drop of the memory waited for the download, so its result is already in host memory.
+        // Dropping the memory has waited for the download, so host memory already has the downloaded bytes.
         assert_holds(
             "a download from memory that was released meanwhile",
             &host,
@@ -116,7 +116,7 @@ pub(super) fn giving_host_memory_back_waits_for_work(cx: &Context<'_>) {
         host.write(0, &cx.noise(round, BYTES as usize));
         let ticket = cx.upload(&queue, &host, &scene.memory, BYTES);
         drop(host);
-        // This memory may reuse the released addresses.
+        // The device may give this new memory the addresses of the released memory.
         let next = cx.host(BYTES as usize);
         next.write(0, &vec![0xBB; BYTES as usize]);
         cx.wait(ticket);

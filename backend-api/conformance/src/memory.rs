@@ -181,7 +181,7 @@ pub(super) fn memory_grows_in_its_place(cx: &Context<'_>) {
             memory.extend(length, commit).expect("an extension up to the maximum length must succeed");
             let now = place.max(length);
             assert_eq!(memory.bytes(), now, "wrong length of memory after an extension");
-            // The queue can access all added bytes, and no byte behind them.
+            // The fill writes all added bytes, and no byte after them.
             let fill = Fill { to: memory.at(place), bytes: now - place, pattern: &[pattern] };
             let ticket = queue.submit(&fill).expect("a fill of the added bytes must succeed");
             expected.resize(now as usize, pattern);
@@ -196,8 +196,8 @@ pub(super) fn memory_grows_in_its_place(cx: &Context<'_>) {
             .wait(queue.submit(&[copy]).expect("the download must succeed"))
             .expect("a download of all bytes must succeed");
         assert_holds("the contents of extended memory", &host, 0, &expected);
-        // Extended memory is one range: a copy from its middle crosses parts that were added at different
-        // times.
+        // All parts of an extended buffer form one range. This copy crosses the boundaries between parts that
+        // were added at different times.
         let (from, to, bytes) = (50_000, most / 2 + 1, most / 3);
         let within = Transfer::Internal { from: memory.at(from), to: memory.at(to), bytes };
         queue.submit(&[within]).expect("a copy across parts must succeed");
@@ -228,8 +228,8 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is(cx: &Context<'_>) {
     assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory of fixed length must not be extended");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
     assert_refused("a maximum length below the initial length", shorter, ErrorKind::InvalidArgument);
-    // Some devices accept a maximum length that exceeds their memory. On these devices, extend beyond the
-    // memory.
+    // Some devices accept a maximum length that exceeds their memory. Extend such a buffer beyond the
+    // device's memory.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
         let error = growing
@@ -255,7 +255,8 @@ pub(super) fn memory_that_was_given_back_can_be_had_again(cx: &Context<'_>) {
     let bytes = cx.limits().bytes / 2;
     let total = cx.device().info().total_bytes;
     let queue = cx.queue();
-    // On a small device the allocations exceed its memory in total. On a large device there are at least ten.
+    // Allocate and release memory in a loop: on a small device, more in total than it has; on a large device,
+    // at least ten times.
     let rounds = (2 * total / bytes).clamp(10, 50);
     for round in 0..rounds {
         let memory = cx.memory(bytes);
@@ -335,8 +336,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
     let bytes = wanted as usize;
     let seams = likely_seams(piece as usize, bytes);
     let mut scene = Scene::new(cx, bytes, HOST_BYTES);
-    // Returns the start of a range of `length` bytes with `before` bytes in front of the seam, moved into the
-    // memory.
+    // Returns the start of a range of `length` bytes, of which `before` bytes precede the seam. The start is
+    // clamped to keep the range inside the memory.
     let around = |seam: usize, before: usize, length: usize| seam.saturating_sub(before).min(bytes - length);
     for &seam in &seams {
         for k in 0..30 {
@@ -374,7 +375,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
             hay[i * stride..][..value.len()].copy_from_slice(&value);
         }
         for &seam in &seams {
-            // The middle of an element is on the seam.
+            // Let one element cross the seam in its middle.
             let start = around(seam, count / 2 * stride + stride / 2, hay.len());
             scene.put(start, &hay);
             let elements = scene.elements(start, count, stride);
@@ -410,7 +411,7 @@ pub(super) fn imported_memory_is_copied_from_and_to(cx: &Context<'_>) {
     const BYTES: usize = 50_000;
     for kind in [HostMemory::Pageable, HostMemory::Pinned] {
         for skew in [0, 1, 13, 4096] {
-            // The vector has an arbitrary alignment, as memory of a program.
+            // Give the vector an arbitrary alignment, because a program's memory has any alignment.
             let mut memory = cx.noise(3, BYTES + skew);
             let address = NonNull::from(&mut memory[skew..]).cast::<u8>();
             // SAFETY: the vector lives until `Imported` has released it, and only copies access it until

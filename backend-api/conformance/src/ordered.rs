@@ -73,7 +73,7 @@ pub(super) fn values_are_released_and_acquired(cx: &Context<'_>) {
     let mut scene = scene(cx);
     for of in [Type::U32, Type::I32, Type::U64, Type::I64, Type::F32, Type::F64] {
         let (items, bytes) = (1000, u64::from(of.bytes()));
-        // The last byte of a view of single bytes is missing, so that one store is out of bounds.
+        // The view of single bytes has one element too few, so the last item's store is out of bounds.
         let views =
             vec![noise(cx, 1, items, bytes), noise(cx, 2, items, 4 * bytes), noise(cx, 3, items - 1, 1)];
         run(cx, &mut scene, &case(&format!("handed on by {of}"), handing_on(of, items), items, views));
@@ -128,7 +128,7 @@ pub(super) fn elements_of_several_fields_are_moved(cx: &Context<'_>) {
         (Type::U64, 64, 3),
         (Type::F64, 56, 0),
     ] {
-        // Element 0 of the result comes from beyond the end.
+        // Element 0 reads an index beyond the end of the view.
         let views = [1, 2].map(|seed| CaseView { shift, ..noise(cx, seed, 300, stride) });
         let name = format!("fields of {of} in {stride} bytes from {shift}");
         run(cx, &mut scene, &case(&name, moving(of, 300), 300, views.into()));
@@ -183,7 +183,7 @@ fn waiting() -> Body {
         Op::Store { view: 2, at: other, offset: 0, of: OF, value: sum },
         Op::Barrier,
         on(is_first, look),
-        // All items of the group read their number before the next group writes it.
+        // Each item of the group has read its number before the next group overwrites it.
         atomic(Rmw::Acquire, Some(tile), here, zero),
     ];
     let view = || ViewDecl { access: Access::Atomic, fields: vec![(0, OF)] };

@@ -9,7 +9,7 @@ use super::{Context, indexed};
 
 pub(super) fn work_in_a_queue_sees_earlier_work(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 70_000, 70_000);
-    // Each step reads the bytes that the previous step wrote, without a wait between the two.
+    // Each step reads the bytes that the previous step wrote. The program does not wait between the steps.
     for step in 0..60 {
         let at = step * 1000;
         scene.submit(&[scene.upload(at, at + 3, 1500)]);
@@ -44,7 +44,7 @@ pub(super) fn kernels_and_copies_keep_their_order(cx: &Context<'_>) {
     let (values, back) = (COUNT * 8, COUNT * 8 + COUNT * STRIDE);
     scene.write_indices(0, &indices);
     for round in 0..30_u8 {
-        // The scattered values are the result of the previous round.
+        // The scatter's values are the results of the previous round.
         scene.indexed(Scattered, elements, COUNT, [0, values]);
         scene.fill(usize::from(round) * STRIDE, STRIDE, &[round, 0xFF]);
         scene.indexed(Gathered, elements, COUNT, [0, back]);
@@ -94,7 +94,7 @@ pub(super) fn order_after_carries_effects_between_queues(cx: &Context<'_>) {
         last = Some(cx.fill(then(0, last), &one, BYTES, &pattern));
         last = Some(cx.download(then(1, last), &one, &host, BYTES));
         last = Some(cx.upload(then(2, last), &host, &other, BYTES));
-        // Save the last whole pattern that arrived, for the comparison.
+        // Save the last pattern that the copy delivered whole, to compare it at the end.
         let from = other.at(BYTES / 16 * 16 - 16);
         let keep = Transfer::Internal { from, to: other.at(BYTES + round * 16), bytes: 16 };
         last = Some(then(0, last).submit(&[keep]).expect("the internal copy must succeed"));

@@ -97,7 +97,7 @@ impl Case {
             }
             let tile = u64::from(tiles(view));
             let count = match view.access {
-                // In some cases the last tile is incomplete.
+                // In some cases the view ends within the last item's tile.
                 Access::Write { .. } => items * tile - rng.below(tile),
                 _ => count,
             };
@@ -178,7 +178,8 @@ impl Case {
                 Err(format!("the report must be empty because no item failed: {report:?}"))
             };
         }
-        // Interpret the group of the reported item again, to find the first failure of the item.
+        // A launch's report has only its first failure. So interpret the reported item's group alone, to find
+        // this item's first failure.
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
         let slices =
             views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
@@ -230,8 +231,8 @@ impl Case {
     pub fn shrink(&self, mut fails: impl FnMut(&Self) -> bool) -> Self {
         let mut best = self.clone();
         let count = |case: &Self| case.kernel.body().code.iter().map(Op::count).sum::<usize>() as u32;
-        // Try to remove operations from the last to the first: a kernel may not read a register that it has
-        // not written. Begin again after each success.
+        // Remove operations from the end to the start, because later operations may read the registers that
+        // earlier ones write. After each success, begin again at the end.
         let (mut site, mut shrunk) = (count(&best), false);
         loop {
             if site == 0 {
@@ -366,7 +367,7 @@ impl<'r> Maker<'r> {
         let mut types = vec![Type::Bool, Type::U64];
         let all = Type::NUMBERS.into_iter().filter(|of| *of != Type::U64 && (doubles || *of != Type::F64));
         let others: Vec<Type> = all.collect();
-        // Use few types in a program, so that operations find operands of equal types.
+        // Use only five types in a program, because its operations then find operands of equal types.
         while types.len() < 5 {
             let of = rng.pick(&others);
             if !types.contains(&of) {
@@ -466,7 +467,7 @@ impl<'r> Maker<'r> {
             let access = if number % 2 == 0 { Access::Write { tile: 1 } } else { Access::Read };
             let of = self.memory();
             self.body.views.push(ViewDecl { access, fields: vec![(0, of)] });
-            // In some cases the view is too short for some items.
+            // In some cases the view has too few elements for all items.
             let count = self.rng.pick(&[257, 300, 300, 300, 300, 40]);
             self.counts.push(count);
         }
@@ -549,7 +550,8 @@ impl<'r> Maker<'r> {
 
     /// Returns code that writes every register of the pools.
     fn begin(&mut self) {
-        // Also write the register of the private heap, because code may read it before the first allocation.
+        // Write all registers first, including the register with the private heap's offset, because code may
+        // read it before the first allocation.
         for at in 0..self.body.registers.len() {
             let (to, of) = (Reg(at as u32), self.body.registers[at]);
             let params: Vec<u16> = (0..self.body.params.len() as u16)
@@ -684,7 +686,7 @@ impl<'r> Maker<'r> {
         match self.rng.below(6) {
             0..3 if lanes => self.subgroup_op(code),
             3 => {
-                // Read the results of the atomics.
+                // After the barrier, read the elements that the atomics have changed.
                 let ArrayDecl { of, len, .. } = self.body.arrays[usize::from(changed)];
                 code.push(Op::Barrier);
                 let (at, to) = (self.index(code, len.into()), self.reg(of));
@@ -801,7 +803,7 @@ impl<'r> Maker<'r> {
             }
             3 | 4 if !deep && self.loops < 3 => self.looped(code),
             5 => {
-                // Jump under a condition, so that some items reach the code behind the jump.
+                // Make the jump conditional; otherwise no item would reach the code after it.
                 let out = self.rng.index(self.labels.len());
                 let again = match self.labels[self.labels.len() - 1 - out] {
                     Label::Block => false,
@@ -893,7 +895,7 @@ impl<'r> Maker<'r> {
     }
 
     fn store(&mut self, code: &mut Vec<Op>) {
-        // The kernel writes the views with an even number.
+        // Views with even numbers are the views that the kernel writes.
         let view = self.rng.index(self.plain) & !1;
         let Access::Write { tile } = self.body.views[view].access else { return };
         let at = self.index(code, tile.into());

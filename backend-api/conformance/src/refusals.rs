@@ -52,7 +52,7 @@ pub(super) fn unknown_names_are_refused(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1024, 1024);
     let (memory, host) = (scene.at(0), scene.host_at(0));
     let device = &**cx.device();
-    // A handle is valid only on the device that created it.
+    // The device under test must refuse the handles of this other device.
     let other = ReferenceDevice::new(4096);
     let other_queue = other.create_queue().expect("the creation of a queue must succeed");
     let other_memory =

@@ -167,7 +167,7 @@ impl<'a> Scene<'a> {
         let stride = elements.stride as usize;
         let truth = reference::search(&self.expected[range], stride, field_offset, value, limit);
         let answer_bytes = Search::answer_bytes(limit.min(elements.count)) as usize;
-        // The bytes of the answer behind the listed indices are unspecified.
+        // The contract does not specify the bytes after the listed indices, so accept the device's bytes.
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
         let truth = [&[truth.total, truth.indices.len() as u64], &truth.indices[..]].concat();
         assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
@@ -198,7 +198,7 @@ impl<'a> Scene<'a> {
         }
         let Some(answer) = compute.answer() else { return };
         let (at, bytes) = (answer.offset() as usize, compute.answer_bytes() as usize);
-        // The bytes between the end of the answer and the end of its place are unspecified.
+        // The contract does not specify the bytes after the answer's end, so accept the device's bytes.
         self.host.read(at, &mut self.expected_host[at..at + bytes]);
         let words = self.indices(at, bytes / 8);
         match compute.action {
@@ -332,7 +332,7 @@ impl<'a> Scene<'a> {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
         if let Some(direct) = self.cx.device().direct_reads() {
-            // Read in two parts; the second starts at an arbitrary alignment.
+            // Read the memory in two parts, so that the second part starts at an arbitrary alignment.
             let mut read = vec![0x5C; self.expected.len()];
             let (first, second) = read.split_at_mut(self.expected.len() / 3);
             let place = self.memory.at(first.len() as u64);
@@ -349,7 +349,8 @@ impl<'a> Scene<'a> {
     #[track_caller]
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.expected.len()];
-        // Overwrite the buffer, so that a failed copy cannot pass the comparison with old contents.
+        // Overwrite the buffer first: if the copy writes nothing, the comparison must not succeed with old
+        // contents.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };

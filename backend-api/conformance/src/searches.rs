@@ -30,7 +30,7 @@ fn haystack(
         let field = &mut element[field_offset..field_offset + value.len()];
         field.copy_from_slice(value);
         if !matches(i) {
-            // The differing byte is the first one, the last one, or a random one.
+            // Change one bit of the value: in its first byte, in its last byte, or in a random byte.
             let n = value.len();
             let wrong = [0, n - 1, random.index(n)][i % 3];
             field[wrong] ^= 1 << random.below(8);
@@ -103,7 +103,7 @@ pub(super) fn searches_list_no_more_than_the_limit(cx: &Context<'_>) {
     let elements = scene.elements(3, COUNT, 12);
     for limit in [0, 1, 2, 3, 63, 64, 65, 249, 250, 251, 999, 1000, 1001, u64::MAX] {
         for count_all in [true, false] {
-            // Overwrite the previous answer, so that it cannot pass for the new one.
+            // Overwrite the previous answer first: if the device writes nothing, the comparison must fail.
             scene.write_host(0, &vec![0xEE; 32 + 8 * COUNT]);
             scene.search(elements, (2, &value), (limit, count_all), 8);
             scene.assert_as_expected(&format!("a search with limit {limit}"));

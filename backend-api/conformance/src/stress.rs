@@ -38,7 +38,7 @@ fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
             scene.fill(below(MEMORY - bytes), bytes, &pattern);
         }
         6 => {
-            // Each copy of the batch writes to a separate range.
+            // The copies of a batch may run in any order, so each copy writes to its own range.
             let pieces: Vec<_> = (0..below(30))
                 .map(|k| match k % 2 {
                     0 => scene.upload(25_000 + below(20_000), k * 900, below(900)),
@@ -53,7 +53,7 @@ fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
             let elements = scene.elements(start, count, stride);
             let wanted = below(count.min(200));
             if kernel == 7 {
-                // The model has the same bytes as the device, so take the value from the model.
+                // Take the searched value from the model, which has the same bytes as the device.
                 let index = below(count);
                 let size = 1 + below(stride.min(3));
                 let field = start + index * stride;
@@ -61,7 +61,7 @@ fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
                 scene.search(elements, (0, &value), (wanted as u64, below(2) == 0), 8 * below(1000));
                 return;
             }
-            // Wait for all work, because the code below writes host memory that work may use.
+            // Wait for all submitted work, because the code below writes host memory that the work may use.
             scene.finish();
             let mut order: Vec<u64> = (0..count as u64).collect();
             for i in 0..wanted {

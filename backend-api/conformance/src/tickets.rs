@@ -22,7 +22,8 @@ pub(super) fn tickets_rise_by_one(cx: &Context<'_>) {
     let queues = [cx.queue(), cx.queue()];
     for round in 0..5 {
         for (q, queue) in queues.iter().enumerate() {
-            // Each queue numbers its own tickets.
+            // Submit different numbers of requests to the queues, because each queue must number its own
+            // tickets.
             for _ in 0..=q {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
                 let (value, answer) = (&[1], host.at(256));
@@ -90,7 +91,7 @@ pub(super) fn tickets_that_were_never_given_are_unknown(cx: &Context<'_>) {
 pub(super) fn done_stays_done(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
     let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
-    // Work must end even if the program only polls for it.
+    // Work must also end if the program only polls and never waits.
     let deadline = Instant::now() + cx.limits().patience;
     let mut done = 0;
     while done < tickets.len() {
@@ -199,7 +200,7 @@ struct Telling(Sender<()>);
 
 impl Wake for Telling {
     fn wake(self: Arc<Self>) {
-        // After a failed check the receiver no longer exists, so ignore this error.
+        // After a failed check the receiver no longer exists. Ignore the error of the send.
         let _ = self.0.send(());
     }
 }
@@ -235,7 +236,7 @@ pub(super) fn wakers_are_woken_once_when_work_is_done(cx: &Context<'_>) {
         cx.device().wake(ticket, woken.waker.clone());
         asked.push((ticket, woken));
     }
-    // The wakers must run although no thread waits or polls.
+    // The device must run the wakers even if no thread waits or polls.
     for (ticket, woken) in &asked {
         woken.assert_comes(1, cx.limits().patience);
         let progress = cx.device().poll(*ticket).expect("the work must succeed");

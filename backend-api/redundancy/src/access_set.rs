@@ -162,7 +162,7 @@ impl AccessSet {
     }
 
     fn add_copies(&mut self, transfers: &[Transfer<'_>]) {
-        // An empty call is ordered after all earlier work, on every device.
+        // An empty list of copies still gets a ticket after all earlier work of the queue, on every device.
         self.effect = if transfers.is_empty() { Effect::FromHost } else { Effect::Read };
         for transfer in transfers {
             match *transfer {

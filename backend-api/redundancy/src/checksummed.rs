@@ -171,7 +171,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
     /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
     /// the units that it copies as a whole.
     fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<WholeUnit> {
-        // The contents are unknown while pending work writes to this host memory.
+        // The contents of the host memory are unknown while pending work writes to it.
         let is_known = || !self.checks.writes_to(&touches.host_reads);
         match request {
             Request::Copies(transfers, _) => {
@@ -281,7 +281,8 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release_queue(&self, queue: QueueHandle) {
         let id = queue.id();
-        // Wait before the release, because a released queue has forgotten its failures.
+        // Wait for the queue's work before the release, because after it the device no longer returns the
+        // failures.
         self.wait_for(self.checks.waiting(|of, _| of == id));
         self.inner.release_queue(queue);
         self.checks.end_queue(id);
@@ -334,7 +335,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         let id = host.id();
         let is_there = |part: &WholeUnit| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
         self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
-        // From here on no check reads this memory, even if the work failed.
+        // From here on no verification may read this memory, even if the work on it failed.
         self.checks.supersede(&Ranges::all_of(id));
         self.hosts.write().remove(&id);
         self.inner.release_host(host);
@@ -361,7 +362,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
 impl<D: Device + ?Sized> Drop for Checksummed<D> {
     fn drop(&mut self) {
-        // Removes the tables of memory whose handles were forgotten.
+        // Removes the checksum tables of buffers that the program did not release.
         self.buffers.get_mut().drain().for_each(ChecksumTable::remove);
     }
 }

@@ -36,7 +36,8 @@ fn check_sources(compute: &Compute<'_>) -> Result<()> {
         for other in compute.sources {
             let same = written.start == other.start && written.stride == other.stride;
             let (a, b) = (written.start.offset(), other.start.offset());
-            // The sources are in their memory, so this cannot overflow.
+            // The device has checked that the sources are inside of their buffers, so these sums cannot
+            // overflow.
             let apart = written.start.buffer() != other.start.buffer()
                 || a + written.count * written.stride <= b
                 || b + other.count * other.stride <= a;

@@ -388,7 +388,8 @@ fn instruction(op: &Op, result: Type) -> Instruction {
             function: function.clone(),
             arguments: arguments.iter().map(|argument| value(*argument)).collect(),
         },
-        // Only `Index` is left, because a program has no other operation.
+        // The remaining operation can only be `Index`, because lowering a program creates no other
+        // operations.
         _ => Instruction::Index,
     }
 }

@@ -155,8 +155,8 @@ impl Eq for Code {}
 
 impl Hash for Code {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Use the lengths only: each launch looks up its code, so hashing the whole texts would cost too
-        // much.
+        // Hash only the lengths of the texts: each launch looks up its code, and hashing whole texts would
+        // cost too much.
         let lengths = self.texts().map(|text| text.map(|text| text.len()));
         (&self.entry, lengths, self.submit_address()).hash(state);
     }

@@ -162,7 +162,7 @@ impl ScalarFunction {
     #[must_use]
     pub fn over_time(&self, site: u32, element: u64) -> Error {
         let Checked { kernel, loops, time_limit, .. } = &*self.0;
-        // Report the first loop, because it contains or precedes all other loops.
+        // If no loop has this number, report the first loop, because it contains or precedes all other loops.
         let place = loops.iter().find(|(number, _)| *number == site).or(loops.first());
         Error::over_time_of(OverTime {
             function: kernel.name().to_owned(),

@@ -13,7 +13,7 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
     let (exponent, fraction) = (bits as u32 >> 10 & 0x1F, bits as u32 & 0x3FF);
     match (exponent, fraction) {
         (0x1F, _) => f32::from_bits(sign | 0x7F80_0000 | fraction << 13),
-        // Subnormal: a multiple of 2^-24, which `f32` represents exactly.
+        // A subnormal number is a multiple of 2^-24, which `f32` represents exactly.
         (0, _) => f32::from_bits(sign | (fraction as f32 * (1.0 / 16_777_216.0)).to_bits()),
         _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
     }
@@ -33,12 +33,14 @@ pub const fn f32_to_f16(value: f32) -> u16 {
     if magnitude > 0x7F80_0000 {
         return sign | 0x7E00;
     }
-    // 2^-14 is the least normal number. From 65520 on, infinity is nearer than 65504.
+    // From 65520 on, infinity is nearer than 65504, the largest finite number. The next limit is 2^-14, the
+    // smallest normal number.
     if magnitude >= 0x477F_F000 {
         return sign | 0x7C00;
     }
     if magnitude < 0x3880_0000 {
-        // The result is a multiple of 2^-24: the addition of 0.5 makes the processor round to it.
+        // Results below 2^-14 are multiples of 2^-24. Adding 0.5 makes the processor round to such a
+        // multiple.
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0x3F00_0000) as u16;
     }

@@ -51,8 +51,8 @@ pub fn reach(
     let key = [from.info().identity.clone(), to.info().identity.clone()];
     let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
     let is_sound = known.unwrap_or_else(|| {
-        // Do not hold the lock during the test, because wakers may run meanwhile. Two threads may test the
-        // same link.
+        // Release the lock during the test, because the test may run wakers. As a result, two threads may
+        // test the same link.
         match copies_arrive_whole(from, to) {
             Ok(is_sound) => {
                 let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();
@@ -62,7 +62,7 @@ pub fn reach(
                 is_sound
             }
             Err(error) => {
-                // A shortage of memory proves nothing about the link.
+                // A lack of memory for the test says nothing about the link, so do not store this result.
                 report(&**from, &**to, Some(&error));
                 false
             }
@@ -76,7 +76,8 @@ fn copies_arrive_whole(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<b
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
     let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;
-    // Write each part only once: a device with checksums may not notice writes by another device.
+    // Write each part only once: if the target device keeps checksums, it may not notice writes by another
+    // device.
     let other = DeviceBuffer::new(to, 2 * bytes, Commit::Lazy)?;
     let host = HostBuffer::new(from, PATTERN_BYTES, HostMemory::Pageable)?;
     let their_host = HostBuffer::new(to, PATTERN_BYTES, HostMemory::Pageable)?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// ```
 #[must_use]
 pub fn random_name() -> String {
-    // Each state has a random seed from the operating system.
+    // The standard library seeds each `RandomState` with random bytes of the operating system.
     let random = || RandomState::new().hash_one(0);
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }
@@ -71,7 +71,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 #[must_use]
 pub fn runtime_path(name: &str) -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        // The standard requires programs to ignore a relative path.
+        // The XDG standard requires programs to ignore a relative path.
         Some(base) if base.is_absolute() => base.join(name),
         _ => std::env::temp_dir().join(format!("{name}-{}", user())),
     }
@@ -135,7 +135,7 @@ impl PrivateDir {
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and advice, if other users can
     /// write to the folder; otherwise the system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // A slash at the end would make the system follow a link.
+        // Remove a slash at the path's end, because with it the system would follow a link.
         let path: PathBuf = path.components().collect();
         Ok(Self { place: os::DirPlace::open(&path)?, path })
     }
@@ -180,7 +180,7 @@ impl PrivateDir {
         drop(file);
         let result = written.and_then(|()| self.place.rename(&scratch, name));
         if result.is_err() {
-            // Ignore this error, and report the first one.
+            // Ignore the error of the removal, and return the first error.
             let _ = self.place.remove(&scratch);
         }
         result
@@ -250,7 +250,7 @@ mod os {
         pub fn open(path: &Path) -> io::Result<Self> {
             let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
             let folder = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
-                // The error for a link depends on the system.
+                // Systems return different error codes if the path is a link.
                 let is_other =
                     matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK));
                 if is_other {

@@ -145,8 +145,8 @@ impl Timeline {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers are foreign code. So they are moved out and run without the lock, and if one panics, the
-        // others still run.
+        // Wakers run code of the program. So run them without the lock, and run all of them even if one
+        // panics.
         let mut panicked = None;
         for (_, waker) in due {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {

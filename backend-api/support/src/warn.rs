@@ -26,7 +26,7 @@ pub fn warn(text: String) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if said.len() < SAID_MAX && !said.contains(&text) {
-        // `eprintln` would panic if the program has no standard error, and a release must not panic.
+        // `eprintln` panics if standard error is closed, but a release of memory must not panic.
         let _ = writeln!(std::io::stderr(), "vmarray: {text}");
         said.push(text);
     }

@@ -43,7 +43,7 @@ pub fn signum<T: KernelSigned>(x: T) -> T {
     } else if x < T::ZERO {
         -T::ONE
     } else if T::IS_FLOAT && x == T::ZERO {
-        // The sign of the quotient is the sign of the zero.
+        // For x = 0 or -0, the quotient 1 / x is infinite and has the sign of x.
         if T::ONE / x > T::ZERO { T::ONE } else { -T::ONE }
     } else {
         x
@@ -61,7 +61,7 @@ pub fn copysign<T: Float>(x: T, sign: T) -> T {
 #[inline(always)]
 pub fn round<T: Float>(x: T) -> T {
     let whole = x.trunc();
-    // The difference is exact.
+    // The difference between x and its whole part is exact.
     if (x - whole).abs() >= T::HALF { whole + T::ONE.copysign(x) } else { whole }
 }
 
@@ -147,7 +147,7 @@ pub fn trailing_ones<T: KernelInteger>(x: T) -> u32 {
 #[inline(always)]
 pub fn rotate_left<T: KernelInteger>(x: T, by: u32) -> T {
     let bits = x as T::Unsigned;
-    // Shifts take their width modulo the number of bits.
+    // Shifts take their width modulo the number of bits, so a rotation by 0 is correct too.
     ((bits << by) | (bits >> (T::BITS - by % T::BITS))) as T
 }
 

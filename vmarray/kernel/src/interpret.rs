@@ -45,7 +45,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let has_tiles = tile.len() > 1;
     let lowered =
         lower_for::<K>(&LaunchVariant { is_part: has_tiles, keeps: has_tiles, ..LaunchVariant::default() })?;
-    // Lowering has verified the body, and slices are always in order.
+    // Lowering has verified the body, so the interpreter can refuse only arguments that are too large.
     let refused = |error: backend_api::Error| lowered.refused(ErrorKind::TooLarge, error.detail());
     let mut arguments = K::arguments(sources);
     let shape = arguments.iter().find_map(|argument| match argument {
@@ -64,7 +64,8 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel =
         backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
-    // Results of tiled groups have two views: the written elements in tile order, and the old elements.
+    // If groups are tiles, the result has two views: the written elements in tile order, and the old
+    // elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
         (InterpreterArgument::Write(_, stride), Some(order)) if is_own(&lowered, number) => {
             (vec![0; order.len() * stride], *stride)
@@ -188,7 +189,7 @@ fn scalar(
                 StencilPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
                 StencilPart::Mode(_) | StencilPart::Base | StencilPart::Value(..) => 0,
             },
-            // An item's own elements lie at the same positions as the result's.
+            // The view's extents are the extents of the launch's result.
             _ => match part {
                 StencilPart::Extent(axis) => axes[axis].extent as u64,
                 StencilPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),

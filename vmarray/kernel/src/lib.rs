@@ -25,7 +25,8 @@
 //! # Ok::<_, vmarray_kernel::OutOfBounds>(())
 //! ```
 
-// Kernels of this crate have the paths that they have in other crates.
+// Code that `#[kernel]` generates uses the path `vmarray_kernel`; this name makes the path valid inside of
+// this crate.
 extern crate self as vmarray_kernel;
 
 pub mod boundary;

@@ -191,7 +191,8 @@ fn lowered(
         let thread = std::thread::Builder::new().name("lowering".into()).stack_size(STACK_BYTES);
         match thread.spawn_scoped(scope, || lowered_here(form, with)) {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // The system refused a thread with a large stack; the caller's stack suffices for most kernels.
+            // The system refused to start a thread with a large stack. Use the caller's stack, which suffices
+            // for most kernels.
             Err(_) => lowered_here(form, with),
         }
     })
@@ -274,13 +275,14 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // In tiled groups all items run, even items outside of the view.
+            // If groups are tiles, items outside of the view run too, so a branch must skip their writes.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
-                // Remove the starts of rows, because they are no argument of the function.
+                // Remove the argument for the starts of rows, because the kernel function has no parameter
+                // for it.
                 arguments.pop();
             }
             if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {
@@ -526,7 +528,7 @@ impl Lower {
         };
         let check = if is_own { BoundsCheck::Proven } else { BoundsCheck::ByAccess };
         let node = Node::of_element(&layout, view as u16, 0);
-        // The length is unknown, so the access also checks constant indices.
+        // The length is unknown during lowering, so even constant indices need a bounds check.
         LoweredValue {
             index: Some(ElementIndex { at, len: 0, check }),
             is_shared: true,

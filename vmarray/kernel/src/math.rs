@@ -488,7 +488,7 @@ pub fn ln<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn ln_1p<T: Float>(x: T) -> T {
     let u = T::ONE + x;
-    // The difference from the larger operand is exact.
+    // Compute the rounding error of 1 + x from the larger operand, because this difference is exact.
     let rest = if x < T::ONE { x - (u - T::ONE) } else { T::ONE - (u - x) };
     let (m, k) = split(u);
     if x == T::ZERO { x } else { logarithm(u, ln_of(m, k, rest / u)) }
@@ -502,14 +502,14 @@ fn log2_of<T: Float>(x: T) -> (T, T) {
     let (c, c_rest) = two_over_ln_2::<T>();
     let (third, third_rest) = two_thirds_over_ln_2::<T>();
     let f = m - T::ONE;
-    // s = f / (2 + f), and z = s².
+    // Let s = f / (2 + f) and z = s². The rests hold the rounding errors.
     let (d, d_rest) = sum(2.0 as T, f);
     let s = f / d;
     let (back, back_rest) = product(s, d);
     let s_rest = (((f - back) - back_rest) - s * d_rest) / d;
     let (z, z_rest) = product(s, s);
     let z_rest = z_rest + (s + s) * s_rest;
-    // Compute c + c / 3 * z + …, and multiply it by s.
+    // Compute the sum c + c / 3 * z + …, then multiply it by s.
     let (w, w_rest) = product(third, z);
     let w_rest = w_rest + (third * z_rest + third_rest * z + z * z * log2_rest(z));
     let (a, a_rest) = sum(c, w);
@@ -541,8 +541,8 @@ pub fn log10<T: Float>(x: T) -> T {
 pub fn powf<T: Float>(x: T, y: T) -> T {
     let (base, limit) = (x.abs(), power_of_two::<T>(70));
     let (log, rest) = log2_of(base);
-    // Clamp `y`, so that the product with the logarithm stays finite. At the limit the power overflows or
-    // underflows, unless `log` is 0.
+    // Clamp `y`, because its product with the logarithm must stay finite. At the limit the power already
+    // overflows or underflows, unless `log` is 0.
     let by = y.clamp(-limit, limit);
     let (power, power_rest) = product(log, by);
     let power_rest = power_rest + rest * by;
@@ -585,8 +585,8 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     let exponent = ((bits >> digits) as i32 & (2 * bias::<T>() + 1)) - bias::<T>() - digits as i32;
     let hidden = 1_u64 << digits;
     let whole = (bits & (hidden - 1)) | hidden;
-    // x is whole * 2^exponent. The result is needed modulo 4, so skip all bits of 2/π whose product with x is
-    // a multiple of 4. The product of x and the first other bit is 2 * whole.
+    // x is whole * 2^exponent. The result is needed modulo 4, so skip the bits of 2/π whose product with x is
+    // a multiple of 4. The first remaining bit times x is 2 * whole.
     let first = (exponent + 62) as usize;
     let (word, by) = (first >> 6, (first & 63) as u64);
     let a = (TWO_OVER_PI[word] << by) | ((TWO_OVER_PI[word + 1] >> 1) >> (63 - by));
@@ -602,7 +602,7 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     };
     let quadrant = (upper + (1 << 61)) >> 62;
     let upper = upper - (quadrant << 62);
-    // The fraction is from -1/2 to 1/2. Compute its absolute value.
+    // Map the fraction to the range from -1/2 to 1/2, and compute its absolute value.
     let is_below = (upper as i64) < 0;
     let (upper, lower) =
         if is_below { (!upper + (lower == 0) as u64, lower.wrapping_neg()) } else { (upper, lower) };
@@ -840,7 +840,7 @@ pub fn atanh<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn cbrt<T: Float>(x: T) -> T {
     let (m, k) = split(x.abs());
-    // Here m is from 0.7 to 5.7, and k is a multiple of 3.
+    // In this loop m is from 0.7 to 5.7, and k a multiple of 3.
     let third = k.div_euclid(3);
     let m = m * power_of_two::<T>(k - 3 * third);
     let guess = 0.5838 as T + m * (0.4565 as T + m * (-0.0609 as T + m * (0.00433 as T)));

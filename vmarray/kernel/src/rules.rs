@@ -201,7 +201,7 @@ pub fn wrapping_shr<T: KernelInteger>(a: T, by: u32) -> T {
 
 #[inline(always)]
 pub fn not<T: KernelBits>(a: T) -> T {
-    // `from_value` drops higher bits.
+    // `from_value` drops the higher bits that the complement sets.
     T::from_value(!a.to_value())
 }
 
@@ -360,7 +360,8 @@ macro_rules! groups {
         }
     )* };
 }
-// Separate implementations for each rank, so that rustc infers `usize` for the index of one axis.
+// Use separate implementations for each number of axes: rustc then infers `usize` for an index along one
+// axis.
 groups! {
     [A] usize, Group<T, A>;
     [A B] [usize; 2], Group<T, A, B, 0>;
@@ -397,7 +398,7 @@ impl<T: ElementMemory, const N: usize> IndexedElements<At<N>> for Window<T, N> {
 
 macro_rules! positions {
     ($($N:literal)*) => { $(
-        // Arrays of one axis have a separate implementation, so that rustc infers `usize` for their indices.
+        // Use a separate implementation for arrays of one axis: rustc then infers `usize` for their indices.
         impl<T: ElementMemory> IndexedElements<[usize; $N]> for Anywhere<T, $N> {
             type Element = T;
 

@@ -104,7 +104,7 @@ pub(crate) fn item<R>(number: u64, run: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn read_clock(since: u64) -> u64 {
-    // If panics abort the program, an item cannot be left by a panic, so ignore the time limit.
+    // If panics abort the program, a panic cannot end an item's loop, so ignore the time limit.
     if cfg!(panic = "abort") {
         return since;
     }

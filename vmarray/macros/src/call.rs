@@ -252,7 +252,7 @@ impl BodyTranslation<'_> {
         let k = located(&self.k, span);
         let Some((kind, takes)) = methods::find(&name, arguments.len() - 1) else {
             return match bare(arguments[0]) {
-                // Report the first unknown method of a chain.
+                // In a chain of methods, report the first unknown method only.
                 Expr::MethodCall(inner)
                     if methods::find(&inner.method.to_string(), inner.args.len()).is_none() =>
                 {
@@ -266,7 +266,7 @@ impl BodyTranslation<'_> {
         }
         let mut codes = Vec::with_capacity(arguments.len());
         for (at, argument) in arguments.iter().enumerate() {
-            // Call the view's own methods on the view itself.
+            // Pass the view itself to its own methods, not a value that is read from it.
             codes.push(if at == 0 && kind == Method::View {
                 self.expr(argument)
             } else {
@@ -303,7 +303,8 @@ impl BodyTranslation<'_> {
         codes: &[GeneratedCode],
         arguments: &[&Expr],
     ) -> Vec<GeneratedCode> {
-        // Check only indices that must be numbers: group memory, for example, also accepts arrays of numbers.
+        // Check indices only where they must be numbers; group memory, for example, also accepts arrays of
+        // numbers.
         let has_numbers = match self.view(view) {
             Some((_, view)) => {
                 matches!(view, ViewParameter::Shared | ViewParameter::At(_) | ViewParameter::Rows)
@@ -319,7 +320,7 @@ impl BodyTranslation<'_> {
             let span = argument.span();
             let k = located(&self.k, span);
             let is_element = at + values >= codes.len();
-            // In these cases the error message of rustc is sufficient.
+            // Skip the check if rustc's own error message is clear.
             if !is_element && !has_numbers || matches!(bare(argument), Expr::Call(_)) {
                 return code.clone();
             }

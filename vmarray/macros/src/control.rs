@@ -162,7 +162,7 @@ impl BodyTranslation<'_> {
                 if let Some((_, other)) = &init.diverge {
                     self.error(other, "kernels do not support `let … else`: use `if` or `match`");
                 }
-                // Bind a copy: with an alias, two names could change the same variable.
+                // Bind a copy of the value: an alias would let two variables change together.
                 let value = self.expr(&init.expr);
                 value.with_rust(|value| quote!(= #value)).with_tree(|tree| {
                     let tree = self.lined(init.expr.span(), tree);
@@ -262,7 +262,8 @@ impl BodyTranslation<'_> {
         let numbers = |[start, end, step]: [&TokenStream; 3]| quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
         let (on_host, body_on_host) = (numbers([&start.host, &end.host, &step.host]), &body.host);
         let [range_name, long] = ["__numbers", "__is_long"].map(|name| Ident::new(name, Span::mixed_site()));
-        // Count the back edges of short loops in advance.
+        // The host form counts the iterations of a short loop once before the loop, because a count per
+        // iteration is slower.
         let host = quote!({
             let #range_name = #on_host;
             let #long = #turns.enter(&#range_name);

@@ -39,8 +39,8 @@ pub fn expand(arguments: &AttributeArguments, function: &ItemFn) -> TokenStream 
     };
     let parameters = check(&mut body, &function.sig);
     if let Some(errors) = &body.errors {
-        // Emit no kernel, because its signature is invalid. The emitted function names the types of the
-        // parameters, so that rustc does not report them as unused.
+        // The signature is invalid, so emit no kernel. The emitted function uses the types of the parameters,
+        // so that rustc does not report their imports as unused.
         let (errors, unused) = (errors.to_compile_error(), refused_form(function));
         return quote!(#errors #unused);
     }
@@ -185,12 +185,12 @@ fn unknown_type(name: &str) -> Option<&'static str> {
 fn host_form(function: &ItemFn, code: &GeneratedCode, is_refused: bool) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
-    // A body with errors is replaced by one that does not use its parameters, so suppress warnings about
-    // them.
+    // If the body has errors, an empty body replaces it and uses no parameter. So suppress warnings about
+    // unused parameters.
     let unused = is_refused.then(|| quote!(#[allow(unused)]));
     quote! {
         #(#attrs)*
-        // Suppress lints that would apply to the generated form of the user's code.
+        // Suppress lints about the generated code that the user's own code does not cause.
         #[allow(unused_braces, unused_parens, clippy::too_many_arguments, clippy::let_and_return, clippy::unit_arg)]
         #[allow(clippy::useless_conversion, clippy::needless_return, clippy::blocks_in_conditions)]
         #[allow(clippy::redundant_field_names, clippy::zero_prefixed_literal, clippy::suspicious_else_formatting)]
@@ -312,7 +312,8 @@ fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     let k = &body.k;
     let imports = body.callees.iter().map(|callee| {
         let (path, name) = (&callee.path, &callee.name);
-        // Define a macro with this name, so that the import never fails.
+        // Define a macro with the called function's name: the import then succeeds even if no type has this
+        // name.
         let any = path.get_ident().map(|path| quote!(macro_rules! #path { () => {}; }));
         quote_spanned!(path.span()=> #any use #path as #name;)
     });
@@ -391,7 +392,8 @@ fn kernel_impl(
         syn::ReturnType::Type(_, of) => quote_spanned!(of.span()=> #of),
     };
     let taken: Vec<TokenStream> = parameters.types.iter().map(|of| static_type(of)).collect();
-    // A parameter of a launch. Use the span of the type, so that rustc reports errors there.
+    // Each parameter's type as a `Parameter`. The span is the user's type, so that rustc reports errors
+    // there.
     let lasting: Vec<TokenStream> = taken
         .iter()
         .zip(&parameters.types)
@@ -410,7 +412,7 @@ fn kernel_impl(
         let check = group_check(body, extents);
         quote!(const _: () = #check;)
     });
-    // The launch itself provides places and group memory.
+    // Leave out places and group memory, because the launch itself provides them.
     let given: Vec<&TokenStream> = taken
         .iter()
         .zip(&parameters.types)
@@ -419,7 +421,7 @@ fn kernel_impl(
         .collect();
     let item_methods = item_methods(k, &names, &lasting, &quote!(kernel_function_of_items #turbofish));
     let code = quote! {
-        // Rename the function, because a parameter below can have the same name.
+        // Import the function under another name, because a parameter below can have the function's name.
         use #name as kernel_function_of_items;
 
         #check
@@ -466,7 +468,7 @@ fn group_method(body: &BodyTranslation<'_>, extents: &Expr, signature: &Signatur
         quote_spanned!(extent.span()=> #k::group_extent(#extent))
     };
     let all = all.iter().map(extent);
-    // If a length depends on generic parameters, check it for each instance.
+    // If the group length depends on generic parameters, the generated code checks it for each instance.
     let checked = (!signature.generics.params.is_empty()).then(|| group_check(body, extents));
     let checked = checked.map(|check| quote!(const { #check };));
     quote! {

@@ -70,7 +70,7 @@ impl BodyTranslation<'_> {
             let number = self.constant_number(&ident.ident);
             return quote!(#k::Pattern::Constant(#number));
         }
-        // The subpattern after `@` is read before the name is declared.
+        // Translate the subpattern after `@` before the name is declared, because it cannot use the name.
         let inner = match &ident.subpat {
             Some((_, inner)) => {
                 let inner = self.pattern(inner, false);

@@ -44,7 +44,7 @@ impl BodyTranslation<'_> {
                 bare(&index.index),
             );
         }
-        // Detect an index of several axes that is written like an index of nested arrays, `a[i][j]`.
+        // Detect `a[i][j]`, the syntax of nested arrays, and advise `a[[i, j]]`.
         let Expr::Index(outer) = bare(&index.expr) else { return None };
         match self.view(&outer.expr)? {
             (name, ViewParameter::Anywhere(Some(2..)) | ViewParameter::Window) => {
@@ -66,8 +66,8 @@ impl BodyTranslation<'_> {
         let k = located(&self.k, span);
         let star = is_reference.then(|| quote!(*));
         let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::TreeExpr::Index(&#of, &#at)));
-        // rustc reports the index's type if it sees the index first. For a plain place the order does not
-        // matter.
+        // rustc reports a wrong index type only if the index comes first. This order is safe for a plain
+        // place, whose evaluation has no side effects.
         let is_plain = matches!(bare(&index.expr), Expr::Path(_) | Expr::Field(_));
         let rust = |[of, at]: [&TokenStream; 2]| {
             if is_plain {

@@ -18,7 +18,7 @@ fn place_of(span: Span) -> (usize, usize) {
 
 fn within(code: TokenStream, fallback: Span, generated: (usize, usize)) -> TokenStream {
     let tokens: Vec<TokenTree> = code.into_iter().collect();
-    // For each token, the index of the next token of the user's code.
+    // For each generated token, the index of the next token that the user wrote.
     let mut next = vec![None; tokens.len()];
     let mut last = None;
     for (at, token) in tokens.iter().enumerate().rev() {

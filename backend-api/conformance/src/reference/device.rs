@@ -136,7 +136,7 @@ impl Memory {
                     private_heap_bytes: launch.private_heap_bytes,
                     ..Interpreter::new(launch.kernel, launch.items, launch.geometry)
                 };
-                // The memory of this device consists of vectors, so a read cannot fail.
+                // Reads of this device's memory cannot fail, because the memory consists of vectors.
                 let report = interpreter.run(&mut Reached { memory: self, views: launch.views }).ok()?;
                 self.write_words(launch.report, &report.words());
             }
@@ -273,8 +273,8 @@ impl ReferenceDevice {
                 .with_advice("correct the list of indices")
         };
         let outcome = self.on(memory.run(request).ok_or_else(outside));
-        // The work is over before the ticket is issued, so no caller can have registered a waker. A waker
-        // would run here, under the lock.
+        // All work ends before the ticket is issued, so no caller can have registered a waker for it.
+        // Otherwise the waker would run here, while the thread holds the lock.
         let ticket = timeline.begin()?;
         timeline.complete(ticket.value, outcome);
         Ok(ticket)
@@ -359,7 +359,8 @@ unsafe impl Device for ReferenceDevice {
         if more > free || extended.try_reserve_exact(size(more)).is_err() {
             return self.on(Err(refused(ErrorKind::OutOfMemory).with_available_bytes(free)));
         }
-        // No code keeps the address of a byte: each call finds its bytes by the name.
+        // The vector may move, because no code keeps its address: each call finds the vector by the buffer's
+        // id.
         extended.resize(size(now + more), GARBAGE);
         Ok(())
     }
@@ -409,13 +410,13 @@ unsafe impl Device for ReferenceDevice {
     }
 
     fn wake(&self, _ticket: Ticket, waker: Waker) {
-        // Issued tickets are done, and unknown tickets never end: in both cases, wake at once.
+        // Wake at once: issued tickets are already done, and unknown tickets never end.
         waker.wake();
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         self.on(self.queues.get("order_after", queue.id()))?;
-        // All issued tickets have ended, so only an unknown ticket is an error.
+        // All issued tickets are already done, so the only possible error is an unknown ticket.
         let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
         unknown.map_or(Ok(()), Err)
     }

@@ -201,7 +201,7 @@ impl<D: Device> Faulty<D> {
         if error.kind() == ErrorKind::Lost {
             let operation = error.operation();
             self.lose_and_wake(state, operation);
-            // The ticket was in flight when the device was lost.
+            // The ticket was in flight when the device was lost, so it and later tickets of its queue fail.
             if let Some(loss) = &mut self.state.lock().lost {
                 let done = loss.done.entry(ticket.queue).or_default();
                 *done = (*done).min(ticket.value - 1);
@@ -317,8 +317,8 @@ unsafe impl<D: Device> Device for Faulty<D> {
     fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == QueueProgress::Done);
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::Lost) {
-            // A lost device touches no memory any more; the inner device, which is not lost, may still
-            // work.
+            // A lost device must no longer access memory. The inner device is not lost and may still work, so
+            // wait for it.
             let _ = self.inner.wait(ticket);
         }
         answer
@@ -332,7 +332,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         let once = Arc::new(Once(Mutex::new(Some(waker))));
         let mut state = self.state.lock();
         if state.lost.is_none() {
-            // Remove wakers that have run from time to time.
+            // When the list is full, remove the wakers that have already run.
             if state.wakers.len() == state.wakers.capacity() {
                 state.wakers.retain(|once| once.0.lock().is_some());
             }

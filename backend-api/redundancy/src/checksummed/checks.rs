@@ -49,7 +49,7 @@ impl HostBytes {
 }
 
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    // 0 means that the checksum is unknown.
+    // Avoid 0, because a stored 0 marks an unknown checksum.
     XxHash3_64::oneshot(bytes).max(1)
 }
 
@@ -193,7 +193,8 @@ impl Checks {
         device: &DeviceInfo,
         has_failed: impl Fn(Ticket) -> Option<bool>,
     ) -> Result<()> {
-        // A caller that observes a ticket may also use the host memory of all work before it.
+        // A caller that observes a ticket may read the host memory of all earlier work. So verify all of that
+        // work.
         let (mut open, mut seen) = (vec![ticket], Vec::<Ticket>::new());
         while let Some(Ticket { queue, value }) = open.pop() {
             let (due, after) = {
@@ -206,7 +207,8 @@ impl Checks {
             for (value, check) in due {
                 let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
                 let outcome = if has_failed {
-                    // Ignore the failure here: the next poll of this ticket returns it.
+                    // Discard this verification's failure here, because the next poll of its ticket returns
+                    // it.
                     check.forget();
                     Ok(())
                 } else {

@@ -130,7 +130,7 @@ pub(super) fn forget(buffer: BufferId, bytes: &Range<u64>) {
 /// Invalidates the units of some elements of a view.
 pub(super) fn forget_listed(elements: &LaunchView<'_>, indices: impl Iterator<Item = u64>) {
     let mut buffers: Vec<BufferId> = elements.bases().iter().map(|base| base.buffer()).collect();
-    // Lock all tables in this order, so that two threads cannot deadlock.
+    // Lock the tables in ascending order of their buffers: two threads then cannot deadlock.
     buffers.sort_unstable();
     buffers.dedup();
     let tables = buffers.into_iter().filter_map(|buffer| Some((buffer, ChecksumTable::of(buffer)?)));

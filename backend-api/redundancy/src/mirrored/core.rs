@@ -112,7 +112,7 @@ impl MirrorCore {
                 return state.outcome(ticket);
             };
             drop(state);
-            // Ignore the outcome here, because the next iteration returns it.
+            // Ignore this wait's outcome, because the next iteration's poll returns it.
             let _ = part.device.wait(part.ticket);
         }
     }

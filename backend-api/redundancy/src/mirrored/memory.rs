@@ -45,7 +45,7 @@ impl MirrorCore {
         }
         let mut state = self.lock();
         for (id, _, one) in made {
-            // No device joins or leaves during the creation.
+            // No device joins or leaves in the meantime, because this thread holds the set-up lock.
             if let Some(member) = state.member(id) {
                 keep(member, one);
             }
@@ -72,7 +72,7 @@ impl MirrorCore {
     pub(super) fn release_queue(&self, queue: &QueueHandle) {
         let (_call, id) = (DeferringCall::begin(), queue.id());
         let Some(newest) = self.lock().queues.get(&id).map(|log| log.newest) else { return };
-        // Ignore an error: the failures of a queue are forgotten when the queue is released.
+        // Ignore an error, because the release of a queue discards its failures anyway.
         let _ = self.wait(backend_api::Ticket { queue: id, value: newest });
         let _setup = self.setup.lock();
         let mut state = self.lock();
@@ -190,8 +190,8 @@ impl MirrorCore {
                     if is_locked.get()
                         && matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) =>
                 {
-                    // Another device has page-locked the memory; a driver may refuse a second lock. SAFETY:
-                    // guaranteed by the caller.
+                    // Another device has page-locked the memory already, and a driver may refuse a second
+                    // lock. SAFETY: guaranteed by the caller.
                     unsafe { device.import_host(address, bytes, HostMemory::Pageable) }
                 }
                 other => {

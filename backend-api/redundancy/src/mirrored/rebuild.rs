@@ -115,7 +115,8 @@ impl MirrorCore {
             let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
             let Some((buffer, range)) = member.missing.pop() else {
                 member.status = MemberStatus::Current;
-                // No submission runs between the two steps, so each submission sees one of the two devices.
+                // The thread holds the state's lock during both changes, so each submission sees exactly one
+                // of the two devices.
                 if let Some(old) = leaves.and_then(|old| state.member(old)) {
                     old.status = MemberStatus::Leaving;
                 }
@@ -137,7 +138,7 @@ impl MirrorCore {
                 linked_piece = (piece / 2).max(PIECE_BYTES);
             }
             if matches!(copied, CopyEnd::SourceLost) {
-                // Another device may still have the data, so record that this device lacks it.
+                // Another device may still have this data, so record only that this device lacks it.
                 self.lock().add_missing(id, vec![(buffer, range.start..end)]);
             }
             self.open();
@@ -156,8 +157,8 @@ impl MirrorCore {
             let Some(part) = part else {
                 let gone = state.members.remove(at);
                 drop(state);
-                // The thread still holds the set-up lock during this drop, so no other thread releases
-                // objects of the device.
+                // The thread still holds the set-up lock during this drop. So no other thread releases
+                // objects of the device meanwhile.
                 drop(gone);
                 return;
             };
@@ -241,7 +242,8 @@ impl MirrorCore {
         };
         let lost = std::mem::replace(&mut state.members[at], member);
         drop(state);
-        // The lost device has no work in flight. Its drop ends its imports of host memory.
+        // The lost device has no work in flight, so it can be dropped. The drop ends its imports of host
+        // memory.
         drop(lost);
         Ok(id)
     }
@@ -280,7 +282,7 @@ impl MirrorCore {
             return CopyEnd::Copied;
         }
         if let Err(error) = self.bounce() {
-            // If this step fails, no device can copy to the spare, so the spare counts as lost.
+            // If this step fails, no device can copy to the spare, so treat the spare as lost.
             self.lock().lose(target, &error);
             return CopyEnd::TargetLost;
         }
@@ -293,7 +295,7 @@ impl MirrorCore {
                     self.lock().lose(source, &error);
                     return CopyEnd::SourceLost;
                 }
-                // The spare lacks data that it needs, so it counts as lost.
+                // The spare now lacks data that it needs, so treat the spare as lost.
                 self.lock().lose(target, &error);
                 return CopyEnd::TargetLost;
             }
@@ -312,8 +314,8 @@ impl MirrorCore {
         let Some(to) = there(&state, target).filter(|at| state.members[*at].links.contains(&source)) else {
             return Ok(false);
         };
-        // The copy runs in a queue of the source device, which is not ordered after work of the target. So
-        // wait for that work here.
+        // The copy runs in a queue of the source device, which is not ordered after the target's work. So
+        // wait here for the target's work.
         let (before, device) = (state.newest_parts(target), Arc::clone(&state.members[to].device));
         drop(state);
         before.into_iter().try_for_each(|ticket| device.wait(ticket))?;
@@ -322,7 +324,7 @@ impl MirrorCore {
         let (from, to) = (&state.members[from], &state.members[to]);
         let Some(queue) = &from.copies else { return Ok(false) };
         let (Some(start), Some(end)) = (from.buffers.get(&buffer), to.buffers.get(&buffer)) else {
-            // Another thread has released the buffer meanwhile, so there is nothing to copy.
+            // Another thread has released the buffer in the meantime, so no data is left to copy.
             return Ok(true);
         };
         let (start, end, bytes) = (start.at(range.start), end.at(range.start), range.end - range.start);
@@ -334,7 +336,8 @@ impl MirrorCore {
             .submit(queue, &Request::Copies(&[Transfer::Internal { from: start, to: end, bytes }], None))?;
         drop(state);
         device.wait(ticket)?;
-        // A lost device may still accept writes by other devices. So request a proof from the device itself.
+        // A lost device may still accept writes from other devices. So check here, by a submission, that the
+        // target works.
         let proof = {
             let state = self.lock();
             let Some(to) = there(&state, target) else { return Ok(false) };

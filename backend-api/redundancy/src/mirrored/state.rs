@@ -196,7 +196,8 @@ impl MirrorState {
         }
         let log = self.queues.get_mut(&queue)?;
         while let Some(MirrorSubmission { value: of, outcome: Some(outcome), .. }) = entries.front() {
-            // Keep later entries, because their copies to other devices may still fail.
+            // Keep entries of later tickets, because the copies of their results to other devices may still
+            // fail.
             if *of > value {
                 break;
             }
@@ -231,7 +232,7 @@ impl MirrorState {
             if !entry.parts.is_empty() {
                 return;
             }
-            // If this returns `None`, another device executes the entry now.
+            // `None` means that another device now executes this submission.
             if let Some(outcome) = self.ask_another(queue, entry) {
                 self.end_entry(entry, outcome);
             }
@@ -300,8 +301,8 @@ impl MirrorState {
         if let Some((host, offset)) = entry.report
             && outcome.is_ok()
         {
-            // The first device writes its report to the requested place. If this device is lost, the report
-            // of another device is copied to that place.
+            // The first device writes its report to the host memory that the program named. If this device is
+            // lost, the mirror copies another device's report there.
             let is_written = entry.done.iter().any(|id| reports.iter().all(|(other, _)| other != id));
             let other = reports.iter().find(|(id, _)| !is_written && entry.done.contains(id));
             if let (Some((_, report)), Some(target)) = (other, self.hosts.get(&host)) {
@@ -347,7 +348,7 @@ impl MirrorState {
     /// Returns the newest part of each queue that is in flight on a device.
     pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
         let newest = |log: &QueueLog| {
-            // Skip orders between queues: their parts are work of other queues.
+            // Skip entries of `order_after`, because their parts belong to other queues.
             let own = log.entries.iter().rev().filter(|entry| !entry.is_order);
             let parts = own.flat_map(|entry| &entry.parts);
             parts.into_iter().find(|part| part.member == id).map(|part| part.ticket)

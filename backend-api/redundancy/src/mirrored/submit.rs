@@ -53,7 +53,7 @@ impl MirrorCore {
             request.check(&*state).map_err(|error| error.on(&self.info))?;
             let touches = AccessSet::of(request);
             let Some(part) = state.find_part(|entry| touches.must_follow(&entry.touches)) else {
-                // Every device except the first needs its own place for a report.
+                // On every device except the first, the launch writes its report to separate host memory.
                 let reports = if matches!(request, Request::Launch(_)) { state.members.len() } else { 0 };
                 if state.spare_reports.len() >= reports {
                     break touches;
@@ -147,7 +147,8 @@ impl MirrorCore {
                 continue;
             }
             if status == MemberStatus::Rebuilding && effect == Effect::FromDevice {
-                // A device that is being rebuilt may lack the data that the request reads.
+                // A device that is being rebuilt may lack data that the request reads. So record the results
+                // as missing on this device, too.
                 state.add_missing(id, ranges.clone());
                 continue;
             }
@@ -193,8 +194,8 @@ impl MirrorCore {
         behind: &[u64],
         ranges: &[(BufferId, Range<u64>)],
     ) {
-        // The ticket returns the outcome. After a failure the contents are unspecified, but equal on all
-        // devices.
+        // The request's ticket returns the outcome. If the request failed, the contents are unspecified, but
+        // the copies make them equal on all devices.
         if first.device.wait(first.ticket).is_err_and(|error| error.kind() == ErrorKind::Lost) {
             return;
         }
@@ -204,7 +205,7 @@ impl MirrorCore {
                     CopyEnd::Copied => {}
                     CopyEnd::TargetLost => break,
                     CopyEnd::SourceLost => {
-                        // Only the other devices have a part of the data, and no device has all of it.
+                        // The first device is lost, and the other devices have only a part of its results.
                         self.lock().fail(ticket);
                         return;
                     }
@@ -261,13 +262,14 @@ fn order_member(state: &MirrorState, member: &Member, queue: QueueId, ticket: Ti
             .with_detail("the queue is released, or belongs to another device")
     };
     let entries = state.queues.get(&ticket.queue).map(|log| &log.entries);
-    // Search from the end: an order with the same number precedes the submission of the ticket.
+    // Search from the newest entry, because an entry of `order_after` can have the same number and comes
+    // before the submission.
     let entry = entries.and_then(|entries| entries.iter().rev().find(|entry| entry.value == ticket.value));
     let own = entry.and_then(|entry| entry.parts.iter().find(|part| part.member == member.id));
     let before = match own {
         Some(part) => part.ticket,
-        // Another device has that work. Nevertheless wait for this device's earlier work in the queue, and
-        // for the orders of the queue.
+        // The submission ran only on other devices. Nevertheless wait for this device's earlier work in the
+        // queue, and for the queue's orders after other queues.
         None => {
             let queue = member.queues.get(&ticket.queue).ok_or_else(unknown)?;
             member.device.submit(queue, &Request::Copies(&[], None))?
@@ -280,7 +282,7 @@ fn order_member(state: &MirrorState, member: &Member, queue: QueueId, ticket: Ti
 /// Returns true if a request that reads device memory produces the same bytes on two devices.
 fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool {
     let [one, two] = [first, other].map(|member| member.device.info());
-    // Devices that run on the processor compute alike; GPUs do if their model and driver are equal.
+    // Devices that compute on the CPU give equal results. GPUs do if their model and driver are equal.
     let on_host = |kind| matches!(kind, DeviceKind::HostMemory | DeviceKind::File | DeviceKind::Simulated);
     let are_alike = one.backend == two.backend
         && one.driver == two.driver

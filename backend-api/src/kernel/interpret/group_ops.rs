@@ -159,7 +159,8 @@ impl<V: Views> Together<'_, V> {
             item.start(number, number - first, number < self.state.launch.items);
         }
         if self.state.launch.budget.is_some() {
-            // Code behind a loop that exhausted the budget may read registers that no item has written.
+            // Set registers to zero, because code after a loop that the budget ended may read a register
+            // before any write.
             self.registers.fill([0; 32]);
         }
     }
@@ -175,7 +176,8 @@ impl<V: Views> Together<'_, V> {
             if items.is_empty() {
                 break;
             }
-            // Run straight-line operations for 32 items at a time, so that their values stay in the cache.
+            // Run all straight-line operations for 32 items before the next 32, because their values then
+            // stay in the cache.
             let steps = left.iter().take_while(|node| node.is_step).count();
             if steps > 0 {
                 for word in (0..self.words).filter(|word| items.0[*word] != 0) {
@@ -234,7 +236,8 @@ impl<V: Views> Together<'_, V> {
                 self.state.end(overtime, node.site, self.items[number].number);
             }
             if self.state.over.is_some() {
-                // No item continues, here or in enclosing loops.
+                // The time limit has ended the launch, so no item continues, neither here nor in enclosing
+                // loops.
                 (turning, gone) = (Set::default(), Set::default());
                 continue;
             }

@@ -128,7 +128,8 @@ impl ItemState {
         (self.number, self.in_group, self.live) = (number, in_group, live);
         (self.next, self.turns, self.failed) = (Continuation::At(0), [0; 2], None);
         self.private_heap.clear();
-        // An item that leaves a loop early may read a register before it writes it.
+        // Set registers to zero, because code after a loop that the budget ended may read a register before
+        // any write.
         self.registers.fill(0);
         self.arrays.iter_mut().for_each(|array| array.fill(0));
     }
@@ -222,7 +223,8 @@ impl<'s, V: Views> LaunchState<'s, V> {
                         }
                         Some(budget) => {
                             item.fail(site, budget);
-                            // Other items may wait for this item at a later barrier.
+                            // If the kernel has barriers, the failed item continues after the loop, because
+                            // other items may wait for it there.
                             let after = self.flat.ops[site as usize].next;
                             item.next = if self.flat.meets { after } else { Continuation::End };
                             continue;
@@ -329,7 +331,8 @@ impl<'s, V: Views> LaunchState<'s, V> {
             Op::Call { ref function, ref arguments, .. } => {
                 function.call(&arguments.iter().map(|argument| get(*argument)).collect::<Vec<_>>())
             }
-            // Operations that change the control flow are executed by `run`.
+            // The caller, `run`, executes operations that change the control flow; this branch executes all
+            // others.
             _ => {
                 let mut value = [0];
                 let is_value = values(self.body, op, place, &mut value);
@@ -513,7 +516,7 @@ fn cast_lanes<const N: usize>(from: Type, to: Type, a: &[u64; N], into: &mut [u6
     if to.is_float() || from.is_float() {
         return each(a, into, |a| arithmetic::cast(from, to, a));
     }
-    // Convert through `i128`, which holds every integer, to extend by the sign of the source type.
+    // Convert through `i128`: it holds every integer, and extends the sign of signed types.
     let mask = to.mask();
     by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
 }

@@ -50,7 +50,8 @@ impl Lower {
             self.settled(&value)
         };
         let result = run();
-        // Return errors here, because they refer to the current frames.
+        // Return an error without removing the frame, because the error's position refers to the current
+        // frames.
         let result = match result {
             Err(Exit::Error(error)) => return Err(Exit::Error(error)),
             Err(Exit::Diverges) => None,
@@ -296,7 +297,8 @@ impl Lower {
     fn call_unary(&mut self, name: &str, of: ScalarOperand) -> Option<ScalarOperand> {
         let op = match name {
             "neg" | "wrapping_neg" => {
-                // Subtract an unsigned number from zero.
+                // Negate an unsigned number by subtracting it from zero, because `Neg` supports only signed
+                // numbers.
                 let found = self.type_of(of);
                 if !Unary::Neg.takes(found) {
                     return Some(self.binary(Binary::Sub, ScalarOperand::Constant(found, 0), of));
@@ -530,7 +532,7 @@ impl Lower {
             kept.push(if by.iter().any(may_assign) { self.kept_operand(at)? } else { at });
         }
         let by = match by {
-            // A constant operand stays a constant.
+            // Pass the elements of an array literal one by one, because constants then stay constants.
             [by] => match bare(by) {
                 TreeExpr::Array(parts) if parts.len() == kept.len() => self.several(parts)?,
                 _ => self.several(std::slice::from_ref(by))?,

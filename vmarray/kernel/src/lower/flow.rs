@@ -271,7 +271,7 @@ impl Lower {
         for (number, arm) in arms.iter().enumerate() {
             let mut fits = self.fits(&arm.pattern, &of)?;
             if arm.guard.is_none() && number + 1 == arms.len() {
-                // rustc has checked that the match is exhaustive, so the last arm always fits.
+                // rustc has checked that the patterns are exhaustive, so the last arm needs no comparison.
                 fits = ScalarOperand::Constant(Type::Bool, 1);
             }
             match (fits, &arm.guard) {
@@ -387,7 +387,7 @@ impl Lower {
         let (of, line) = (self.type_of(counter), self.frame()?.line);
         let outer = self.open(label, None)?;
         let level = self.nesting;
-        // `continue` ends the body, and then the counter advances.
+        // `continue` jumps to the end of the iteration's block, after which the counter advances.
         let before = std::mem::take(&mut self.code);
         self.nesting += 1;
         let next = Next::Leave(self.nesting);
@@ -397,7 +397,8 @@ impl Lower {
         }
         let _ = self.ended(|lower| {
             let number = LoweredValue::scalar(of, counter);
-            // The counter does not change within an iteration, so an immutable variable can alias it.
+            // The counter keeps its value during an iteration. So an immutable loop variable needs no copy of
+            // it.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
                 lower.is_variable[register.at()] = false;

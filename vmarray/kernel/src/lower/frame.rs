@@ -94,7 +94,7 @@ pub fn may_assign(expr: &TreeExpr) -> bool {
         }
         TreeExpr::Call(name, parts) => *name == "barrier" || parts.iter().any(may_assign),
         TreeExpr::Tuple(parts) | TreeExpr::Array(parts) => parts.iter().any(may_assign),
-        // A variable may be a reference, to which the callee can assign.
+        // A variable that is passed may be a reference, through which the called function can assign.
         TreeExpr::CallSlot(_, parts) => {
             parts.iter().any(|part| matches!(part, TreeExpr::Local(_)) || may_assign(part))
         }
@@ -137,7 +137,7 @@ pub fn is_pure(expr: &TreeExpr) -> bool {
         | TreeExpr::Local(_)
         | TreeExpr::Constant(_) => true,
         TreeExpr::Binary(_, a, b) | TreeExpr::Both(a, b) | TreeExpr::Either(a, b) => is_pure(a) && is_pure(b),
-        // Never evaluate a barrier speculatively.
+        // A speculative evaluation would let all items reach a barrier that only some items should reach.
         TreeExpr::Call(name, parts) => {
             *name != "barrier" && !name.starts_with("lanes_") && parts.iter().all(is_pure)
         }

@@ -103,8 +103,8 @@ impl LoweredKernel {
         let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
         let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
         match kind {
-            // The kernel loads the end of row `i` first, at `i + 1`. So a failed load at `i + 1` means that
-            // row `i` does not exist.
+            // For row `i`, the kernel first loads its end, from index `i + 1` of the starts. So a failed load
+            // at `i + 1` means that row `i` does not exist.
             _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
                 let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
                 row.into()
@@ -125,7 +125,7 @@ impl LoweredKernel {
             let (of, mut at) = (self.body.tables[number].of, self.body.table_offset(number) as usize);
             let len = of.bytes() as usize;
             let mut put = |value: u64| {
-                // Take the low bytes, in the byte order of this machine.
+                // Take the value's low bytes, in the byte order of this machine.
                 let all = value.to_ne_bytes();
                 let own = if cfg!(target_endian = "little") { &all[..len] } else { &all[8 - len..] };
                 bytes[at..at + len].copy_from_slice(own);

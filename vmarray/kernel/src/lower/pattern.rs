@@ -39,7 +39,7 @@ impl Lower {
                 }
                 Ok(())
             }
-            // Unused parts are read too, because an index may be out of bounds.
+            // `_` also evaluates the value, because an index in it may be out of bounds.
             Pattern::Wild if !value.is_reference => self.settled(value).map(|_| ()),
             _ => Ok(()),
         }

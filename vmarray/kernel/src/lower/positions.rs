@@ -77,7 +77,7 @@ impl Lower {
 
     /// The item's index along an axis, as kernels see it.
     fn has_place(&mut self, axis: usize, at: ScalarOperand) {
-        // Use a separate register, because another axis may have the same number.
+        // Copy the number to a new register, because another axis may use the same register.
         let (seen, of) = (self.new_register(PLACE), self.register(at));
         let op =
             if self.type_of(at) == PLACE { Op::Copy { to: seen, of } } else { Op::Cast { to: seen, of } };
@@ -291,8 +291,8 @@ impl Lower {
             is_value = self.binary(Binary::Or, is_value, *outside);
         }
         number = self.select(is_value, constant(0), number);
-        // In reverse order, so that the first axis out of bounds is reported. A failure takes precedence over
-        // boundary values.
+        // Test the axes in reverse order, because the last write determines the reported axis: the first one
+        // out of bounds. A failure takes precedence over boundary values.
         for (outside, at) in fails.iter().rev() {
             let marked = self.binary(Binary::Or, *at, constant(OUTSIDE));
             number = self.select(*outside, marked, number);
@@ -391,7 +391,8 @@ impl Lower {
             }
             for (axis, (_, extent, _)) in axes.iter().enumerate() {
                 let own = || edges.iter().zip(&positions).filter(|(edge, _)| edge.axis == axis);
-                // If the first and the last place are within bounds, so are all places between them.
+                // If the smallest and the largest index along the axis are within bounds, so are all indices
+                // between them.
                 let ends = [own().min_by_key(|own| own.0.by), own().max_by_key(|own| own.0.by)];
                 for (_, position) in ends.into_iter().flatten() {
                     let outside = self.binary(Binary::Le, *extent, *position);

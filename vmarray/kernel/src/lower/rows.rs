@@ -24,13 +24,13 @@ impl Lower {
         let Some(starts) = self.views[view].starts else {
             return Err(self.unexpected("rows of this argument"));
         };
-        // Read the end first, because it is missing for the first row out of bounds.
+        // Load the row's end before its start: for the first row out of bounds, only the end is missing.
         let after = self.binary(Binary::Add, row, number(1));
         let end = self.view_element(starts, Some(after));
         let end = self.operand(&end)?;
         let start = self.view_element(starts, Some(row));
         let start = self.operand(&start)?;
-        // The program's starts may descend.
+        // The program's array of starts may descend, so clamp the end to the start.
         let end = self.binary(Binary::Max, end, start);
         let len = self.binary(Binary::Sub, end, start);
         Ok((start, len))

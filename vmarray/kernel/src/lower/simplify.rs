@@ -101,7 +101,7 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
             fits[number] &= is_inside;
         }
     });
-    // For each array that can be replaced: its first register.
+    // The first register of each array that registers can replace; `None` for other arrays.
     let mut first = Vec::with_capacity(fits.len());
     for (array, fits) in body.arrays.iter().zip(&fits) {
         first.push(fits.then_some(body.registers.len() as u32));
@@ -251,7 +251,7 @@ fn replace_copies(body: &mut Body) {
 fn drop_unchanged(body: &mut Body) {
     let literals = literals(&body.code);
     let mut writes = vec![0_u32; body.registers.len()];
-    // For each loaded register: the source of the load.
+    // The source of each register's load: view, element, offset and type.
     let mut loads = HashMap::new();
     let mut changed: Vec<Vec<(u32, u32)>> = vec![Vec::new(); body.views.len()];
     each_of(&body.code, &mut |op| {

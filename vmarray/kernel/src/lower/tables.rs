@@ -128,7 +128,7 @@ pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u6
         let len = decl.of.bytes() as usize;
         for (position, from) in positions.iter().zip(bytes[*offset..].chunks(len)) {
             let mut bits = [0; 8];
-            // Take the low bytes, in the byte order of this machine.
+            // Write the value's low bytes, in the byte order of this machine.
             let own = if cfg!(target_endian = "little") { &mut bits[..len] } else { &mut bits[8 - len..] };
             own.copy_from_slice(from);
             values[*position] = u64::from_ne_bytes(bits);

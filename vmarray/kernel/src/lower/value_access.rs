@@ -190,7 +190,8 @@ impl Lower {
                     let part = self.settled(&part)?;
                     is_shared |= part.is_shared;
                     nodes.push(part.node);
-                    // All parts have the same index, so only the first access must keep its bounds check.
+                    // All scalars of the value have the same index, so only the first access needs the bounds
+                    // check.
                     self.is_checked |= value.index.is_some();
                 }
                 self.is_checked = is_checked;
@@ -289,7 +290,7 @@ impl Lower {
             let Layout::Array(inner, extent) = of else { break };
             (len, of) = (len * extent, inner);
         }
-        // Allocate a new place, because the private arrays of items cannot become group memory.
+        // Allocate a new value, because lowering cannot turn an item's private arrays into group memory.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;
@@ -314,7 +315,8 @@ impl Lower {
     pub fn allocated(&mut self, layout: Layout, len: ScalarOperand) -> Result<LoweredValue> {
         let len = self.kept_operand(len)?;
         let most = ScalarOperand::Constant(Type::U64, u64::from(u32::MAX));
-        // A larger number exceeds the memory for any element size.
+        // Clamp the length: larger lengths exceed the private heap for any element size, but their byte count
+        // might overflow.
         let counted = self.binary(Binary::Min, len, most);
         let bytes =
             self.binary(Binary::Mul, counted, ScalarOperand::Constant(Type::U64, layout.bytes() as u64));

@@ -135,7 +135,7 @@ impl<const N: usize> PlaceCursor<N> {
     #[inline(always)]
     pub fn position(&mut self, number: usize) -> [usize; N] {
         let along = self.position[N - 1].wrapping_add(1);
-        // Fast path, because most places follow the previous one.
+        // If this item follows the previous one along the last axis, only the last index changes.
         if number == self.next && !self.domain.is_tiled && along < self.domain.extents[N - 1] {
             self.position[N - 1] = along;
         } else {

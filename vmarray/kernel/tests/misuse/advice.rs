@@ -85,7 +85,7 @@ fn collections(x: &Anywhere<f32>, table: &[f32; 4], y: &mut Own<f32>) {
 
 #[kernel(crate = vmarray_kernel, group = 64)]
 fn shared(bins: &Shared<u32>, part: &Group<f32, 64>, found: &Append<u32>, y: &mut Own<f32>) {
-    bins[0] += 1; //~ write shared elements by `bins.set(i, value)`, or `bins.add(i, value)` and the like
+    bins[0] += 1; //~ write shared elements by `bins.set(i, value)`, or atomics like `bins.add(i, value)`
     part[0] = 1.0; //~ write memory of a group by `part.set(i, value)`
     found[0] = 1; //~ append an element by `found.push(value)`
     y.set(found[0]); //~ `found` is only appended to, by `found.push(value)`
