@@ -19,24 +19,25 @@ const PAGES: usize = 128 << 10;
 const PAGE_LEN: usize = 2;
 
 fn device() -> Arc<HostDevice> {
-    Arc::new(HostDevice::new(64 << 20).expect("a device of host RAM"))
+    Arc::new(HostDevice::new(64 << 20).expect("RAM suffices for the device"))
 }
 
 fn asked_of_the_device(c: &mut Criterion) {
     let device = device();
-    let queue = Queue::new(&device).expect("a queue");
-    let memory = DeviceBuffer::new(&device, (PAGES * PAGE_LEN * 4) as u64, Commit::Proven).expect("room");
-    let host =
-        HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable).expect("room");
-    let program =
-        Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }]).expect("sound");
+    let queue = Queue::new(&device).expect("the device creates a queue");
+    let memory = DeviceBuffer::new(&device, (PAGES * PAGE_LEN * 4) as u64, Commit::Proven)
+        .expect("the device memory suffices");
+    let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)
+        .expect("the device memory suffices");
+    let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])
+        .expect("the program is valid");
     let sources = [Elements { start: memory.at(0), count: (PAGES * PAGE_LEN) as u64, stride: 4 }];
     let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
     let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
     let mut group = c.benchmark_group("131072 pages");
     group.throughput(Throughput::Elements(PAGES as u64));
     group.bench_function("device/sum", |b| {
-        b.iter(|| device.wait(queue.submit(&compute).expect("a sum")).expect("a sum"));
+        b.iter(|| device.wait(queue.submit(&compute).expect("the sum succeeds")).expect("the sum succeeds"));
     });
 }
 
@@ -59,14 +60,14 @@ macro_rules! operations {
 
 fn asked_of_arrays(c: &mut Criterion) {
     let builder = VirtualArray::<u32>::builder(PAGES * PAGE_LEN).devices([device()]).page_len(PAGE_LEN);
-    let array = builder.frames_per_channel(256).build().expect("an array");
-    array.fill(.., 1).expect("a fill");
+    let array = builder.frames_per_channel(256).build().expect("RAM suffices for the array");
+    array.fill(.., 1).expect("the fill succeeds");
     let mut group = c.benchmark_group("131072 pages");
     group.throughput(Throughput::Elements(PAGES as u64));
     operations!(group, "array", &array);
     // The cache is full of clean pages.
     group.bench_function("array with resident pages/sum", |b| {
-        black_box(array.to_vec(..1000).expect("a range"));
+        black_box(array.to_vec(..1000).expect("the range is in the array"));
         b.iter(|| black_box(array.sum(.., Field::whole())).unwrap());
     });
 }

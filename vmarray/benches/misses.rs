@@ -23,13 +23,13 @@ fn array<D: Device>(device: D) -> VirtualArray<u32, D> {
         .frames_per_channel(FRAMES)
         .read_ahead(false)
         .build()
-        .expect("an array");
-    array.fill(.., 1).expect("a fill");
+        .expect("RAM suffices for the array");
+    array.fill(.., 1).expect("the fill succeeds");
     array
 }
 
 fn host() -> HostDevice {
-    HostDevice::builder().bytes(64 << 20).threads(1).build().expect("a device of host RAM")
+    HostDevice::builder().bytes(64 << 20).threads(1).build().expect("RAM suffices for the device")
 }
 
 /// The first element of a page, each time of another page that is far away.

@@ -13,13 +13,13 @@ use vmarray::{NdArray, device::HostMemory};
 type Image = NdArray<f32, 2, HostDevice>;
 
 fn image(side: usize, tile: usize, cache_bytes: usize) -> Image {
-    let device = HostDevice::new(2 << 30).expect("a device of host RAM");
+    let device = HostDevice::new(2 << 30).expect("RAM suffices for the device");
     NdArray::<f32, 2>::builder([side, side])
         .devices([Arc::new(device)])
         .tile([tile, tile])
         .elements(|elements| elements.cache_bytes(cache_bytes).host_memory(HostMemory::Pageable))
         .build()
-        .expect("an image")
+        .expect("RAM suffices for the image")
 }
 
 fn windows(c: &mut Criterion) {
@@ -38,14 +38,14 @@ fn windows(c: &mut Criterion) {
             let mut next = places.iter().cycle();
             group.bench_function("box", |b| {
                 b.iter(|| {
-                    let at = next.next().expect("endless") - halo;
+                    let at = next.next().expect("the cycle has no end") - halo;
                     image.read_box([at, at]..[at + extent, at + extent], black_box(&mut buffer)).unwrap();
                 });
             });
             let view = image.bounded(Clamp);
             group.bench_function("window inside", |b| {
                 b.iter(|| {
-                    let at = (next.next().expect("endless") - halo) as isize;
+                    let at = (next.next().expect("the cycle has no end") - halo) as isize;
                     view.read_window([at, at], [extent, extent], black_box(&mut buffer)).unwrap();
                 });
             });

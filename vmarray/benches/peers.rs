@@ -34,7 +34,7 @@ fn main() {
     let floats: Vec<f32> = words.iter().map(|word| (word >> 8) as f32 / (1 << 24) as f32).collect();
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    rayon::ThreadPoolBuilder::new().num_threads(THREADS).build_global().expect("threads");
+    rayon::ThreadPoolBuilder::new().num_threads(THREADS).build_global().expect("the thread pool starts");
     let (u32s, f32s) = (array(&words), array(&floats));
     let (image, blurred) = (picture(), picture());
     image.write_box(.., &floats[..SIDE * SIDE]).expect("the write must succeed");
@@ -72,14 +72,12 @@ fn hashed(i: u32) -> u32 {
 }
 
 fn device(bytes: usize) -> Arc<HostDevice> {
-    Arc::new(
-        HostDevice::builder().bytes(bytes as u64).threads(THREADS).build().expect("a device of host RAM"),
-    )
+    Arc::new(HostDevice::builder().bytes(bytes as u64).threads(THREADS).build().expect("RAM suffices"))
 }
 
 fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
     let builder = VirtualArray::<T>::builder(values.len()).devices([device(2 * size_of_val(values))]);
-    let array = builder.build().expect("an array");
+    let array = builder.build().expect("RAM suffices for the array");
     array.write(0, values).expect("the write must succeed");
     array.flush(..).expect("the flush must succeed");
     array
@@ -88,7 +86,7 @@ fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
 fn picture() -> NdArray<f32, 2, HostDevice> {
     let builder =
         NdArray::<f32, 2>::builder([SIDE, SIDE]).devices([device(SIDE * SIDE * 8)]).tile([128, 128]);
-    builder.elements(|elements| elements.cache_bytes(2 * SIDE * SIDE * 4)).build().expect("an image")
+    builder.elements(|elements| elements.cache_bytes(2 * SIDE * SIDE * 4)).build().expect("RAM suffices")
 }
 
 type Image = NdArray<f32, 2, HostDevice>;
@@ -103,27 +101,29 @@ fn ours<'a>(
     let word = Field::<u32, u32>::whole;
     let float = Field::<f32, f32>::whole;
     let find = move |end: f32| {
-        let found = floats.find_where(.., float().lt(end), usize::MAX).expect("a search");
+        let found = floats.find_where(.., float().lt(end), usize::MAX).expect("the search succeeds");
         (found.indices.len() + found.indices[found.indices.len() - 1]) as f64
     };
     match row {
-        "u32/count" => Box::new(move || words.count_where(.., word().ge(1 << 31)).expect("a count") as f64),
-        "u32/sum" => Box::new(move || words.sum(.., word()).expect("a sum") as f64),
+        "u32/count" => Box::new(move || words.count_where(.., word().ge(1 << 31)).expect("it counts") as f64),
+        "u32/sum" => Box::new(move || words.sum(.., word()).expect("the sum succeeds") as f64),
         "u32/min_max" => Box::new(move || {
-            let (least, greatest) = words.min_max(.., word()).expect("extremes").expect("some");
+            let (least, greatest) =
+                words.min_max(.., word()).expect("it succeeds").expect("there are elements");
             f64::from(least) + f64::from(greatest)
         }),
         "f32/histogram-256" => Box::new(move || {
-            floats.histogram(.., (float() * 256.0).cast::<u32>(), 256).expect("a histogram")[7] as f64
+            floats.histogram(.., (float() * 256.0).cast::<u32>(), 256).expect("it succeeds")[7] as f64
         }),
         "f32/find-1%" => Box::new(move || find(0.01)),
         "f32/find-half" => Box::new(move || find(0.5)),
         "f32/two-terms" => Box::new(move || {
-            floats.count_where(.., float().ge(0.25) & float().lt(0.5)).expect("a count") as f64
+            floats.count_where(.., float().ge(0.25) & float().lt(0.5)).expect("it counts") as f64
         }),
-        "f32/sum" => Box::new(move || floats.sum(.., float()).expect("a sum")),
+        "f32/sum" => Box::new(move || floats.sum(.., float()).expect("the sum succeeds")),
         "f32/min_max" => Box::new(move || {
-            let (least, greatest) = floats.min_max(.., float()).expect("extremes").expect("some");
+            let (least, greatest) =
+                floats.min_max(.., float()).expect("it succeeds").expect("there are elements");
             f64::from(least + greatest)
         }),
         _ => Box::new(move || {
@@ -135,8 +135,8 @@ fn ours<'a>(
                 blur(&weights, window, extent[1], &mut tile);
                 blurred.write_box(of, &tile)
             })
-            .expect("a blur");
-            f64::from(blurred.get([5, 5]).expect("a pixel"))
+            .expect("the blur succeeds");
+            f64::from(blurred.get([5, 5]).expect("the pixel is in the image"))
         }),
     }
 }
@@ -208,7 +208,7 @@ fn plain<'a>(row: &str, words: &'a [u32], floats: &'a [f32]) -> Option<Work<'a>>
                         end.1 = if *float > end.1 { *float } else { end.1 };
                     }
                 }
-                ends.into_iter().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("sixteen")
+                ends.into_iter().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("there are 16 lanes")
             });
             let (least, most) =
                 ends.reduce(|| (f32::INFINITY, f32::NEG_INFINITY), |a, b| (a.0.min(b.0), a.1.max(b.1)));
@@ -279,7 +279,9 @@ fn weigh<'a>(
     let (blocks, rest) = to.as_chunks_mut::<LANES>();
     let first = blocks.len() * LANES;
     for (block, to) in blocks.iter_mut().enumerate() {
-        let lanes = |tap: usize| taps[tap][block * LANES..].first_chunk::<LANES>().expect("as long");
+        let lanes = |tap: usize| {
+            taps[tap][block * LANES..].first_chunk::<LANES>().expect("taps have the length of `to`")
+        };
         let middle = lanes(RADIUS);
         let mut sums = [0.0; LANES];
         sums.iter_mut().zip(middle).for_each(|(sum, value)| *sum = weights[0] * value);

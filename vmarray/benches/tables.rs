@@ -31,12 +31,12 @@ fn main() {
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let log2 = std::env::var("LOG2").ok().and_then(|log2| log2.parse().ok()).unwrap_or(25);
     let rows = 1_usize << log2;
-    rayon::ThreadPoolBuilder::new().num_threads(THREADS).build_global().expect("threads");
+    rayon::ThreadPoolBuilder::new().num_threads(THREADS).build_global().expect("the thread pool starts");
     for row in ROWS {
         if !wanted.is_empty() && !wanted.iter().any(|part| row.contains(part.as_str())) {
             continue;
         }
-        let (kind, of) = row.split_once('/').expect("two words");
+        let (kind, of) = row.split_once('/').expect("a row is `kind/type`");
         let count = if matches!(kind, "join" | "columns") { TUPLES } else { rows };
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/tables.py");
         let mut python =
@@ -141,7 +141,7 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
     let [a, b] = inputs(of);
     let set_of = |columns: &Columns| -> IndexSet {
         let columns = columns.iter().map(|(label, column)| (*label, column.as_slice()));
-        IndexSet::from_columns(columns).expect("columns of one length")
+        IndexSet::from_columns(columns).expect("all columns have one length")
     };
     let sums = |sums: &mut dyn Iterator<Item = u64>| -> f64 {
         (1..).zip(sums).map(|(at, sum): (u64, u64)| at * sum).sum::<u64>() as f64
@@ -150,15 +150,25 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
         let (a, b) = (set_of(&a), set_of(&b));
         Box::new(move || {
             let found = timed(|| {
-                Combine::new(&a, &b).threads(THREADS).run().expect("a join").to_index_set().expect("memory")
+                Combine::new(&a, &b)
+                    .threads(THREADS)
+                    .run()
+                    .expect("the join succeeds")
+                    .to_index_set()
+                    .expect("RAM suffices")
             });
-            sums(&mut found.dimensions().iter().map(|label| found.column(*label).expect("one").sum()))
+            sums(&mut found.dimensions().iter().map(|label| found.column(*label).expect("it exists").sum()))
         })
     } else {
         Box::new(|| {
             let columns = timed(|| {
                 let (a, b) = (set_of(&a), set_of(&b));
-                Combine::new(&a, &b).threads(THREADS).run().expect("a join").to_columns().expect("memory")
+                Combine::new(&a, &b)
+                    .threads(THREADS)
+                    .run()
+                    .expect("the join succeeds")
+                    .to_columns()
+                    .expect("RAM suffices")
             });
             sums(&mut columns.iter().map(|(_, column)| column.iter().sum()))
         })
@@ -169,9 +179,9 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
 fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
     // The size of memory for results and temporary data.
     let bytes = 12 * values.len().max(1 << 20) as u64 * 8;
-    let device = HostDevice::builder().bytes(bytes).threads(THREADS).build().expect("a device of host RAM");
+    let device = HostDevice::builder().bytes(bytes).threads(THREADS).build().expect("RAM suffices");
     let builder = VirtualArray::<T>::builder(values.len()).devices([Arc::new(device)]);
-    let array = builder.build().expect("an array");
+    let array = builder.build().expect("RAM suffices for the array");
     array.write(0, values).expect("the write must succeed");
     array.flush(..).expect("the flush must succeed");
     array
@@ -189,23 +199,24 @@ fn table(row: &str, kind: &str, of: &str, rows: usize, python: Option<&mut Pytho
     let run: Work<'_> = match kind {
         "group" => Box::new(|| {
             let (groups, _counts, sums) = timed(|| {
-                let groups = keys.group_by(.., Field::<u32, u32>::whole()).expect("groups");
-                let (counts, sums) = (groups.counts().expect("counts"), groups.sum(&values).expect("sums"));
+                let groups = keys.group_by(.., Field::<u32, u32>::whole()).expect("the grouping succeeds");
+                let (counts, sums) =
+                    (groups.counts().expect("it counts"), groups.sum(&values).expect("it sums"));
                 (groups, counts, sums)
             });
             assert_eq!(groups.len(), sums.len());
-            sums.to_vec(..).expect("memory").iter().map(|sum| sum % 1000).sum::<u64>() as f64
+            sums.to_vec(..).expect("RAM suffices").iter().map(|sum| sum % 1000).sum::<u64>() as f64
         }),
         "unique" => Box::new(|| {
-            let found = timed(|| keys.unique(..).expect("distinct ones"));
-            found.to_vec(..).expect("memory").iter().map(|key| u64::from(*key)).sum::<u64>() as f64
+            let found = timed(|| keys.unique(..).expect("`unique` succeeds"));
+            found.to_vec(..).expect("RAM suffices").iter().map(|key| u64::from(*key)).sum::<u64>() as f64
         }),
         _ => Box::new(|| {
             keys.write(0, &unsorted).expect("the write must succeed");
             values.write(0, &others).expect("the write must succeed");
             timed(|| if of == "pairs" { keys.sort_with(.., &values) } else { keys.sort(..) })
-                .expect("a sort");
-            f64::from(keys.get(rows / 3).expect("a key"))
+                .expect("the sort succeeds");
+            f64::from(keys.get(rows / 3).expect("the key is in the array"))
         }),
     };
     compare(row, vec![("vmarray".to_owned(), run)], python);
@@ -218,7 +229,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
     rows: usize,
     value: impl Fn(u64) -> T,
 ) {
-    let least_first = |one: &T, two: &T| one.partial_cmp(two).expect("no NaN");
+    let least_first = |one: &T, two: &T| one.partial_cmp(two).expect("no value is NaN");
     let mut unsorted: Vec<T> = (0..rows as u64)
         .map(|number| {
             let bits = mixed(number);
@@ -241,7 +252,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
     }
     let array = array(&unsorted);
     let digest = |values: &[T]| {
-        let number = |value: T| -> f64 { format!("{value:?}").parse().expect("a number") };
+        let number = |value: T| -> f64 { format!("{value:?}").parse().expect("digits are a number") };
         (0..100).map(|at| f64::from(at) * number(values[at as usize * (rows - 1) / 99])).sum::<f64>()
     };
     let works: Vec<(String, Work<'_>)> = vec![
@@ -251,8 +262,8 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
                 array.write(0, &unsorted).expect("the write must succeed");
                 // The write includes pages that are still in the cache.
                 array.flush(..).expect("the flush must succeed");
-                timed(|| array.sort(..).expect("a sort"));
-                digest(&array.to_vec(..).expect("memory"))
+                timed(|| array.sort(..).expect("the sort succeeds"));
+                digest(&array.to_vec(..).expect("RAM suffices"))
             }),
         ),
         (

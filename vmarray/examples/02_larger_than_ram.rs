@@ -61,7 +61,7 @@ fn main() -> vmarray::Result<()> {
             assert_eq!(array.get(i)?, (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         }
         let stats = array.stats();
-        let hit_rate = stats.hit_rate().expect("hits are counted");
+        let hit_rate = stats.hit_rate().expect("the example has read elements");
         println!(
             "{what}: {:.1} % of the reads found their page in RAM, {} KiB were fetched",
             100.0 * hit_rate,

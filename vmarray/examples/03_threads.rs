@@ -18,7 +18,7 @@ fn main() -> vmarray::Result<()> {
         let workers: Vec<_> = (0..THREADS).map(|_| threads.spawn(|| roll(&counts, &next))).collect();
         workers
             .into_iter()
-            .map(|worker| worker.join().expect("no panics"))
+            .map(|worker| worker.join().expect("no thread panics"))
             .collect::<vmarray::Result<Vec<u32>>>()
     })?;
 

@@ -38,7 +38,7 @@ fn main() -> vmarray::Result<()> {
         let before = cards.each_ref().map(|card| card.now());
         let values = array.to_vec(..)?;
         let busy = [0, 1, 2].map(|i| (cards[i].now() - before[i]).as_micros());
-        let slowest = busy.iter().max().expect("three cards");
+        let slowest = busy.iter().max().expect("there are three devices");
         let mb_per_second = size_of_val(&*values) as u128 / slowest;
         println!("{placement:?}: a scan keeps the cards busy for {busy:?} us, {mb_per_second} MB/s together");
         assert!((0..LEN as u32).eq(values));

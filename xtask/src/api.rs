@@ -30,7 +30,7 @@ impl Records {
     /// Adds a library by rustdoc's JSON about it.
     pub fn add(&mut self, package: &str, json: &Utf8Path) -> Result<()> {
         let built = public_api::Builder::from_rustdoc_json(json).omit_blanket_impls(true).build();
-        let api = built.with_context(|| format!("{json} has a form that public-api cannot read"))?;
+        let api = built.with_context(|| format!("public-api cannot read {json}"))?;
         let items: Vec<_> = api.items().map(|item| (item, item.to_string())).collect();
         let is_trait_impl = |line: &str| line.starts_with("impl") && line.contains(" for ");
         let impls: HashSet<_> =

@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<()> {
 
 fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
+        return Ok(Outcome::Skipped(format!("this machine is no {SANITIZER_TARGET}")));
     }
     if !tools::has_address_sanitizer(sh)? {
         let reason = "the toolchain in use has no run-time library of AddressSanitizer";
@@ -78,7 +78,7 @@ fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
         )
         .quiet()
         .run()
-        .with_context(|| format!("{target}: the input that was refused lies in {}", folder))?;
+        .with_context(|| format!("{target} failed; its input is in {}", folder))?;
     }
     Ok(Outcome::Passed(format!("{seconds} s for each target")))
 }

@@ -178,7 +178,7 @@ fn look(shape: &Shape) -> Result<u64> {
     let known = Known::open(&shape.known, shape.len)?;
     if !shape.are_made() {
         let is_synced = |index| known.synced(index).load(Ordering::Relaxed) > 0;
-        ensure!(!(0..shape.len).any(is_synced), "elements were synced, and the files cannot be opened");
+        ensure!(!(0..shape.len).any(is_synced), "the files cannot be opened, although elements were synced");
         return Ok(0);
     }
     let array = VirtualArray::<Words>::builder(0).open_read_only(&shape.files)?;
@@ -362,6 +362,6 @@ mod tests {
     #[test]
     #[ignore = "runs until it is killed"]
     fn victim() {
-        Victim::of_env().expect("the test that kills says what to do").be_killed().unwrap();
+        Victim::of_env().expect("the parent process passes the job").be_killed().unwrap();
     }
 }

@@ -83,7 +83,7 @@ fn compare(wanted: &BTreeMap<u64, String>, said: &BTreeMap<u64, Vec<String>>) ->
         unexpected.map(|(line, said)| format!("{line}: {}", said.concat())).collect();
     for (line, text) in wanted {
         match said.get(line) {
-            None => faults.push(format!("{line}: compiles")),
+            None => faults.push(format!("{line}: compiles without the error")),
             Some(said) => {
                 let other = said.iter().filter(|said| !said.contains(text));
                 faults.extend(other.map(|said| format!("{line}: not `{text}` but {said}")));
@@ -108,7 +108,7 @@ mod tests {
         let said =
             [message(1, "odd"), message(2, "say that"), message(4, "all is fine"), message(4, "fine too")];
         let faults = compare(&wanted, &errors(&said.join("\n")).unwrap());
-        assert_eq!(faults, ["1: odd", "2: not `say this` but say that", "3: compiles"]);
+        assert_eq!(faults, ["1: odd", "2: not `say this` but say that", "3: compiles without the error"]);
         let other = errors(&message(4, "fine").replace("\"error\"", "\"warning\"")).unwrap();
         assert_eq!(compare(&wanted, &other).len(), 2);
     }

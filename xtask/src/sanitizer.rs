@@ -40,7 +40,7 @@ const SAMPLE_CASES: &str = "16";
 /// Sets the cfg `portable_copy`, because the sanitizer does not check copies in inline assembly.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
+        return Ok(Outcome::Skipped(format!("this machine is no {SANITIZER_TARGET}")));
     }
     if !tools::has_address_sanitizer(sh)? {
         let reason = "the toolchain in use has no run-time library of AddressSanitizer";

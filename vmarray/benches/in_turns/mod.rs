@@ -132,10 +132,10 @@ impl Python {
 
     /// Wall-clock seconds, processor seconds, and the result.
     fn run(&mut self, peer: &str, row: &str) -> ([f64; 2], f64) {
-        writeln!(self.to, "{peer} {row}").expect("Python listens");
-        let line = self.line().expect("Python answers");
-        let mut numbers = line.split(' ').map(|number| number.parse().expect("a number"));
-        let mut next = || numbers.next().expect("three numbers");
+        writeln!(self.to, "{peer} {row}").expect("Python reads the line");
+        let line = self.line().expect("Python prints a line");
+        let mut numbers = line.split(' ').map(|number| number.parse().expect("Python prints numbers"));
+        let mut next = || numbers.next().expect("Python prints three numbers");
         ([next(), next()], next())
     }
 }

@@ -50,7 +50,7 @@ fn natively(points: &[[i32; 2]], mut centres: Centres) -> (Centres, Vec<u8>) {
         let mut sums = [0; 3 * CENTRES];
         for (point, nearest) in points.iter().zip(&mut nearest) {
             let far = |c: &[i32; 2]| [0, 1].map(|i| i64::from(point[i] - c[i]).pow(2)).iter().sum::<i64>();
-            *nearest = (0..CENTRES).min_by_key(|c| far(&centres[*c])).expect("there are some") as u8;
+            *nearest = (0..CENTRES).min_by_key(|c| far(&centres[*c])).expect("`CENTRES` is not 0") as u8;
             let of = &mut sums[3 * usize::from(*nearest)..][..3];
             of.iter_mut().zip([point[0].into(), point[1].into(), 1]).for_each(|(sum, term)| *sum += term);
         }

@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--on" => filters = words.next(),
-            "--rounds" => rounds = words.next().and_then(|n| n.parse().ok()).expect("a number of rounds"),
+            "--rounds" => rounds = words.next().and_then(|n| n.parse().ok()).expect("`--rounds NUMBER`"),
             _ => names.push(word),
         }
     }

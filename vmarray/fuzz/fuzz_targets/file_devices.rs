@@ -12,7 +12,7 @@ use vmarray::prelude::*;
 fuzz_target!(|data: (&[u8], u8, u8, u16)| {
     let (bytes, page_len, frames, len) = data;
     let path = std::env::temp_dir().join(format!("vmarray-fuzz-{}", std::process::id()));
-    std::fs::write(&path, bytes).expect("a file");
+    std::fs::write(&path, bytes).expect("the temporary folder is writable");
     // Some requests do not fit, or are refused because the file exists already.
     if let Ok(device) = FileDevice::create(&path, bytes.len() as u64)
         && let Ok(array) = VirtualArray::<u32>::builder(len.into())
@@ -22,11 +22,11 @@ fuzz_target!(|data: (&[u8], u8, u8, u16)| {
             .build()
     {
         for index in 0..array.len() {
-            assert_eq!(array.get(index).expect("an element"), 0);
-            array.set(index, index as u32).expect("an element");
+            assert_eq!(array.get(index).expect("the index is in the array"), 0);
+            array.set(index, index as u32).expect("the index is in the array");
         }
-        array.flush(..).expect("a flush");
-        let all = array.to_vec(..).expect("all elements");
+        array.flush(..).expect("the flush succeeds");
+        let all = array.to_vec(..).expect("the read succeeds");
         assert!(all.into_iter().eq(0..u32::from(len)));
     }
     let _ = std::fs::remove_file(&path);

@@ -25,12 +25,12 @@ struct Rig {
 }
 
 static RIG: LazyLock<Rig> = LazyLock::new(|| {
-    let device = Arc::new(HostDevice::new(1 << 20).expect("a device"));
+    let device = Arc::new(HostDevice::new(1 << 20).expect("RAM suffices for the device"));
     let bytes = (STRIDE * ELEMENTS).max(Compute::partials_bytes()) as usize;
     Rig {
-        queue: Queue::new(&device).expect("a queue"),
-        elements: DeviceBuffer::new(&device, STRIDE * ELEMENTS, Commit::Proven).expect("memory"),
-        host: HostBuffer::new(&device, bytes, HostMemory::Pageable).expect("memory"),
+        queue: Queue::new(&device).expect("the device creates a queue"),
+        elements: DeviceBuffer::new(&device, STRIDE * ELEMENTS, Commit::Proven).expect("the memory suffices"),
+        host: HostBuffer::new(&device, bytes, HostMemory::Pageable).expect("the memory suffices"),
         device,
     }
 });
@@ -105,7 +105,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     // SAFETY: the memory has at least this length, and no work uses it.
     unsafe { racy::write(rig.host.address().as_ptr(), &bytes) };
     let up = Transfer::Upload { from: rig.host.at(0), to: rig.elements.at(0), bytes: STRIDE * ELEMENTS };
-    rig.device.wait(rig.queue.submit(&[up]).expect("a copy")).expect("a copy");
+    rig.device.wait(rig.queue.submit(&[up]).expect("the copy succeeds")).expect("the copy succeeds");
     let elements = Elements { start: rig.elements.at(0), count: ELEMENTS, stride: STRIDE };
     let (answer, is_bool) = (rig.host.at(0), program.types()[value.at()] == Type::Bool);
     let action = if is_bool {
@@ -116,7 +116,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
     // A field that ends outside of the element is refused.
     let Ok(ticket) = rig.queue.submit(&compute) else { return Ok(()) };
-    rig.device.wait(ticket).expect("a computation");
+    rig.device.wait(ticket).expect("the computation succeeds");
     let plain = |index: u64| {
         let at = (index * STRIDE) as usize;
         evaluate_all(&program, index, &[&bytes[at..at + STRIDE as usize]])[value.at()]

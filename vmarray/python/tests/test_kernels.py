@@ -185,13 +185,13 @@ def test_code_outside_the_subset_is_an_error_at_its_line():
 
     a = vm.arange(5)
     for work, text, line in (
-        (lambda: three(a), "no value here on all ways", "return y"),
+        (lambda: three(a), "no value here on some path", "return y"),
         (lambda: four(a), "print is no function of kernels", "return print(x)"),
         (lambda: five(a, a), "integers that are known before it", "for i in range(n):"),
         (lambda: six(a), "given to names alone", "x[0] = 1"),
         (lambda: seven(a), "an integer for each of 1 axes", "return x[1, 1]"),
         (lambda: eight(a), "is no number", 'y = x + "a"'),
-        (lambda: nine(a), "on all ways", "if x > 0:"),
+        (lambda: nine(a), "on each path", "if x > 0:"),
     ):
         with pytest.raises(vm.KernelError, match=text) as error:
             work()

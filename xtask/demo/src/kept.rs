@@ -69,12 +69,12 @@ impl KeptStore {
         let (mut genomes, mut row) = (Vec::new(), 0);
         while row < rows.len() {
             let genome = KeptGenome::of_words(&rows.row(row)?.to_vec(..)?, row + 1);
-            let genome =
-                genome.with_context(|| format!("{} is of another version: remove it", path.display()))?;
+            let genome = genome
+                .with_context(|| format!("{} has another version's format; remove it", path.display()))?;
             row += 1 + genome.strains * genome.records.len();
             genomes.push(genome);
         }
-        ensure!(row == rows.len(), "rows are missing in {}: remove it", path.display());
+        ensure!(row == rows.len(), "{} lacks rows; remove it", path.display());
         Ok(Self { rows, genomes })
     }
 

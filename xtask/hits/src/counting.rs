@@ -54,7 +54,7 @@ pub fn run() -> Result<()> {
         }
     }
     if !risen.is_empty() {
-        bail!("more instructions than the table in xtask/hits/src/counting.rs: {}", risen.join(", "));
+        bail!("more instructions than xtask/hits/src/counting.rs lists: {}", risen.join(", "));
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ fn of<T: Element>(value: T) -> Result<[(f64, f64); 4]> {
     let set = instructions(|steps| sets(&array, steps, value));
     let vec_set = instructions(|steps| vec_sets(&mut vec, steps, value));
     let cursor = instructions(|steps| cursor_gets(&array, steps));
-    let iter = instructions(|steps| steps_of_iter(array.section(..steps).expect("inside").iter()));
+    let iter = instructions(|steps| steps_of_iter(array.section(..steps).expect("it is inside").iter()));
     Ok([(get, vec_get), (set, vec_set), (cursor, vec_get), (iter, vec_get)])
 }
 

@@ -119,7 +119,7 @@ impl Drop for Native {
 impl NativeMemory {
     /// Writes values to the start of the memory.
     pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
-        ensure!(size_of_val(values) <= self.bytes, "the values exceed the memory");
+        ensure!(size_of_val(values) <= self.bytes, "the values exceed the GPU buffer");
         self.context.bind_to_thread()?;
         // SAFETY: the memory has room for these bytes.
         unsafe { result::memcpy_htod_sync(self.address, values)? };
@@ -128,7 +128,7 @@ impl NativeMemory {
 
     /// Reads the values at the start of the memory.
     pub fn read<T: Pod>(&self, len: usize) -> Result<Vec<T>> {
-        ensure!(len * size_of::<T>() <= self.bytes, "the length exceeds the memory");
+        ensure!(len * size_of::<T>() <= self.bytes, "the length exceeds the GPU buffer");
         self.context.bind_to_thread()?;
         let mut values = vec![T::zeroed(); len];
         // SAFETY: the memory has these bytes, and any bits are a value.

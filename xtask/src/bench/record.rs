@@ -22,7 +22,7 @@ impl Measurements {
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
         serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} is not what `bench --json` writes", path.display()))
+            .with_context(|| format!("{} is not a record of `bench --json`", path.display()))
     }
 
     /// Writes a file, as JSON.

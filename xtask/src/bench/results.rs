@@ -68,7 +68,7 @@ impl Row {
 
     /// Adds a contender's result.
     pub fn add(&mut self, name: &str, role: Role, summary: Summary) {
-        debug_assert!(super::report::meaning(name).is_some(), "{name} is not in the legend");
+        debug_assert!(super::report::meaning(name).is_some(), "`CONTENDERS` lacks {name}");
         if self.omits(role) {
             return;
         }

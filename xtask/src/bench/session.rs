@@ -69,7 +69,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
             match peer::run(template, &setup) {
                 Ok(results) => peer::join(&mut bench.measured.rows, &results),
                 Err(error) => {
-                    println!("the peer FAILED: {error:#}");
+                    println!("the other program FAILED: {error:#}");
                     failed.push("the other program");
                 }
             }
@@ -85,7 +85,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
         }
     }
     if bench.measured.rows.is_empty() && failed.is_empty() && !args.in_turns {
-        bail!("there is no workload of that name");
+        bail!("no workload has the given name; `--only list` lists the families");
     }
     println!(
         "\nSeconds: {}",

@@ -522,7 +522,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("NumPy needs a copy of items on devices; leave `copy` out")
+            raise ValueError("NumPy needs a copy of items that devices store; leave `copy` out")
         array = self._core.read()
         return array if dtype is None else array.astype(dtype, copy=False)
 
@@ -575,7 +575,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy is False:
-            raise BufferError("DLPack gets a copy in RAM, not copy=False; `array.device_memory()` exports the items")
+            raise BufferError("DLPack needs a copy in RAM; leave `copy` out, or export the items by `array.device_memory()`")
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -665,7 +665,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if copy is False:
                 raise ValueError("Unable to avoid creating a copy while reshaping; leave `copy` out")
             core = self._core.copied().reshaped(shape)
-        assert core is not None, "a copy lies as any shape wants it"
+        assert core is not None, "a contiguous copy can have any shape"
         return Array._of(core)
 
     def ravel(self, order: str = "C") -> Array:
@@ -733,7 +733,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError(f"a vmarray.Array cannot be viewed as {dtype.__name__}; numpy.asarray(array) makes a copy")
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         if self.dtype != np.bool_ and dtype.kind in "b":
-            raise TypeError(f"bytes of items of dtype {self.dtype} may be invalid bools; use `array != 0`")
+            raise TypeError(f"items of dtype {self.dtype} may be invalid as bools; use `array != 0`")
         return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: str = "C") -> Array:
@@ -959,7 +959,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.round(self, decimals, out)
 
     def __init_subclass__(cls, **given: Any) -> None:
-        raise TypeError("vmarray.Array has no subclasses; write a class that has an array, or functions")
+        raise TypeError("vmarray.Array cannot have subclasses; write a class that stores an array, or functions")
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -1319,7 +1319,7 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
     options = _checked(options)
     if isinstance(values, Array) and not _is_made_so(values, options):
         if copy is False:
-            raise ValueError("an array with other devices or options is a copy; leave `copy` out")
+            raise ValueError("an array with other devices or options needs a copy; leave `copy` out")
         array = empty(values.shape, values.dtype if dtype is None else dtype, **options)
         array._assign(values)
         return array

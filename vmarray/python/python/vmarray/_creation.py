@@ -35,7 +35,7 @@ def require(values: Any, dtype: Any = None, requirements: Any = None, **options:
     """Converts values to an array that is contiguous, if the requirements have C."""
     wanted = {one.upper() for one in requirements or ()}
     if wanted & {"F", "F_CONTIGUOUS", "FORTRAN", "E", "ENSUREARRAY"} - {"E", "ENSUREARRAY"}:
-        raise TypeError("items of vmarray.Array lie in the order 'C'; leave the requirement 'F' out")
+        raise TypeError("vmarray.Array stores items in the order 'C'; leave the requirement 'F' out")
     return (ascontiguousarray if wanted & {"C", "C_CONTIGUOUS", "CONTIGUOUS"} else asarray)(values, dtype, **options)
 
 

@@ -94,7 +94,7 @@ class _Run:
                 return (
                     self.expression(one.value, scope)
                     if one.value is not None
-                    else self.fail(one, "a kernel returns a value")
+                    else self.fail(one, "the kernel returns no value; end it with `return`")
                 )
             if isinstance(one, ast.If):
                 condition = self.truth(one.test, scope)
@@ -104,7 +104,7 @@ class _Run:
                     rest = statements[number + 1 :]
                     yes, no = (self.block([*way, *rest], dict(scope)) for way in (one.body, one.orelse))
                     if yes is None or no is None:
-                        self.fail(one, "a kernel returns a value on all ways")
+                        self.fail(one, "a kernel must return a value on each path")
                     return self.chosen(one, condition, yes, no)
                 yes, no = dict(scope), dict(scope)
                 self.block(one.body, yes)
@@ -203,7 +203,7 @@ class _Run:
             return scope[node.id]
         value = self.known.get(node.id, self)
         if value is self:
-            self.fail(node, f"{node.id} has no value here on all ways")
+            self.fail(node, f"{node.id} has no value here on some path; assign it on each path")
         return value if _is_number(value) else self.fail(node, f"{node.id} is neither a parameter nor a number")
 
     def of_attribute(self, node: ast.Attribute, scope: dict[str, Any]) -> Any:
@@ -374,7 +374,7 @@ class Kernel:
         scope = {name: bound.arguments[name] for name in names}
         result = _Run(self, known).block(self._tree.body, scope)
         if result is None:
-            raise self.error(self._tree, "a kernel returns a value")
+            raise self.error(self._tree, "the kernel returns no value; end it with `return`")
         return result
 
     def __call__(self, *arguments: Any, boundary: str = "constant", fill: Any = 0) -> Any:

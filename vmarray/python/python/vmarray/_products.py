@@ -446,7 +446,7 @@ def _labels(operands: tuple[Any, ...]) -> tuple[list[list[Any]], list[Any], list
     if gives is None:
         gives = [Ellipsis, *sorted(label for label in set(every) if every.count(label) == 1)]
     elif most and Ellipsis not in gives:
-        raise ValueError("output has no ellipsis, but the operands have axes under one")
+        raise ValueError("the output has no ellipsis, but ellipses of operands cover axes")
     return terms, _spelled(gives, most), arrays
 
 

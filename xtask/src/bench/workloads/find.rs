@@ -28,7 +28,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
     bench.row(name("all"), Unit::GigabytesPerSecond, |bench, row| {
         let find = || {
             let found = array.find(field, &(last as u32))?;
-            ensure!(found == [last], "found {found:?} instead of {last}");
+            ensure!(found == [last], "found the indices {found:?}, not {last}");
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, find))?;
@@ -42,7 +42,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
     bench.row(name("count"), Unit::GigabytesPerSecond, |bench, row| {
         let count = || {
             let count = array.count(.., field, &(last as u32))?;
-            ensure!(count == 1, "counted {count} instead of 1");
+            ensure!(count == 1, "counted {count} matches, not 1");
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, count))?;

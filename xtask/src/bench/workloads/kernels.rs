@@ -258,7 +258,7 @@ fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {
             calls(stage.calls, amount, || Ok(axpy_f32::run((1e-3, x.section(0..)?, y.section_mut(0..)?))?))
         };
         compare(bench, &what, Unit::GigabytesPerSecond, stage.native.is_some(), ours, by_hand)?;
-        ensure!(y.get(len / 2)? != 1.0, "{what}: nothing was computed");
+        ensure!(y.get(len / 2)? != 1.0, "{what}: the kernel changed no element");
     }
     let what = format!("field-of-44B/{}", size(stage.bytes));
     if bench.wants(&format!("kernels/{what}")) {
@@ -435,7 +435,7 @@ fn check<T: Element + PartialEq>(
     len: usize,
 ) -> Result<()> {
     if let Some(memory) = memory {
-        ensure!(memory.read::<T>(len)? == ours.to_vec(..)?, "the results differ");
+        ensure!(memory.read::<T>(len)? == ours.to_vec(..)?, "the results of both kernels differ");
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let series = row.measure("ours", Role::Ours, || {
             calls(1, (source.len() * 4) as f64, || {
                 let count = source.count(.., Field::whole(), &77)?;
-                ensure!(count == 1, "counted {count} and not 1");
+                ensure!(count == 1, "counted {count} matches, not 1");
                 Ok(())
             })
         })?;

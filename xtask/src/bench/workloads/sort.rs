@@ -119,9 +119,9 @@ fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
                 Ok(4.0 * bytes as f64)
             })?;
             let keys = source.slice(..)?;
-            ensure!(keys.par_windows(2).all(|two| two[0] <= two[1]), "keys are out of order");
+            ensure!(keys.par_windows(2).all(|two| two[0] <= two[1]), "the sorted keys are out of order");
             let sum = keys.par_iter().copied().reduce(|| 0, u64::wrapping_add);
-            ensure!(sum == expected, "keys are lost");
+            ensure!(sum == expected, "the sum of all keys is {sum}, not {expected}");
             Ok(sample)
         })?;
         row.count_source(&source.stats().total(), &series);
