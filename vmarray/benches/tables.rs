@@ -177,7 +177,7 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
 }
 
 fn array<T: Element>(values: &[T]) -> VirtualArray<T, HostDevice> {
-    // The size of memory for results and temporary data.
+    // The device also needs memory for results and temporary data, so give it twelve times the input's size.
     let bytes = 12 * values.len().max(1 << 20) as u64 * 8;
     let device = HostDevice::builder().bytes(bytes).threads(THREADS).build().expect("RAM suffices");
     let builder = VirtualArray::<T>::builder(values.len()).devices([Arc::new(device)]);
@@ -236,7 +236,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
             value(match of {
                 "equal" => 5 << 40,
                 "few" => mixed(bits % 100),
-                // Zipf's distribution, like the words of a text: half the frequency at twice the rank.
+                // Zipf's distribution, like that of words in a text: half the frequency at twice the rank.
                 "zipf" => {
                     mixed(((1_u64 << 32) as f64).powf((bits >> 11) as f64 / (1_u64 << 53) as f64) as u64)
                 }
@@ -260,7 +260,7 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
             "vmarray".to_owned(),
             Box::new(|| {
                 array.write(0, &unsorted).expect("the write must succeed");
-                // The write includes pages that are still in the cache.
+                // Write cached pages to the device too, so that only the sort is measured.
                 array.flush(..).expect("the flush must succeed");
                 timed(|| array.sort(..).expect("the sort succeeds"));
                 digest(&array.to_vec(..).expect("RAM suffices"))

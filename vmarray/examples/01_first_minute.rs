@@ -27,12 +27,12 @@ fn main() -> vmarray::Result<()> {
     println!("elements 2 to 4 are {:?}", squares.to_vec(2..5)?);
     assert_eq!(squares.to_vec(2..5)?, [4, 9, 16]);
 
-    // This runs on the devices; only the result is copied.
+    // Search on the devices; only the result is copied to the program.
     let roots = squares.find(Field::whole(), &998_001)?;
     println!("998001 is the square of {roots:?}");
     assert_eq!(roots, [999]);
 
-    // Errors are values, and their texts end with the remedy.
+    // A mistake returns an error, whose text ends with advice.
     let error = squares.get(1_000_000).unwrap_err();
     println!("a mistake: {error}");
     assert!(error.to_string().ends_with("use an index below 1000000"));

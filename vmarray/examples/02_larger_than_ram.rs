@@ -48,9 +48,9 @@ fn main() -> vmarray::Result<()> {
     assert_eq!(footprint.device_bytes, 32 << 20);
     assert!(footprint.cache_bytes <= 1 << 20);
 
-    // Read 200 000 elements at random: over the whole array, and within a part that fits in the cache. A read
-    // of an uncached page copies the element alone. When such reads of a page have cost as much as the page
-    // itself, the array fetches the page.
+    // Read 200 000 random elements: first of the whole array, then of a part that fits in the cache. A read
+    // of an uncached page first copies only the element. When such copies have cost as much as a copy of the
+    // page, the array copies the whole page to the cache.
     for (what, span) in [("all over", LEN), ("within half a MiB", 1 << 16)] {
         array.evict(..)?;
         array.reset_stats();

@@ -11,7 +11,7 @@ const ROLLS: usize = 100_000;
 fn main() -> vmarray::Result<()> {
     // The array counts how often each sum of three dice occurs.
     let counts = VirtualArray::<u64>::new(19)?;
-    // The index of the next block of rolls that no thread has taken.
+    // The number of the next block of rolls, which the next free thread takes.
     let next = VirtualArray::<u32>::new(1)?;
 
     let blocks = std::thread::scope(|threads| {

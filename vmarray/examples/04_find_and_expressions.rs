@@ -47,7 +47,7 @@ fn main() -> vmarray::Result<()> {
     println!("buyer 42 has trades {of_buyer:?}");
     assert!(of_buyer.iter().all(|&i| all[i].buyer == 42) && of_buyer.len() == 10);
 
-    // A condition, an expression, and its sum over the elements that meet the condition.
+    // Count the elements that meet a condition, and sum an expression over them.
     let is_large = price.gt(100.0) & amount.ge(6);
     let large = trades.count_where(.., is_large.clone())?;
     let turnover = trades.sum(.., (price * amount.cast::<f32>()).only_where(is_large))?;
@@ -59,19 +59,19 @@ fn main() -> vmarray::Result<()> {
         expected.iter().map(|trade| f64::from(trade.price * trade.amount as f32)).sum::<f64>()
     );
 
-    // Sum the results of a function that the program defines.
+    // Evaluate a function of the program on the devices, and find its maximum.
     let (costly, most) =
         trades.arg_max(.., fee::of(price * amount.cast::<f32>()))?.expect("there are trades");
     println!("trade {costly} costs the most, {most}");
     assert_eq!(all.iter().map(|trade| fee(trade.price * trade.amount as f32)).reduce(f32::max), Some(most));
 
-    // Find extremes and their indices.
+    // Find the maximum of a field and its index.
     let (at, highest) = trades.arg_max(.., price)?.expect("there are trades");
     println!("the highest price is {highest}, first at {at}");
     assert_eq!((at, highest), (99, 109.0));
 
-    // An update of all elements that meet a condition. It reads all fields of an element before it writes
-    // one.
+    // Update all elements that meet a condition. Each update reads all fields of an element before it writes
+    // any.
     let flags = field!(Trade, flags);
     trades.assign_where(.., price.lt(11.0), [flags.set(1), price.set(price * 2.0)])?;
     println!("trade 200 was {:?} and is {:?}", all[200], trades.get(200)?);

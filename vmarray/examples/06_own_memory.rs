@@ -8,17 +8,17 @@ use vmarray::prelude::*;
 fn main() -> vmarray::Result<()> {
     let mut samples: Vec<f32> = (0..1_000_000).map(|i| (i % 1000) as f32).collect();
 
-    // Borrow the samples, with 1 MiB of device memory for 4 MB of elements: the device processes them piece
-    // by piece.
+    // Borrow the samples. The device has 1 MiB of memory for 4 MB of elements, so it processes them piece by
+    // piece.
     let source = Source::builder(&mut samples[..]).device_bytes(1 << 20).build()?;
     let value = Field::whole();
     let loud = source.count_where(.., value.ge(900.0))?;
     println!("{loud} samples of {} are loud", source.len());
     assert_eq!(loud, 100_000);
 
-    // The devices change the elements. The program cannot read its outdated copy, because it is borrowed.
+    // The devices change their copies of elements. Meanwhile the program cannot read the borrowed vector.
     source.transform(.., value.set(value * 0.5))?;
-    // A read copies its elements home; the rest stays on the device.
+    // A read copies its elements to the program's memory; the rest stays on the device.
     println!("sample 999 is {}", source.get(999)?);
     assert_eq!(source.get(999)?, 499.5);
     let moved = source.stats().total();
@@ -28,12 +28,12 @@ fn main() -> vmarray::Result<()> {
         moved.bytes_from_device / 1000
     );
 
-    // The drop of a source copies newer elements home, but can only log an error. `flush` returns errors.
+    // Copy changed elements to the vector. The drop does so too, but can only log an error.
     source.flush(..)?;
     drop(source);
     assert_eq!(samples[999_999], 499.5);
 
-    // A source can also own the vector, and return it.
+    // A source can also own the vector, and return it later.
     let source = Source::new(samples)?;
     source.fill(..10, 7.0)?;
     let samples = source.into_home()?;

@@ -15,7 +15,7 @@ const STEPS: usize = 50;
 const STRIDE: usize = 15_485_863 % LEN;
 
 fn main() -> vmarray::Result<()> {
-    // Of 1024 pages with 4 MiB of elements, 64 fit into RAM.
+    // The array has 1024 pages of 4 KiB, of which 64 fit into the cache in RAM.
     let next = VirtualArray::<u32>::builder(LEN).page_len(1024).cache_bytes(256 << 10).build()?;
     let chain: Vec<u32> = (0..LEN).map(|i| ((i + STRIDE) % LEN) as u32).collect();
     next.write(0, &chain)?;

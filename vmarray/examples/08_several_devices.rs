@@ -21,7 +21,7 @@ fn main() -> vmarray::Result<()> {
             let speed = speed * 1_000_000_000;
             let card = SimulatedDevice::builder(1).bytes(mib << 20).bandwidth(speed).jitter(0.0);
             let card = Arc::new(card.latency(Duration::from_micros(10)).build());
-            // The library measures the speed of a real GPU when a placement needs it.
+            // For a real GPU, the library measures this profile when a placement needs it.
             Profile::new(speed, speed, speed, 65_536).remember(&card.info().identity);
             card
         });
@@ -47,7 +47,7 @@ fn main() -> vmarray::Result<()> {
     let [equal, capacity, balanced] = speeds[..] else { unreachable!("three placements") };
     assert!(balanced > 2 * equal && capacity < equal);
 
-    // A lost device loses its own pages, and no others.
+    // If a device is lost, only the pages on it are lost.
     let cards = [1, 2, 3].map(|seed| Arc::new(SimulatedDevice::builder(seed).build()));
     let array = VirtualArray::<u32>::builder(3000).devices(cards.clone()).page_len(100).build()?;
     array.fill(.., 7)?;

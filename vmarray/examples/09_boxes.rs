@@ -6,7 +6,7 @@
 use vmarray::prelude::*;
 
 fn main() -> vmarray::Result<()> {
-    // A tile is a page, so boxes of any orientation touch few pages.
+    // Each page stores one tile, so a box of any proportions touches few pages.
     let volume = NdArray::<u16, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
     println!("{:?} elements in {} tiles", volume.shape(), volume.elements().page_count());
     assert_eq!(volume.elements().page_count(), 64);
@@ -30,7 +30,7 @@ fn main() -> vmarray::Result<()> {
     let row = block.coordinate(1)?;
     block.assign_where(.., row.eq(19_u64), Field::whole().set(5))?;
 
-    // With a fixed index along one axis, the result is a two-dimensional view from the side.
+    // With a fixed index along one axis, the result is a two-dimensional view of one layer.
     let side = volume.project::<2>(0, 12)?;
     println!("layer 12, every second row and column of a part:");
     for y in (18..42).step_by(2) {

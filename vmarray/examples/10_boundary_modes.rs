@@ -11,7 +11,7 @@ fn main() -> vmarray::Result<()> {
     let picture = NdArray::<u8, 2>::new([3, 4])?;
     picture.write_box(.., b"abcdefghijkl")?;
 
-    // Read a window of signed positions: two rows and three columns more on each side.
+    // Read a window that extends beyond the array: by two rows and three columns on each side.
     let modes: [(&str, &dyn Boundary<u8, 2>); 6] = [
         ("Zero", &Zero),
         ("Constant", &Constant(b'x')),
@@ -52,7 +52,7 @@ fn main() -> vmarray::Result<()> {
     for y in 0..3 {
         println!("    {:?}", [0, 1, 2, 3].map(|x| mean(y, x)));
     }
-    // The corner counts four times by `Clamp`: itself, and three times beyond the edges.
+    // With `Clamp` the mean counts the corner four times: itself, and three times beyond the edges.
     assert_eq!((mean(0, 0), mean(0, 1), mean(1, 1), mean(2, 2)), (40, 20, 10, 0));
     Ok(())
 }

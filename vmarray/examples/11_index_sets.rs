@@ -21,13 +21,13 @@ fn main() -> vmarray::Result<()> {
     let in_ram = a.combine(&b)?;
     println!("{} results with dimensions {:?}", in_ram.len(), in_ram.dimensions());
 
-    // The number of results is known before the call writes them, tuple after tuple.
+    // `run` counts the result's tuples; `to_paged` then writes them to an array, tuple after tuple.
     let combination = Combine::new(&a, &b).run()?;
     let paged = combination.to_paged(|array| array.cache_bytes(CACHE_BYTES))?;
     assert_eq!(paged.to_index_set(..)?, in_ram);
 
-    // The inputs are in arrays, too. The call cuts the second set into blocks, and the results of one block
-    // precede the results of the next.
+    // Store the inputs in arrays as well. The join then cuts the second set into blocks, and writes the
+    // results block after block.
     let in_pages = |set| PagedIndexSet::from_index_set(set, |array| array.cache_bytes(CACHE_BYTES));
     let (paged_a, paged_b) = (in_pages(&a)?, in_pages(&b)?);
     let combination = Combine::new(&paged_a, &paged_b).memory_bytes(MEMORY_BYTES).run()?;

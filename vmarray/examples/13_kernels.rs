@@ -47,7 +47,7 @@ fn main() -> vmarray::Result<()> {
     let mut steps = VirtualArray::<u32>::new(WIDTH * HEIGHT)?;
     mandelbrot::run((corner, pixel, most, &mut steps))?;
 
-    // The steps stay on the devices; the characters are memory of the program.
+    // The numbers of steps stay on the devices; the characters are in the program's memory.
     let mut text = vec![0_u8; WIDTH * HEIGHT];
     let mut picture = Source::new(&mut text[..])?;
     drawn::<7>::run((&steps, b" .:-+*@", &mut picture))?;
@@ -57,7 +57,7 @@ fn main() -> vmarray::Result<()> {
         println!("{}", String::from_utf8_lossy(row));
     }
 
-    // The same function on the host gives the same bits.
+    // The same function, called on the host, returns the same bits.
     let middle = HEIGHT / 2 * WIDTH + WIDTH / 2;
     let (x, y) = (corner[0] + pixel[0] * (WIDTH / 2) as f32, corner[1] + pixel[1] * (HEIGHT / 2) as f32);
     assert_eq!((steps.get(middle)?, text[middle]), (escape(x, y, most), b'@'));

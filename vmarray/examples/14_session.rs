@@ -50,7 +50,7 @@ fn main() -> vmarray::Result<()> {
         let line = heat.iter().step_by(2).map(|heat| if *heat > row as f32 * 10.0 { '#' } else { ' ' });
         println!("{}", line.collect::<String>().trim_end());
     }
-    // The same steps on the host give the same bits.
+    // The same steps, computed on the host, give the same bits.
     let (mut rod, mut other) = (vec![0_f32; LEN], vec![0_f32; LEN]);
     rod[0] = 100.0;
     for _ in 0..STEPS {

@@ -35,9 +35,9 @@ impl Records {
         let is_trait_impl = |line: &str| line.starts_with("impl") && line.contains(" for ");
         let impls: HashSet<_> =
             items.iter().filter(|(_, line)| is_trait_impl(line)).map(|(item, _)| item.id()).collect();
-        // The trait determines the functions of its implementations.
+        // Leave out functions of trait implementations, because the trait determines them.
         let is_implied = |parent| impls.contains(&parent);
-        // An implementation is listed with its trait and with its type.
+        // Print an implementation once, although it is listed both with its trait and with its type.
         let mut seen = HashSet::new();
         let lines = items
             .iter()

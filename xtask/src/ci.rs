@@ -52,7 +52,7 @@ pub fn run() -> Result<()> {
     });
     steps.run("tidy", || tidy::check(&sh));
     let lints = test_host::lints(&sh);
-    // If a lint fails, compile without lints, so that the tests run.
+    // If a lint fails, rebuild without lints, so that the tests still run.
     let lints = steps.run("clippy, build of tests", || test_host::build(&sh)).then_some(lints);
     steps.run("tests", || test_host::tests(&sh, &[]));
     steps.run("example programs", || test_host::example_programs(&sh));
@@ -64,7 +64,7 @@ pub fn run() -> Result<()> {
                 false => Ok(Outcome::Passed("not touched; whole by `cargo xtask nightly`".into())),
             });
         }
-        // The steps below compile the crates in other forms.
+        // Restore the normal build settings, because the steps below compile the crates with others.
         drop(lints);
         steps.run("concurrency model", || test_host::model(&sh));
         steps.run("rustdoc, examples", || examples::check(&sh));

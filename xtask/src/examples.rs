@@ -43,7 +43,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
 fn judge(sh: &Shell, record: bool) -> Result<Outcome> {
     let metadata = project::members()?;
     let _rustdoc = with_unstable_options(sh, &metadata.target_directory)?;
-    // One command for all crates, so that cargo runs several at a time.
+    // Use one command for all crates, so that cargo runs several at a time.
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings -Zunstable-options --output-format json");
     cmd!(sh, "cargo doc --quiet --workspace --no-deps --all-features").run()?;
     let (mut items, mut crates, mut faults) = (0, 0, Vec::new());
@@ -140,7 +140,7 @@ impl<'a> Walk<'a> {
     /// from its own, and `around` the documentation of its parent.
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-        // Items of other crates have their documentation there. The walk reaches some items twice.
+        // Skip items of other crates, which document them, and items that the walk has already reached.
         let Some(item) = self.index.get(&id).filter(|item| item.crate_id == 0) else { return };
         let Some((kind, inner)) = item.inner.iter().next() else { return };
         if !self.seen.insert(id) {
@@ -151,10 +151,10 @@ impl<'a> Walk<'a> {
         let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
         match kind.as_str() {
             "module" => self.visit_all(&inner["items"], &path, own),
-            // A glob import adds no module to the paths that users see.
+            // Pass an empty name for a glob import, which adds no module to the path that users see.
             "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some(""), around),
             "use" => self.visit(&inner["id"], &path, inner["name"].as_str(), around),
-            // The documentation of a trait describes its methods.
+            // Skip implementations of traits, because the trait documents its methods.
             "impl" if inner["trait"].is_null() => self.visit_all(&inner["items"], &path, around),
             "impl" | "variant" | "struct_field" | "assoc_type" | "assoc_const" => {}
             _ => {

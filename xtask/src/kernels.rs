@@ -43,7 +43,7 @@ fn compare(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
         .read()?;
     let library = misuse::library(&built, "vmarray_kernel").context("`cargo build` names no library")?;
     let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
-    // The build output is next to the folder of its dependencies.
+    // The library's dependencies are in the folder `deps` next to it.
     let dependencies = format!("dependency={folder}/deps");
     let target = project::members()?.target_directory.join("kernels");
     sh.create_dir(&target)?;

@@ -245,7 +245,7 @@ impl Victim {
 
     fn spawn(&self) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
-        // In the test program it is an ignored test, which does not run by itself.
+        // In a test program, start the ignored test `victim`, which runs only if named.
         let own: &[&str] = if cfg!(test) {
             &["kills::tests::victim", "--exact", "--ignored", "--nocapture"]
         } else {
@@ -262,7 +262,7 @@ impl Victim {
         let mut array = if shape.are_made() {
             shape.builder().open(&shape.files)?
         } else {
-            // The process was killed during the creation, so no element was synced.
+            // The last process was killed during the creation, so no element was synced; begin again.
             shape.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
             shape.builder().create(&shape.files)?
         };
@@ -270,7 +270,8 @@ impl Victim {
         if shape.grows {
             if array.len() > GROWN_MAX {
                 let len = SplitMix64::new(self.life).index(GROWN_MAX);
-                // Record this before the truncation: from now on no more elements need exist.
+                // Record the new length before the truncation: from now on the elements after it may
+                // disappear.
                 known.synced(0).fetch_min(len as u64, Ordering::Relaxed);
                 array.truncate(len)?;
             }
@@ -297,7 +298,7 @@ impl Victim {
 fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: SplitMix64) -> Result<()> {
     let part = array.len() / THREADS;
     let own = thread * part..(thread + 1) * part;
-    // The current version of each of its elements, according to completed calls.
+    // The version of each of the thread's elements after its completed calls.
     let mut done: Vec<u64> =
         own.clone().map(|index| version(index, array.get(index)?)).collect::<Result<_>>()?;
     loop {

@@ -81,7 +81,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let results = folder.join("mutants.out/outcomes.json");
     sh.remove_path(&results)?;
     let status = Command::from(cmd!(sh, "cargo mutants --output {folder} {options...}")).status()?;
-    // 2: a mutant survives; 3: the tests of a mutant do not end. 4: the tests fail without a change.
+    // Exit codes: 2 if a mutant survives, 3 if a test does not end; 4 if tests fail without a mutant.
     ensure!(matches!(status.code(), Some(0 | 2 | 3)), "`cargo mutants` ended with {status}");
     let Ok(text) = sh.read_file(&results) else {
         return Ok(Outcome::Passed("no mutant to test".into()));

@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
         let start = std::time::Instant::now();
         let has_passed = steps.run(name, || {
             let mut command = Command::new(&program);
-            // All random cases, and optimised tests: `ci` runs a quarter, not optimised.
+            // Run all random cases with optimised tests; `ci` runs a quarter of the cases, not optimised.
             command.env("VMARRAY_ALL_CASES", "1").env("CARGO_PROFILE_TEST_OPT_LEVEL", "1");
             let completed = arguments.iter().map(|argument| argument.replace("{target}", target.as_str()));
             let status = command.args(completed).current_dir(project::root()).status()?;

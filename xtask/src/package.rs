@@ -43,8 +43,7 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
     cmd!(sh, "rustup toolchain install {oldest} --profile minimal --no-self-update").run()?;
     // Use a separate build folder, because other commands would wait for the lock of the common one.
     let _target = sh.push_env("CARGO_TARGET_DIR", metadata.target_directory.join("oldest"));
-    // The toolchain's wrapper of this program exports its toolchain's name to child processes. Override the
-    // name.
+    // The wrapper `cargo` of rustup exports its toolchain's name to child processes. Override the name here.
     let _toolchain = sh.push_env("RUSTUP_TOOLCHAIN", &oldest);
     let packages = project::published(&metadata);
     let packages = packages.iter().flat_map(|package| ["-p", package.name.as_str()]);

@@ -7,8 +7,8 @@ use xshell::{Shell, cmd};
 
 /// Returns the folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
-    // At run time cargo sets the variable, so that a moved checkout still works; otherwise the value of
-    // the build is used.
+    // Prefer the variable that cargo sets at run time, so that a moved checkout works; else use the build's
+    // value.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).parent().map(Path::to_path_buf).unwrap_or_default()
 }

@@ -114,7 +114,7 @@ fn kernels(module: &str) -> Vec<(String, String)> {
         }
         match kernels.last_mut() {
             Some((_, kernel)) if is_inside => *kernel += &format!("{line}\n"),
-            // Comments name variables and kernels that other texts may hold.
+            // Leave out comments, because they may name variables and kernels that this text lacks.
             _ if !line.trim_start().starts_with("//") => declarations += &format!("{line}\n"),
             _ => {}
         }

@@ -74,7 +74,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         true => &["--profile", "dev"],
         false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
     };
-    // maturin asks `python3` for zig.
+    // Put the environment first in `PATH`, because maturin starts zig by `python3`.
     let before = std::env::var("PATH").unwrap_or_default();
     let builder = maturin.parent().context("the Python program has no parent folder")?;
     let path = sh.push_env("PATH", format!("{builder}{}{before}", if cfg!(windows) { ";" } else { ":" }));
@@ -94,7 +94,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let pythons = pythons(sh, args);
     for python in &pythons {
         let python = match args.sample && args.pythons.is_empty() {
-            // A sample reuses this environment, in which the packages of an earlier run stay installed.
+            // A sample tests in maturin's environment, which still has the packages of an earlier run.
             true => maturin.clone(),
             false => {
                 let environment = folder.join("environment");
@@ -132,7 +132,7 @@ fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
         eprintln!("$ {tests}");
         let mut command = Command::from(tests);
         if number > 0 {
-            // Collect this output, and print it after the first process has ended.
+            // Capture this output, to print it after the output of the first process.
             command.stdout(Stdio::piped());
         }
         processes.push(command.spawn().with_context(|| format!("cannot start {python}"))?);

@@ -54,8 +54,8 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     // This much debug information is enough for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
-    // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap; and a refused
-    // allocation must be an error for callers, not an abort.
+    // Keep the signal stacks that PoCL and LLVM set. Let a failed allocation return an error instead of an
+    // abort.
     let _options = sh.push_env(
         "ASAN_OPTIONS",
         merged("ASAN_OPTIONS", ":", "use_sigaltstack=0:allocator_may_return_null=1"),

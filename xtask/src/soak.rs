@@ -441,7 +441,7 @@ impl Worker {
 
     /// Returns the next value for one of its own elements.
     fn begin<T: Cell>(&mut self, place: usize) -> T {
-        // Until the write is known to have succeeded, the old version is permitted, too.
+        // Permit the old version too until the write has succeeded.
         self.own[place].0 += 1;
         T::of(self.index(place), self.own[place].0)
     }
@@ -553,7 +553,7 @@ async fn operate<T: Cell>(
                 1
             }
             38 => {
-                // Poll a future once, and drop it.
+                // Cancel a read: poll its future once, and drop it.
                 let _ = futures::poll!(array.get_async(worker.any(array.len())));
                 1
             }

@@ -60,7 +60,7 @@ fn natively(starts: &[u64], targets: &[u32]) -> Vec<u32> {
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // A binary tree: node n has the children 2 n + 1 and 2 n + 2.
+    // The graph is a binary tree: node n has the children 2 n + 1 and 2 n + 2.
     let nodes = 4095;
     let targets: Vec<u32> = (0..nodes / 2).flat_map(|node| [2 * node + 1, 2 * node + 2]).collect();
     let starts: Vec<u64> = (0..=nodes).map(|node| u64::from(2 * node.min(nodes / 2))).collect();

@@ -51,7 +51,7 @@ fn run(on: &mut Setting, [n, k, m]: [usize; 3], a: &[f32], b: &[f32]) -> Result<
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // Two quarter turns make a half turn.
+    // Multiply the matrix of a quarter turn by itself; the product is a half turn.
     let quarter = [0.0, -1.0, 1.0, 0.0];
     let half = run(on, [2, 2, 2], &quarter, &quarter)?;
     println!("    {half:?}");

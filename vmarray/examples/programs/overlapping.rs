@@ -30,7 +30,7 @@ pub fn check(on: &mut Setting) -> Result<()> {
         let range = start..start + on.below(len - start + 1);
         let (by, add) = (on.number() as i32, on.number() as i32);
         if on.below(4) == 0 {
-            // Here the program writes, instead of a kernel.
+            // In this step the program writes the view itself, without a kernel.
             numbers.fill(range.clone(), add)?;
             truth[range].fill(add);
         } else {

@@ -22,14 +22,14 @@ pub fn show(on: &mut Setting) -> Result<()> {
     add_row(&matrices, 0, 1)?;
     println!("    {:?}", matrices.to_vecs()?);
     assert_eq!(matrices.row(0)?.to_vec(..)?, [11.0, 22.0, 33.0, 44.0]);
-    // In a kernel, one item may not write elements that other items read.
+    // Both calls fail: in a kernel, no work-item may write elements that other work-items read.
     assert!(add_row(&matrices, 0, 0).is_err() && add_row(&matrices, 0, 2).is_err());
     Ok(())
 }
 
 pub fn check(on: &mut Setting) -> Result<()> {
     let lengths: Vec<usize> = (0..2 + on.below(6)).map(|_| on.below(600)).collect();
-    // Use each length twice, so that there are matrices to add.
+    // Create two matrices of each length, so that the program can add them.
     let mut truth: Vec<Vec<f32>> = Vec::new();
     for len in lengths.iter().chain(&lengths) {
         truth.push((0..*len).map(|_| on.real()).collect());

@@ -37,7 +37,7 @@ fn run(on: &mut Setting, matrix: &[Vec<Entry>], x: &[f64]) -> Result<Vec<f64>> {
 }
 
 pub fn show(on: &mut Setting) -> Result<()> {
-    // The second differences of the squares are 2 everywhere.
+    // The matrix computes second differences, which are 2 for all square numbers.
     let entries =
         |row| [(row - 1, 1.0), (row, -2.0), (row + 1, 1.0)].map(|(column, value)| Entry { column, value });
     let matrix: Vec<Vec<Entry>> = (1..999).map(|row| entries(row).to_vec()).collect();

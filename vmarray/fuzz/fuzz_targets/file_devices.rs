@@ -13,7 +13,7 @@ fuzz_target!(|data: (&[u8], u8, u8, u16)| {
     let (bytes, page_len, frames, len) = data;
     let path = std::env::temp_dir().join(format!("vmarray-fuzz-{}", std::process::id()));
     std::fs::write(&path, bytes).expect("the temporary folder is writable");
-    // Some requests do not fit, or are refused because the file exists already.
+    // Both calls may fail: some arrays do not fit, and the file may exist already.
     if let Ok(device) = FileDevice::create(&path, bytes.len() as u64)
         && let Ok(array) = VirtualArray::<u32>::builder(len.into())
             .devices([Arc::new(device)])

@@ -92,7 +92,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     for _ in 0..input.int_in_range(1..=40)? {
         let next = instruction(&input.arbitrary()?, instructions.len());
         instructions.push(next);
-        // An invalid instruction would end most programs: check its error, and remove it.
+        // Remove each invalid instruction, because otherwise few random programs were valid.
         if Program::new(instructions.clone()).is_err() {
             instructions.pop();
         }
@@ -114,7 +114,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
         Action::Sum { value, filter: None, answer }
     };
     let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
-    // A field that ends outside of the element is refused.
+    // The device rejects a field that ends outside of the element.
     let Ok(ticket) = rig.queue.submit(&compute) else { return Ok(()) };
     rig.device.wait(ticket).expect("the computation succeeds");
     let plain = |index: u64| {

@@ -72,7 +72,7 @@ def cluster_of(workers: int, devices: str | None) -> distributed.SpecCluster:
             "options": {
                 "nthreads": 2,
                 "env": {} if devices else {"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]},
-                # Chunks take GPU memory, which the worker need not spill.
+                # Set no limit for RAM: chunks are in GPU memory, so the worker must not write them to disk.
                 "memory_limit": 0,
                 "silence_logs": logging.ERROR,
             },

@@ -129,7 +129,7 @@ def seconds(work: Callable[[], object], runs: int = 7) -> Median:
 def report_row(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
     """Prints the times of one piece of work, and the resulting rates. ``row`` names its row in records."""
     RESULTS[name] = times
-    # Other forms of ours are no peers.
+    # Record only competitors: leave out further variants of vmarray itself.
     entries = [entry(contender, amount, t) for contender, t in times.items() if not contender.startswith("vmarray,")]
     ROWS.append({"name": f"python/{row or name}", "unit": unit, "entries": entries})
     first = next(iter(times.values()))
@@ -153,7 +153,7 @@ def record(devices: str | None) -> Path:
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H%M%SZ")
     commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True)
     named = ", ".join(str(device) for device in vm.devices(devices or ""))
-    # Names of files differ from machine to machine.
+    # Leave out `--file PATH`, because paths differ from machine to machine.
     pairs = zip(sys.argv, sys.argv[1:], strict=False)
     words = [word for before, word in pairs if word not in ("--record", "--file") and before != "--file"]
     facts = {

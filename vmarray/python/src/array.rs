@@ -237,7 +237,7 @@ impl Core {
     /// Returns a view by basic indexing as in NumPy: by integers, slices, ellipses, new axes and names of
     /// fields.
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // For any other key, such as an array of one integer, NumPy would copy items that do not exist.
+        // Reject other keys, such as an array of one integer: NumPy would copy items of the empty template.
         let is_basic = |one: &Bound<'_, PyAny>| {
             one.is_none()
                 || one.is(py.Ellipsis())
@@ -280,8 +280,8 @@ impl Core {
         let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
         given.set_item("copy", false)?;
         let of = self.grid(py)?;
-        // Let NumPy raise the error for a shape that does not fit. If the reshape needs a copy, this call
-        // raises no error.
+        // Let NumPy raise the error for a shape with another number of items, even if the reshape needs a
+        // copy.
         let template = numpy
             .getattr("broadcast_to")?
             .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;

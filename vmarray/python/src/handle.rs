@@ -154,8 +154,8 @@ impl Handle {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
-            // This function holds one reference, and the state holds another one. Other threads hold further
-            // references.
+            // Two references to the array are normal: one of this function, one of the state. Further ones
+            // belong to other threads.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
                 let text = "another thread uses the array; export it when that has ended";
                 drop(state);

@@ -123,7 +123,8 @@ impl<'s> Lowering<'s> {
         }
         let broadcast = View { geometry: view.geometry.broadcast(self.shape), ..view.clone() };
         let root = Root::of(&broadcast).filter(|root| {
-            // The expression must not read other items of the destination while devices write it.
+            // A view that overlaps the destination elsewhere needs a copy, because devices write items
+            // meanwhile.
             !self.is_change || root.is_at(&self.columns[0]) || !root.overlaps(&self.columns[0])
         });
         let root = match root {
@@ -180,8 +181,8 @@ impl<'s> Lowering<'s> {
                 let number = self.code.cast(value, kind, Kind::Number(Type::I64));
                 match kind {
                     Kind::Number(Type::U64) if asked != Asked::IntSum => {
-                        // Flip the highest bit: the signed numbers are then in the same order as the unsigned
-                        // items.
+                        // Flip the highest bit, so that comparisons of signed numbers order the items as
+                        // unsigned.
                         let sign = self.code.literal(Type::I64, 1 << 63);
                         self.code.binary(Binary::Xor, number, sign)
                     }
@@ -219,7 +220,7 @@ impl<'s> Lowering<'s> {
     /// the values of items that meet it.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
-        // The program tests each value for NaN, so this is a search for the first true value.
+        // The program computes `is NaN` for each value, so search for the first true value.
         let asked = if asked == Asked::FirstNan { Asked::First } else { asked };
         let (mut whole, mut first) = (None, None);
         self.run(|elements, range, others| {

@@ -135,7 +135,7 @@ impl Source {
     /// `unwanted`, and expressions that the program dropped. After an error the remaining expressions stay
     /// pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
-        // Fail in a forked process, because a mutex that its parent had locked stays locked there.
+        // Fail in a forked process, because a mutex locked by the parent's thread stays locked there.
         self.open()?;
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };

@@ -496,7 +496,7 @@ impl Code {
             O::Power => x.powf(y),
             other => unreachable!("{} is not a function of floats", other.name()),
         };
-        // Earlier instructions keep their numbers, because each was added once.
+        // Instructions before this one keep their numbers, because each was added once.
         let (program, value) = result.to_program()?;
         self.instructions = program.instructions();
         Ok(value)

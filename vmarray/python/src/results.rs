@@ -178,7 +178,7 @@ impl Memory {
                 match beside.handle.open().map(|open| open.register(words)) {
                     Ok(Ok(words)) => {
                         // A driver may exclude registered memory from forked processes. Undo this, because
-                        // these processes use results as well.
+                        // forked processes read results too.
                         advise(&words, Advice::Fork);
                         Some(Words::Registered(words))
                     }
@@ -197,7 +197,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // A forked process must not call the GPU's driver.
+            // Leak the memory in a forked process, which must not call the GPU's driver.
             std::mem::forget(self.words.take());
         }
     }

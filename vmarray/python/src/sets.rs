@@ -142,7 +142,7 @@ impl Set {
                 }
             };
             for part in all.chunks(tuples) {
-                // The receiver is dropped: the caller wants no more parts.
+                // Stop if the receiver is dropped, because then the caller needs no more parts.
                 if sender.send(part).is_err() {
                     return;
                 }

@@ -150,7 +150,7 @@ pub fn genome_store(
     let speed = byte_rate(size * searches, time);
     line("", format!("{searches} searches of the array, {speed}; {}", traffic(words)));
 
-    // The array is no longer needed: the verification uses the data that was read from it.
+    // Free the array, because the verification only uses data that was already read from it.
     drop(rows);
     let answers = Answers { lookups: found, records: hashes, hits };
     let (_, time) =

@@ -84,8 +84,8 @@ pub fn run(args: DemoArgs) -> Result<()> {
             jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
         jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
         jobs::mandelbrot(side as usize, &out.join("mandelbrot.png"), &devices)?;
-        // Filter a quarter of the pixels, because each pixel takes hundreds of steps. The picture has at
-        // least as many pixels as a median needs.
+        // Filter an image with a quarter of the pixels, because each pixel takes hundreds of steps. Its side
+        // must have at least the 16 pixels that a median needs.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
     })?;
     if let Some(peak) = report::peak_ram() {
@@ -107,8 +107,8 @@ fn is_light_build() -> bool {
 
 /// The folder of the workspace's `Cargo.toml`.
 fn root() -> PathBuf {
-    // At run time cargo sets the variable, so that a moved checkout still works; otherwise the value of
-    // the build is used.
+    // Prefer the variable that cargo sets at run time, so that a moved checkout works; else use the build's
+    // value.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }

@@ -85,7 +85,7 @@ impl Image for Picture<'_> {
 /// Returns the number of steps of z → z² + c until z leaves the circle of radius 2; `STEPS_MAX` if it does
 /// not. `re` and `im` are the parts of c.
 fn steps(re: f64, im: f64) -> u32 {
-    // The two largest parts of the set have closed forms; points in them would take the most steps.
+    // Test the set's two largest parts by formulas, because their points would take the most steps.
     let square = im * im;
     let shifted = re - 0.25;
     let q = shifted * shifted + square;

@@ -108,7 +108,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // If the context is destroyed, the module is unloaded already.
+        // If binding fails, the context is destroyed, and its module is already unloaded.
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: this is the only owner, and every run was waited for.
             let _ = unsafe { result::module::unload(self.module) };

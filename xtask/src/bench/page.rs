@@ -68,7 +68,7 @@ impl Records {
             let path = entry?.path();
             all.push((path.clone(), Measurements::read(&path)?));
         }
-        // Records of one day are in the order of their names.
+        // Sort records from new to old; order records of one day by file name.
         all.sort_by(|(path, a), (other, b)| (b.fact("date"), other).cmp(&(a.fact("date"), path)));
         Ok(Self(all.into_iter().map(|(_, record)| record).collect()))
     }

@@ -1,7 +1,7 @@
 //! Benchmark records: the results of a run in a JSON file. Code that only reads records needs no feature
 //! `array`.
 
-// Without the array, xtask reads records and writes none.
+// Without the feature `array`, xtask only reads records, so some functions are unused.
 #![cfg_attr(not(feature = "array"), allow(dead_code))]
 
 use anyhow::{Context, Result};

@@ -78,7 +78,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
             }
         }
         times.push((family.name, begin.elapsed().as_secs_f64()));
-        // The results before an interrupted run are useful as well.
+        // Write the results even if the run was interrupted, because they are useful as well.
         let json = args.record.then(|| page::record_path(&bench.measured)).or_else(|| args.json.clone());
         if let Some(path) = &json {
             bench.measured.write(path)?;

@@ -39,7 +39,7 @@ macro_rules! compare {
             let all: Vec<i32> = (0..20).map(|_| random(&mut state) as i32).collect();
             let table = [1.5, -0.0, 3e9, f32::INFINITY, -7.25];
             let (mut host, mut lowered) = (vec![[7_u64; 4]; 48], vec![[7_u64; 4]; 48]);
-            // Elements that all items change, and elements that they append.
+            // Create elements that all work-items change, and elements that they append.
             let ([mut shared, mut other], [mut found, mut others]) = ([[5_i32; 9]; 2], [[3_u64; 60]; 2]);
             let [mut count, mut other_count] = [0; 2];
             let outside = {
@@ -528,7 +528,7 @@ impl Random {
         }
         let chosen = self.of(&fit);
         match chosen.split_once('[') {
-            // An array has its name and its length.
+            // The chosen variable is an array: index it, sometimes with an index past its end.
             Some((name, len)) => {
                 let len = len.trim_end_matches(']').parse().unwrap_or(1);
                 let end = len + usize::from(self.one_in(9));
@@ -574,7 +574,7 @@ impl Random {
                 format!("(({}) as {of})", self.expr(from, depth))
             }
             3 => match self.mutable() {
-                // Assigns to the variable in the middle of an expression.
+                // Generate an assignment inside of an expression.
                 Some(Variable { name, of: other, .. }) if other == of => {
                     format!("{{ {name} = {}; {name} }}", self.expr(of, depth))
                 }
@@ -701,7 +701,7 @@ impl Random {
                 }
             };
             let method = self.of(methods).replace("as _", &format!("as {of}")).replace('_', "\u{0}");
-            // Names contain underscores, too. So only replace a whole argument.
+            // Replace only `_` as a whole argument, because method names also contain underscores.
             let method = method.replace("(\u{0}", &format!("({right}")).replace('\u{0}', "_");
             return format!("(({left}).{method})");
         }

@@ -79,7 +79,7 @@ impl Modules {
     /// Returns the file of the item that a path names, seen from a module; none for other crates.
     fn resolved(&self, from: &[String], path: &[String], seen: &mut Seen) -> Option<&str> {
         let module = self.0.get(from)?;
-        // An empty path names the module itself, which is no item.
+        // Return `None` for an empty path, which names the module itself and no item.
         let (first, rest) = path.split_first()?;
         if path.len() > LENGTH_MAX || !seen.insert((from.to_vec(), path.to_vec())) {
             return None;
@@ -242,7 +242,7 @@ impl<'ast> Visit<'ast> for NamedPaths {
         }
     }
 
-    // Do not visit nested modules here, because the enclosing file reads them one by one.
+    // Do not visit nested modules here, because the caller visits them one by one.
     fn visit_item_mod(&mut self, _: &'ast ItemMod) {}
 
     fn visit_item_use(&mut self, _: &'ast ItemUse) {}

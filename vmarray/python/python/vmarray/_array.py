@@ -135,7 +135,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             _OPEN[path] = array
         return array
 
-    # Properties.
+    # Properties: shape, dtype, devices and others.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -323,7 +323,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             edges.append(np.arange(extent) if extent <= 6 else np.r_[0:4, extent - 3 : extent])
         return self[np.ix_(*edges)]
 
-    # Items.
+    # Access to items by keys.
 
     def __getitem__(self, key: Any) -> Any:
         """A view, an item, or a copy of items, as with NumPy's arrays.
@@ -423,7 +423,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def _assign_where(self, mask: Array, item: np.ndarray[Any, Any]) -> None:
         """Writes one value to each item for which a mask of the same shape is true."""
         if self.dtype.kind in "biuf" and self.dtype.isnative:
-            # No other object refers to the expression, so it need not be computed before the change.
+            # Assign a temporary expression: no other object uses it, so it need not be copied before the change.
             self._core.assign(where(mask, item[()], Array._of(self._core))._core, True)
             return
         for block in _ufuncs.blocks(self.shape):
@@ -518,7 +518,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         except ValueError:
             raise ValueError(f"could not broadcast input array from shape {self.shape} into shape {shape}") from None
 
-    # NumPy's protocols.
+    # Protocols by which NumPy uses an array.
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -626,7 +626,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _reopened, (self._path, self.dtype, self.shape, self._mode)
 
     def __getattr__(self, name: str) -> Any:
-        # Open an unpickled array at its first use: the program then gets the error. An error of unpickling would
+        # Open an unpickled array at its first use, so that the program gets the error. An error while unpickling would
         # block a pool of processes for ever.
         if name == "__cuda_array_interface__":
             raise AttributeError(
@@ -649,7 +649,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __deepcopy__(self, memo: Any) -> Array:
         return self.copy()
 
-    # Shapes.
+    # Methods that change the shape.
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
         """The same items in another shape: a view if possible, else a copy."""
@@ -749,7 +749,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         Floats saturate at the limits of an integer type, and NaN becomes 0; NumPy leaves both undefined.
         """
         _check_order(order)
-        # Let NumPy raise the error for an impossible conversion, and find the length of texts.
+        # Let NumPy raise the error for an impossible conversion, and determine the length of strings.
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
             return self if not copy and self._is_in_order(order) else self.copy()
@@ -813,7 +813,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
         return await asyncio.to_thread(self._core.read)
 
-    # Reductions and order.
+    # Reductions, sorts and searches.
 
     def sum(
         self,
@@ -1060,7 +1060,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A copy of the items at `indices`, made on the devices."""
         return _numpy.take(self, indices, axis, out, mode)
 
-    # Growth and files.
+    # Methods that append items and manage files.
 
     def append(self, values: Any) -> None:
         """Adds an item or items at the end of an array of one axis, in place.
@@ -1235,7 +1235,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
-    # Compute with Python's numbers. NumPy raises an error if the dtype cannot hold them.
+    # Compute the first items with Python's numbers. NumPy raises an error if the dtype cannot hold them.
     if length:
         following = start + step
         first[0] = _of_python(start)

@@ -32,7 +32,7 @@ def is_plain(array: Array) -> bool:
     axis."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
         return False
-    # Do not count the items of a selection here, because that would compute its mask.
+    # Do not count the items of a selection by a mask here, because that would compute the mask.
     return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
 
 
@@ -57,7 +57,7 @@ def arrays_in(values: Any) -> list[Array]:
 def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
     """Arguments with copies in the place of arrays, which are listed with them."""
     if isinstance(values, Array):
-        # An array that is both an operand and the output is copied once.
+        # Copy an array only once if it is both an operand and the output.
         for copy, array in copies:
             if array is values:
                 return copy
@@ -113,7 +113,7 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     copies: list[tuple[Any, Array]] = []
     given = _copied(given, copies)
     result = function(*_copied(args, copies), **given)
-    # These functions change their first operand in place, so copy it back to the array.
+    # These functions change their first operand in place, so write the changed copy back to the array.
     is_in_place = function in _WRITES or name_of(function).endswith(".at")
     is_in_place |= function is np.nan_to_num and given.get("copy") is False
     for copy, array in copies:
@@ -129,7 +129,7 @@ def _signature(function: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except ValueError:
-        # Older versions of NumPy know no signature of a function in C.
+        # Older versions of NumPy have no signatures for functions written in C.
         return None
 
 
@@ -204,7 +204,7 @@ def called(
     if is_known and is_search and is_for_devices and is_small(*arrays):
         if function in (np.sort, np.argsort) and named.get("stable") is None:
             named["kind"] = "stable"
-        # Distinct items are always sorted.
+        # Drop `sorted`, because the functions of this package always sort distinct items.
         named.pop("sorted", None)
         return on_copies(function, places, named)
     if not is_known or not is_for_devices:

@@ -61,7 +61,7 @@ class OutOfMemoryError(Error, MemoryError):
     """RAM or devices have less memory than the request needs."""
 
     def __new__(cls, *args: Any) -> "OutOfMemoryError":
-        # `MemoryError.__new__` refuses classes with another base, so workers of dask could not send the error.
+        # `MemoryError.__new__` rejects classes with another base, so Dask's workers could not send the error.
         return Exception.__new__(cls, *args)
 
 

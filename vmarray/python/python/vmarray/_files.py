@@ -138,7 +138,7 @@ def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
         if name in given:
             raise TypeError(f"the written array determines its {name}; leave `{name}` out")
     if given.get("shards") is not None and given.get("chunks") in (None, "auto"):
-        # One chunk fills a shard; zarr's own choice of chunks ignores shards.
+        # Store one chunk in each shard, because zarr's automatic choice of chunks ignores shards.
         given["chunks"] = given["shards"]
     zarr = _zarr()
     if checksums and "compressors" not in given and given.get("zarr_format", 3) == 3:

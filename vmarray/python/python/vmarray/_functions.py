@@ -43,7 +43,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     results = _computed(ufunc, inputs, kind, casting)
     if outs is None:
         if mask is not True:
-            # NumPy leaves these items undefined; here they are zeroes.
+            # Set the items outside of the mask to zero; NumPy leaves them undefined.
             _check_mask(mask)
             shape = np.broadcast_shapes(np.shape(mask), results[0].shape)
             results = tuple(where_of(np.broadcast_to(mask, shape), one, np.zeros((), one.dtype)) for one in results)
@@ -100,7 +100,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
         _check_mask(mask)
         result, is_own = where_of(mask, result.astype(out.dtype), out), True
     if is_own and isinstance(out, Array) and isinstance(result, Array) and out._is_computed_from(result) and out.ndim:
-        # No other object refers to the expression, so it need not be computed before the change.
+        # Assign a temporary expression: no other object uses it, so it need not be copied before the change.
         out._core.assign(result._fitted(out.shape)._core, True)
     elif isinstance(out, Array):
         out._assign(result)
@@ -117,7 +117,7 @@ def _types(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None
     try:
         return _ufuncs.resolved(ufunc, tuple(map(_ufuncs.kind, inputs)), dtype, casting)
     except TypeError:
-        # NumPy raises another error for a Python integer that the dtype cannot hold.
+        # If the dtype cannot hold a Python integer, let NumPy raise its own error.
         _raised_by_numpy(ufunc, inputs, dtype, casting, None)
         raise
 
@@ -597,7 +597,7 @@ def _signed(array: Array) -> tuple[bool, bool]:
 def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Like ``numpy.concatenate``."""
     if out is not None or casting != "same_kind" or any(type(one) in (int, float, complex) for one in arrays):
-        # Leave Python's numbers to NumPy: they take the dtype of the other operands.
+        # Let NumPy concatenate Python's numbers, because they take the dtype of the other operands.
         raise _dispatch.NotOnDevices
     arrays = [one if isinstance(one, Array) else np.asarray(one) for one in arrays]
     if axis is None:

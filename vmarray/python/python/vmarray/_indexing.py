@@ -77,7 +77,7 @@ def _parts(key: tuple[Any, ...], shape: tuple[Any, ...]) -> list[Any]:
     if consumed > len(shape):
         raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {consumed} were indexed")
     at = len(parts) if ellipsis is None else ellipsis
-    # An ellipsis separates arrays, even if it covers no axes.
+    # Keep the ellipsis, even if it covers no axes: it separates index arrays, which changes the order of axes.
     apart = [] if ellipsis is None else [Ellipsis]
     return parts[:at] + apart + [slice(None)] * (len(shape) - consumed) + parts[at:]
 
@@ -108,7 +108,7 @@ def positions(
                             f"boolean index did not match indexed array along axis {own}; size of axis is "
                             f"{shape[own]} but size of corresponding boolean axis is {extent}"
                         )
-                # A single bool becomes an axis of length 1 or 0.
+                # A single bool adds an axis of length 1 (true) or 0 (false).
                 arrays = list(np.nonzero(part)) if part.ndim else [np.zeros(int(part), np.intp)]
                 if part.ndim == 0:
                     advanced.append(np.zeros(int(part), np.int64))

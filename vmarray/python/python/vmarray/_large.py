@@ -22,7 +22,7 @@ def _own(value: Any, *others: Any) -> Array:
 
 def _line(value: Any, *others: Any) -> Array:
     if type(value) in (bool, int, float, complex):
-        # A number of Python takes the dtype of the other operand.
+        # Let NumPy handle a Python number, which takes the dtype of the other operand.
         raise NotOnDevices
     return _own(value, *others).reshape(-1)
 
@@ -53,7 +53,7 @@ def _paired(function: Any, arrays: list[Any], own: int, shape: tuple[Any, ...]) 
         function(key, *(np.asarray(one[key]) for one in arrays))
 
 
-# Selected items.
+# Functions that select items.
 
 
 def argwhere(array: Array) -> Array:
@@ -244,7 +244,7 @@ def fill_diagonal(array: Array, val: Any, wrap: bool = False) -> None:
     _flat_write(array, np.arange(0, end, step), np.resize(np.asarray(val), len(range(0, end, step))))
 
 
-# Triangles and diagonals.
+# Functions of triangles and diagonals.
 
 
 def _triangle(is_lower: bool) -> Any:
@@ -270,7 +270,7 @@ def trace(array: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: 
     return array.diagonal(offset, axis1, axis2).sum(-1, dtype)
 
 
-# Sorted items and sets.
+# Functions based on sorted items, and set functions.
 
 
 def digitize(array: Any, bins: Any, right: bool = False) -> Any:
@@ -313,7 +313,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     one, other = _line(ar1, ar2), _line(ar2, ar1)
     kind = np.result_type(one.dtype, other.dtype)
     if kind.kind == "f" and any(of.kind in "iu" and of.itemsize == 8 for of in (one.dtype, other.dtype)):
-        # Leave integers to NumPy if the common type would round them.
+        # Let NumPy handle integers that the common dtype would round.
         raise NotOnDevices
     own = unique(one.astype(kind, copy=False))
     return own[isin(own, other.astype(kind, copy=False))].copy()
@@ -333,7 +333,7 @@ def unique_all(array: Array) -> UniqueAll:
     return UniqueAll(*unique(array, True, True, True, equal_nan=False))
 
 
-# Sums and differences.
+# Cumulative sums and differences.
 
 
 def _scanned(scan: Any, value: int) -> Any:
@@ -486,7 +486,7 @@ def _equivalent(one: Any, other: Any) -> bool:
     return bool(np.all(compared(one, other, True)))
 
 
-# Windows.
+# Functions of sliding windows.
 
 
 def sliding_window_view(

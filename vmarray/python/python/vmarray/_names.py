@@ -14,22 +14,23 @@ from ._flat import Flat
 
 #: For each way to compute a function or to get an object, the names of NumPy.
 NAMES: dict[str, str] = {
-    # Devices compute numbers; NumPy computes other items, or results along some axes, piece by piece.
+    # Functions that devices compute for numbers. NumPy computes other items, or results along some axes, piece by
+    # piece.
     "devices": """all allclose amax amin any argmax argmin argsort around array_equal average clip concat concatenate
         count_nonzero cumprod cumsum diff flatnonzero isclose isin max mean median min nan_to_num nanmean nanprod nanstd
         nansum nanvar nonzero percentile prod ptp quantile round searchsorted sort std sum take unique unique_counts
         unique_inverse unique_values var where bincount histogram""",
-    # The package moves items, or NumPy computes pieces of them.
+    # Functions that move items. The package copies them, or NumPy computes them piece by piece.
     "pieces": "append argpartition column_stack copy copyto dstack hstack nanmax nanmin pad partition repeat roll stack tile vstack",
-    # Views, and questions about shapes and dtypes.
+    # Functions that return views, or facts about shapes and dtypes.
     "views": """array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diag diagonal dsplit expand_dims flip
         fliplr flipud hsplit imag iscomplexobj isrealobj ix_ matrix_transpose moveaxis ndim permute_dims ravel real real_if_close
         reshape rollaxis rot90 shape size split squeeze swapaxes transpose trim_zeros unstack vsplit""",
-    # Arrays of the package, and classes of the package with the names of NumPy's.
+    # Functions that create arrays of the package, and its classes with the names of NumPy's.
     "package": """arange array asanyarray asarray asarray_chkfinite ascontiguousarray empty empty_like eye flatiter
         from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
         ones_like random require save tri vectorize zeros zeros_like""",
-    # NumPy computes on copies of arrays in RAM. The package computes larger arrays itself, if _large has the function,
+    # Functions that NumPy computes on copies in RAM. For larger arrays the package computes the functions in _large,
     # and products of arrays of 1 MiB or more.
     "copy": """angle apply_along_axis apply_over_axes argwhere array2string array_equiv array_repr array_str astype block
         busday_count busday_offset c_ choose common_type compress convolve corrcoef correlate cov cross cumulative_prod
@@ -43,7 +44,7 @@ NAMES: dict[str, str] = {
         unique_all unpackbits unravel_index unwrap vander vdot
         bartlett blackman diag_indices frombuffer fromiter fromregex fromstring genfromtxt geomspace hamming hanning
         kaiser loadtxt logspace mask_indices tril_indices triu_indices""",
-    # NumPy's own functions of each item. For arrays, devices compute numbers, and NumPy other items piece by piece.
+    # NumPy's ufuncs. On arrays, devices compute numbers, and NumPy computes other items piece by piece.
     "ufuncs": """abs absolute acos acosh add arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2
         atanh bitwise_and bitwise_count bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
         bitwise_xor cbrt ceil conj conjugate copysign cos cosh deg2rad degrees divide divmod equal exp exp2 expm1 fabs

@@ -44,7 +44,7 @@ def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
     """The items that would be at places of an array of one axis, if it were sorted."""
     found = _core.nth(array._core, places)
     if found is None:
-        # The items may not be contiguous, so copy them and try again.
+        # The function needs contiguous items, so copy them and try again.
         found = _core.nth(array.copy()._core, places)
     if found is None:
         raise NotOnDevices
@@ -200,8 +200,7 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
         index = _places(_core.take(order, starts))
         counts = (Array._of(_core.search(core, ordered, True)) - Array._of(starts)).astype(np.intp)
     if flat.dtype.kind == "f" and len(zero := (values == 0).find(1)):
-        # The searches above need keys whose zeroes have one sign. Restore the sign of the first
-        # zero.
+        # The searches above need zeroes of one sign. Give the zero in the result the sign of the first zero.
         values[int(zero[0])] = flat[int((flat == 0).find(1)[0])]
     return UniqueResult(values, index, inverse, counts)
 
@@ -282,7 +281,7 @@ class Groups:
         if values.shape != (self._len,):
             raise ValueError(f"values must have the shape {(self._len,)} of the keys, not {values.shape}")
         if what != "sum" and values.dtype.kind == "f":
-            # The library's extremes ignore NaNs.
+            # Devices ignore NaNs in minima and maxima, unlike NumPy; so use them only without NaNs.
             is_whole = values._core.reduce("first_nan") is None
         else:
             is_whole = True
@@ -410,8 +409,7 @@ def histogram(
                 limits = (float(edges[0]), float(edges[-1]))
                 counts = np.asarray(_core.histogram(array._core, count, limits, one, way), np.intp)
     if counts is None:
-        # For equal bins NumPy uses the width, and for given edges it searches. So pass the bins as
-        # the caller wrote them.
+        # NumPy computes equal bins by their width, but searches given edges. So pass the bins as the caller wrote them.
         way = {"bins": bins, "range": range} if np.ndim(bins) == 0 else {"bins": edges}
         few = None if weights is None else np.empty(0, weights.dtype)
         counts = np.zeros(count, np.histogram(sample, weights=few, **way)[0].dtype)
@@ -478,10 +476,10 @@ def quantile(
         if method in ("lower", "higher"):
             result = np.where(share > 0, items[1], items[0])
         elif whole.dtype.kind in "iu":
-            # The shares are 0 and 1. A float would round integers of 64 bits.
+            # Return the item without interpolation, because a float would round integers of 64 bits.
             result = items[0]
         else:
-            # Differences of floats have their dtype, as in NumPy; a difference of integers could overflow it.
+            # Subtract floats in their dtype, as NumPy does; a difference of integers could overflow theirs.
             step = np.subtract(items[1], items[0], dtype=array.dtype if array.dtype.kind == "f" else whole.dtype)
             result = np.where(share < 0.5, items[0] + step * share, items[1] - step * (1 - share))
         result = result.astype(whole.dtype)

@@ -41,7 +41,7 @@ def _conjugate(array: Array) -> Array:
 def _stacked(a: Array, b: Array, kind: np.dtype[Any]) -> Array:
     """The products of two stacks of matrices, whose inner extents are equal."""
     if kind == np.bool_:
-        # A sum of products of zeroes and ones is zero only if all products are.
+        # Compute bools as floats: the sum is zero only if all products are.
         return _stacked(a.astype("f4"), b.astype("f4"), np.dtype("f4")) != 0
     if kind.char in "gG":
         raise NotOnDevices
@@ -71,7 +71,7 @@ def _scalar(result: Array) -> Any:
     return result if result.ndim else np.asarray(result)[()]
 
 
-# Ufuncs with core axes.
+# Ufuncs that work on whole vectors or matrices (core axes).
 
 
 def _matmul(a: Array, b: Array, kind: np.dtype[Any]) -> Any:
@@ -166,7 +166,7 @@ def _wrong_axes() -> Any:
     raise np.exceptions.AxisError("`axes` must have a tuple for each operand, with an axis for each core dimension")
 
 
-# Functions.
+# Product functions of NumPy that are no ufuncs.
 
 
 def _both(a: Any, b: Any) -> tuple[Array, Array, np.dtype[Any]]:
@@ -246,7 +246,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     of_a, of_b = ([*own] if isinstance(own, (tuple, list)) else [own] for own in (of_a, of_b))
     if len(of_a) != len(of_b):
         raise ValueError("shape-mismatch for sum")
-    # An axis that does not exist is an IndexError, if all pairs before are of equal extents.
+    # As in NumPy, a missing axis is an IndexError only if all earlier pairs have equal extents.
     if any(one.shape[x] != other.shape[y] for x, y in zip(of_a, of_b)):
         raise ValueError("shape-mismatch for sum")
     of_a, of_b = [axis % one.ndim for axis in of_a], [axis % other.ndim for axis in of_b]
@@ -280,7 +280,7 @@ def outer(a: Any, b: Any) -> Array:
            [1, 2]], dtype=int64)
     """
     if type(a) in (bool, int, float, complex) or type(b) in (bool, int, float, complex):
-        # A number of Python takes the dtype of the other operand.
+        # Let NumPy handle a Python number, which takes the dtype of the other operand.
         raise NotOnDevices
     return np.multiply(_own(a, b).reshape(-1, 1), _own(b, a).reshape(-1))
 
@@ -364,7 +364,7 @@ def _vector_norm(array: Array, order: Any, axis: int, keepdims: bool) -> Any:
     return np.sum(np.abs(array) ** order, axis=axis, keepdims=keepdims) ** (1 / order)
 
 
-# Sums by labels.
+# Einstein summation.
 
 
 def einsum(

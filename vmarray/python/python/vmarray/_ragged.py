@@ -252,7 +252,7 @@ class Ragged:
             if given.ndim != 1:
                 raise ValueError(f"a row must have one axis, not {given.ndim}")
             if not hasattr(row, "dtype") and (given.size == 0 or {given.dtype.kind, self.dtype.kind} <= set("iu")):
-                # An empty list has no meaningful dtype; for Python's integers, NumPy examines each one.
+                # Use the array's dtype: an empty list has none, and NumPy checks each Python integer against it.
                 given = np.asarray(row, self.dtype)
             batch.append(given.astype(self.dtype, casting="same_kind"))
             items += given.size
@@ -264,7 +264,7 @@ class Ragged:
 
     def _push(self, rows: list[NDArray[Any]]) -> None:
         items, last = np.concatenate(rows), self._end(len(self.ends))
-        # Overwrite items of rows whose append did not finish.
+        # Overwrite the items that an interrupted append left after the last row.
         spare = min(len(self.values) - last, len(items))
         if spare:
             self.values[last : last + spare] = items[:spare]
@@ -274,7 +274,7 @@ class Ragged:
 
     def sync(self) -> None:
         """Makes all written rows in files durable, even if the power fails. Blocks until they are durable."""
-        # Write the items first, so that no row exists without its items.
+        # Sync the items before the ends, so that after a crash no row lacks its items.
         self.values.sync()
         self.ends.sync()
 

@@ -18,7 +18,7 @@ from ._order import searchsorted, take, unique
 _axes_of = np.lib.array_utils.normalize_axis_tuple
 
 
-# Views.
+# Functions that return views.
 
 
 def expand_dims(array: Array, axis: Any) -> Array:
@@ -120,7 +120,7 @@ def split(array: Array, sections: Any, axis: int = 0) -> list[Any]:
     return array_split(array, sections, axis)
 
 
-# Copies.
+# Functions that copy items.
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Array:
@@ -215,7 +215,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
         shape = tuple(before + extent + after for extent, (before, after) in zip(array.shape, widths))
         result = _array._result(shape, array.dtype, **_array._options_like(array))
         for own, (before, after) in enumerate(widths):
-            # Later axes fill the corners.
+            # Fill the borders along this axis; borders along later axes overwrite the corners.
             inner = (slice(None),) * own
             if before:
                 result[(*inner, slice(0, before))] = values[own, 0]
@@ -281,8 +281,7 @@ def accumulated(ufunc: np.ufunc) -> Any:
             line = (*block[:own], *block[own + 1 :])
             key = tuple((one.start, one.stop) for one in line)
             if key in carried:
-                # Put the last item of the previous piece first, so that the order of operations is
-                # NumPy's.
+                # Start each piece with the last result of the previous one, to keep NumPy's order of operations.
                 part = ufunc.accumulate(np.concatenate([carried[key], part.astype(kind)], own), own, kind)
                 part = part[(slice(None),) * own + (slice(1, None),)]
             else:
@@ -316,7 +315,7 @@ def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: 
     return array
 
 
-# Comparisons.
+# Comparisons, and functions of sets.
 
 
 def isclose(one: Any, other: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
@@ -356,7 +355,7 @@ def isin(array: Any, among: Any, assume_unique: bool = False, invert: bool = Fal
     except TypeError:
         raise NotOnDevices from None
     if common.kind == "f" and {array.dtype.kind, among.dtype.kind} <= set("biu"):
-        # Leave integers to NumPy if the common type would round them.
+        # Let NumPy handle integers that the common dtype would round.
         raise NotOnDevices
     if kind not in (None, "sort"):
         raise NotOnDevices
@@ -395,7 +394,7 @@ def nan_to_num(array: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = No
     return result
 
 
-# Reductions.
+# Reductions and statistics.
 
 
 def ptp(array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -490,8 +489,7 @@ def nanvar(
         raise NotOnDevices
     middle = nanmean(array, axis, float, None, True)
     apart = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
-    # For an infinity, the difference from the mean is a NaN, which must count. Only items that are
-    # NaN become 0.
+    # Set only items that are NaN to 0: the difference of an infinity and the mean is NaN too, but must count.
     apart = where_of(np.isnan(array), 0.0, apart)
     count = np.logical_not(np.isnan(array)).sum(axis, keepdims=keepdims) - ddof
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -22,7 +22,7 @@ def resolved(
 ) -> tuple[Any, ...]:
     """The dtypes of a function's operands and results by NumPy's promotion rules, in native byte order."""
     if casting != "same_kind" or dtype is not None:
-        # Let NumPy raise its own error for a forbidden cast. Some rules with Python's numbers crash the call below.
+        # Let NumPy raise its own error for a forbidden cast first; the call below crashes for some Python numbers.
         options = {} if dtype is None else {"dtype": dtype}
         probes = (np.empty(0, one) if isinstance(one, np.dtype) else one(1) for one in kinds)
         ufunc(*probes, casting=casting, **options)
@@ -48,7 +48,7 @@ def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...
         return
     size = 1
     split = len(shape)
-    # Take the last axes whole, as long as they fit.
+    # Keep the last axes whole while a block of them has at most `most` items.
     while split > 0 and size * shape[split - 1] <= most:
         split -= 1
         size *= shape[split]

@@ -80,7 +80,7 @@ def _options(device: Any) -> dict[str, Any]:
     return {} if device is None else {"devices": list(device) if isinstance(device, tuple) else device}
 
 
-# Creation.
+# Functions that create arrays.
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
@@ -169,7 +169,7 @@ def _triangle(keeps: Any) -> Any:
 tril, triu = _triangle(np.less_equal), _triangle(np.greater_equal)
 
 
-# Types, shapes and order.
+# Functions of dtypes, shapes and order.
 
 
 def astype(x: Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Array:
@@ -223,7 +223,7 @@ def argsort(x: Array, /, *, axis: int = -1, descending: Any = False, stable: Any
     """The indices that would sort the array along an axis."""
     if not descending:
         return np.argsort(x, axis)
-    # Sort the flipped array, and flip the result: equal items keep their order.
+    # For a descending order, sort the flipped array and flip the result, so that equal items keep their order.
     extent = x.shape[axis]
     return extent - 1 - np.flip(np.argsort(np.flip(x, axis), axis), axis)
 

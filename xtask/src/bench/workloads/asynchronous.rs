@@ -103,7 +103,7 @@ fn gets<T: Payload>(array: &VirtualArray<T>, count: usize, end: usize, seed: u64
         let mut random = SplitMix64::new(seed * 10_000 + number as u64);
         for _ in 0..each {
             let index = random.index(end);
-            // Check the element in place, because moving a long element takes as long as reading it.
+            // Check the element by reference, because a move of a long element takes as long as its read.
             match &array.get_async(index).await {
                 Ok(element) => black_box(element).check(index)?,
                 Err(error) => return Err(error.clone().into()),

@@ -17,7 +17,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let cache = (bytes / 64).max(8 << 20);
     let from = setup.filled::<Record>(bytes, None, cache)?;
     let (len, page_len) = (from.len(), from.page_len());
-    // Copy each page to the next device, so that all data use a link.
+    // Rotate the devices, so that each page is copied to another device over a link.
     bench.row("copies/next-device/44B", Unit::GigabytesPerSecond, |bench, row| {
         let mut devices = setup.devices.clone();
         let count = devices.len();
@@ -32,7 +32,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         if bench.raw.has_link() {
             row.limit("link", bench.raw.get(Limit::Link(Link::Ring)))
         } else if count > 1 {
-            // Count half of the bus, because each byte is copied in both directions.
+            // Compare with half of the bus speed, because each byte crosses the bus twice.
             row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))
         } else {
             row.limit("raw", bench.raw.get(Limit::Internal))

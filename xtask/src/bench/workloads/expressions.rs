@@ -50,7 +50,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         let name = format!("expressions/{what}/{}", T::SIZE);
         bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || calls(setup.calls(), share * bytes, || run(what)))?;
-            // Count twice the bytes, because a copy reads and writes each byte.
+            // Double the speed of a copy, because it reads and writes each byte; a query only reads it.
             row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
             if what == "count" {
                 let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();

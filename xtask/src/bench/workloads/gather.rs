@@ -24,7 +24,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let bytes = setup.medium_bytes;
     let array = setup.filled::<T>(bytes, None, bytes / 100)?;
-    // The count is enough for many stages, and small enough for repetitions.
+    // Choose a count that is large enough for many pipeline stages, and small enough for repetitions.
     let count = (bytes / 4 / size_of::<T>()).min(16 << 20);
     let mut random = SplitMix64::new(5);
     let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();

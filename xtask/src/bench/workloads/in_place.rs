@@ -55,7 +55,7 @@ fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
                 })?;
                 match what {
                     "scan" => row.limit("bus", bench.raw.bus(Way::Down))?,
-                    // Count half of the bus, because each byte is copied in both directions.
+                    // Compare with half of the bus speed, because each byte crosses the bus twice.
                     "update" => row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))?,
                     _ => row.limit("bus", bench.raw.bus(Way::Up))?,
                 }

@@ -31,7 +31,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             let draw = |thread| draw(exponent, array.len(), thread);
             let lists: Vec<Vec<u32>> = (0..threads).map(draw).collect::<Result<_>>()?;
             for writes in [0, 10, 50] {
-                // Of a hundred accesses `writes` are writes, spread evenly and the same in every repetition.
+                // Of each hundred accesses, `writes` are writes, spread evenly and the same in every
+                // repetition.
                 let accesses = |access: &(dyn Fn(usize, bool) -> Result<()> + Sync)| -> Result<Sample> {
                     on_threads(threads, |thread| {
                         let mut at = 0;

@@ -19,7 +19,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     use Unit::{GigabytesPerSecond, KiloPerSecond, Microseconds};
     let (threads, seconds) = (bench.setup.threads, bench.setup.effort.seconds);
     cached(bench)?;
-    // One thread, for which nearly every access is a miss. Each write also evicts a dirty page.
+    // Measure misses by one thread: nearly every access is a miss, and each write also evicts a dirty page.
     one::<Record>(bench, "miss-get-44B-p1000", 1000, Microseconds, |array, turn| {
         random_get(array, 1, seconds, turn)
     })?;
@@ -50,7 +50,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     one::<Record>(bench, "bulk-write-44B-p10000-x4", 10_000, GigabytesPerSecond, |array, _| {
         bulk::write(array, 4 * threads, 100_000)
     })?;
-    // Use 1 GB of words for 3.52 GB of records.
+    // Scale the size so that 1 GB of words corresponds to 3.52 GB of records.
     let bytes = bench.setup.peer_bytes / 352 * 100;
     find::<u32>(bench, "find-4B-p16384", 16_384, bytes, Field::whole())?;
     let bytes = bench.setup.peer_bytes;

@@ -30,13 +30,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let room: u64 =
         setup.devices.iter().map(|device| device.memory().map_or(0, |memory| memory.free_bytes)).sum();
-    // Leave out OpenCL: if its driver splits memory into several pieces, the sort needs further merges.
+    // Leave out OpenCL: if its driver splits memory into several allocations, the sort needs further merges.
     let is_card = |info: &DeviceInfo| info.kind == DeviceKind::DiscreteGpu && info.backend != "opencl";
     let has_card = setup.devices.iter().any(|device| is_card(device.info()));
     let short = setup.medium_bytes / 4;
     let mut sizes = vec![short];
     if has_card && !setup.quick {
-        // These are 2^32 keys of 32 bits, and 2^33 keys of 64 bits.
+        // Add sizes of 2^32 keys of 32 bits, and 2^33 keys of 64 bits.
         sizes.extend([16 << 30, 64 << 30]);
     }
     orders(bench, setup.medium_bytes / 16)?;
@@ -44,7 +44,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         source(bench, bytes)?;
     }
     for bytes in sizes {
-        // Sorting needs the same amount of memory again.
+        // Skip sizes for which device memory is short: a sort needs the array's memory once more.
         if 21 * (bytes as u64 / 10) > room {
             continue;
         }
@@ -97,7 +97,7 @@ fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
 /// counts the bytes that must pass the bus: each byte up and down, twice.
 fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
     let setup = bench.setup.clone();
-    // Leave half as much memory again for other uses.
+    // Run only if RAM has room for one and a half times the source.
     if available_bytes().is_some_and(|available| available < bytes as u64 / 2 * 3) {
         return Ok(());
     }

@@ -133,7 +133,7 @@ fn build<T: Payload>(setup: &Setup, profiles: &Profiles, setting: Setting) -> Re
         .devices(setup.devices.iter().cloned())
         .cache_bytes(bytes / CACHE_SHARE);
     let array = match setting {
-        // The default without a profile. It does not depend on the current profiles.
+        // Use the default page length without a profile, so that stored profiles have no effect.
         Setting::Default => builder.page_len(page_len(64 << 10)),
         Setting::Advised { page_bytes } => builder.page_len(page_len(page_bytes)),
         Setting::ByHand { page_bytes, channels, read_ahead } => builder
