@@ -198,7 +198,8 @@ fn ask(
         if attempts > 1 && !question.may_be_repeated() {
             return Err(unsettled().into());
         }
-        // Let all channels start before this thread waits for the first one.
+        // Submit the query on all channels before this thread waits for the first one, so that the devices
+        // work concurrently.
         let mut asked = Vec::new();
         for channel in 0..homes.channels().len() {
             let within = homes.elements_in_channel(channel, range);
@@ -223,7 +224,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     }
 
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        // Copy through a vector, because the bytes of a buffer need not be aligned for the type.
+        // Read into a vector and copy, because the byte buffer may not be aligned for the element type.
         let values = self.to_vec(range)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
@@ -260,7 +261,7 @@ impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
 
 impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
-        // Copy through a vector, because the bytes of a buffer need not be aligned for the type.
+        // Copy through a vector, because the byte buffer may not be aligned for the element type.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
         bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
         self.write_range(start, &values)
@@ -297,7 +298,7 @@ impl<'a> CompanionValues<'a> {
         let pager = of.store.pager().filter(|pager| !std::ptr::eq(*pager, array.pager))?;
         let (page_len, channels) = (pager.page_bytes() / of.stride(), pager.channels().len());
         let striped = channels * page_len;
-        // With several channels, each channel must have the values of its own keys.
+        // With several channels, each channel must store the values that belong to its own keys.
         let go_together = page_len == array.page_len && of.start % striped == keys.start % striped;
         let is_alike = array.pager.is_striped_like(pager) && (channels == 1 || go_together);
         is_alike.then(|| Self {

@@ -255,7 +255,7 @@ pub(crate) fn explain<T: Element, D: Device>(
             None if is_used || plan.bytes_in_ram > 0 => return None,
             None => Parts::default(),
         };
-        // Devices work concurrently, so the slowest one determines the time.
+        // The devices work concurrently, so the slowest one determines the time.
         Some(if parts.total() > most.total() { parts } else { most })
     });
     plan.time = parts.map(|parts| parts.total());

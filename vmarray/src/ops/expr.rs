@@ -251,7 +251,8 @@ impl<T, F: Scalar> Expr<T, F> {
 
     /// A field of source number `source` of the joined arrays.
     pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
-        // The offset fits unless the element is longer than 4 GiB. Such a field is refused later.
+        // The offset fits into 32 bits unless the element is longer than 4 GiB. In that case the operation
+        // returns an error for the field.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
         let (of, conversions) = S::AS;
         let field = Self::start(Instruction::Field { source, offset, of });

@@ -45,7 +45,7 @@ impl<I> Found<I> {
     /// Appends the result of a later part.
     pub(crate) fn append(&mut self, mut more: Self) {
         self.total += more.total;
-        // Usually the list is still empty. Then take the other list, and copy nothing.
+        // Usually this list is still empty, so move the other list instead of copying it.
         if self.indices.is_empty() {
             self.indices = more.indices;
         } else {
@@ -90,7 +90,8 @@ impl Question for Seek<'_> {
     type Whole = Found;
 
     fn room(&self, count: u64) -> u64 {
-        // A search that stops early cannot return the total. So give it room for all results, and ask once.
+        // Without `count_all` the device stops at a full list, and cannot report the number of further
+        // matches. Its list therefore has room for all requested matches.
         let first = (count / ELEMENTS_EACH).clamp(*FIRST_LIMIT.start(), *FIRST_LIMIT.end());
         let most = if self.count_all || self.lists_all() { first } else { u64::MAX };
         most.min(self.limit as u64).min(count)
@@ -102,7 +103,8 @@ impl Question for Seek<'_> {
 
     fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let Run { columns: sources, geometry } = run;
-        // A search for all matches continues after a full list, so the device can stop when the list is full.
+        // A search that lists all matches continues after a full list, so the device can stop when the list
+        // is full.
         let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {
@@ -122,7 +124,8 @@ impl Question for Seek<'_> {
         let (matches, listed) = (header[0], header[1]);
         let wanted = matches.min((self.limit - found.indices.len()) as u64);
         if self.count_all && !self.lists_all() && listed < wanted {
-            // Other threads may write concurrently, so each search can have more matches than the last.
+            // Other threads may write concurrently, so a repeated search can have more matches than the last
+            // one.
             let room = matches.saturating_add(matches / 8).min(self.limit as u64).min(answer.count());
             reserve_large(&mut found.indices, wanted as usize)?;
             return Ok(TakenAnswer::TooShort { from: 0, room });
@@ -134,9 +137,10 @@ impl Question for Seek<'_> {
             from = numbers[0] + 1;
         }
         let rest = answer.count() - from;
-        // The rest is assumed to have matches at the same density as the part before it.
+        // Assume that the remaining elements have matches at the same density as the elements searched so
+        // far.
         let more = (u128::from(rest) * listed as u128).div_ceil(u128::from(from.max(1))) as u64;
-        // Reserving memory is only an optimisation, so ignore a failure.
+        // The reservation is only an optimization, so reserve less if it fails.
         if reserve_large(&mut found.indices, listed + more.min(AHEAD_MAX) as usize).is_err() {
             reserve_large(&mut found.indices, listed)?;
         }

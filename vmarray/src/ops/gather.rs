@@ -40,7 +40,7 @@ const CHECKED_AT_ONCE: usize = 1 << 16;
 
 /// Returns true if all indices of a piece of a list are below a length.
 fn all_inside(indices: &[usize], len: usize) -> bool {
-    // The maximum is computed without branches.
+    // Compute the maximum without branches, because the compiler vectorizes this loop.
     indices.iter().fold(0, |max, &index| max.max(index)) < len || indices.is_empty()
 }
 

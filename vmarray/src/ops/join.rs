@@ -400,7 +400,8 @@ impl<'a, V: ViewMut<'a>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> 
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
         let (target, others) = (self.target.parts().0.as_target(INTERNAL), self.others());
         for other in &others {
-            // The change would read these elements after writing to them, so refuse it.
+            // Return an error, because the change would read these elements after it has written some of
+            // them.
             if let Other::Put(_, store, own) = other
                 && std::ptr::addr_eq(*store, target)
                 && own.start < range.end

@@ -277,7 +277,7 @@ struct ElementSaver<T: Element> {
 impl<T: Element> PageSaver for ElementSaver<T> {
     fn save(&self, pager: &Pager, page: u64) -> Result<()> {
         let start = (page as usize).saturating_mul(self.page_len);
-        // A page without elements of the array gives an empty vector.
+        // A page behind the array's last element has an empty vector.
         let mut elements = zeroed_vec::<T>(self.page_len.min(self.len.saturating_sub(start)))?;
         if !elements.is_empty() {
             pager.read_uncached(page, 0, bytemuck::cast_slice_mut(&mut elements))?;
@@ -351,13 +351,14 @@ fn in_pieces<T: Element, D: Device>(
 /// Creates a durable file by `write`, and atomically replaces the file at the path, if any.
 pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Refuse before the work begins.
+    // Fail before the work begins if another program has the file open for writing.
     drop(StoreDevice::lock_path(path)?);
-    // Write in the same folder, so that a rename can replace the old file.
+    // Write to the same folder, because a rename cannot move the file to another file system.
     let unfinished = folder.join(private_dir::random_name());
     write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
     let made = UnfinishedFile(Some(&unfinished));
-    // A program that has opened the array during the work would keep a file without a name.
+    // Lock the file again before replacing it. A program that has opened it meanwhile would otherwise write
+    // to a deleted file.
     let _lock = StoreDevice::lock_path(path)?;
     replace(&unfinished, path, folder)?;
     made.keep();
@@ -388,7 +389,7 @@ impl UnfinishedFile<'_> {
 
 impl Drop for UnfinishedFile<'_> {
     fn drop(&mut self) {
-        // Report the first error.
+        // Ignore errors here, because the caller reports the first error.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }

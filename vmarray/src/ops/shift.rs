@@ -185,7 +185,8 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
             return Ok(());
         }
         let (page_len, bytes) = (self.array.page_len(), size_of::<T>());
-        // A piece of this length and its target have no page in common, so the move needs no scratch.
+        // A piece of at most this length and its target have no page in common, so the move needs no scratch
+        // memory.
         let apart = distance.saturating_sub(page_len);
         let pages = distance.is_multiple_of(page_len).then(|| distance / page_len);
         let through_scratch = self.scratch.len() > apart / 4;

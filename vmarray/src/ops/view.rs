@@ -599,7 +599,7 @@ pub(crate) fn copy_by_host<S: StoreMut>(
     source: &impl Store<Element = S::Element>,
     from: Linear,
 ) -> Result<()> {
-    // Pieces are whole pages of the target, which are then not fetched.
+    // Copy whole pages of the target, because a page that is overwritten as a whole need not be fetched.
     let page = target.page_elements();
     let piece = (COPIED_AT_ONCE / size_of::<S::Element>() / page).max(1) * page;
     let mut buffer = zeroed_vec(piece.min(from.len))?;
@@ -612,7 +612,8 @@ pub(crate) fn copy_by_host<S: StoreMut>(
     let is_same = std::ptr::from_ref(target).addr() == std::ptr::from_ref(source).addr();
     let mut parts = parts(to.clone(), piece);
     if is_same && from.range().contains(&to.start) {
-        // Copy from the end, as `memmove` does, so that no element is overwritten before it is read.
+        // The ranges overlap: copy from the end, as `memmove` does, so that no element is overwritten before
+        // it is read.
         parts.rev().try_for_each(copy)
     } else {
         parts.try_for_each(&mut copy)

@@ -48,7 +48,8 @@ pub(super) fn assign(
     };
     for (column, other) in (1..).zip(others) {
         match array.colocated(other, range.start) {
-            // A device must not read elements at another place while it changes them.
+            // An array that the operation also changes must not be read at shifted positions: devices would
+            // read changed elements. It is staged instead.
             Some(one) if one.is_alike(array.page_len) || !is_changed(one.pager) => colocated.push(one),
             _ => staged.push((column, *other)),
         }
@@ -57,7 +58,7 @@ pub(super) fn assign(
         check(array, &colocated, &staged, range, change)?;
     }
     if !staged.is_empty() || change.part_stride() > 0 {
-        // If a device refuses the change, it has not written anything.
+        // If a device refuses the change, the device has not written anything.
         Writer::new(array, &colocated, &[], change, range).settle(range)?;
     }
     in_parts(change, &staged, range, array.page_len, store, &mut |part, read| {
@@ -82,7 +83,8 @@ fn check(
             asked.push(run);
         }
     }
-    // A single device reports a refusal before it starts.
+    // Check all runs first, because one device could refuse the change after another has begun. A single
+    // device refuses before it begins.
     if asked.len() > 1 {
         for run in &asked {
             Writing::check(&run.lane, change, run.run(), staged)?;
@@ -132,7 +134,7 @@ impl<'a> Writer<'a> {
         range: &Range<usize>,
     ) -> Self {
         let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager));
-        // If the change reports failures, it overwrites nothing for certain, because a failed item writes
+        // A change that can report failures may leave elements unwritten, because a failed work-item writes
         // nothing.
         let is_overwritten = !is_read && change.overwrites(target.stride) && change.report_bytes(1) == 0;
         let overwritten = if is_overwritten { target.whole_pages(range) } else { 0..0 };
@@ -172,8 +174,8 @@ impl<'a> Writer<'a> {
             }
         });
         if self.failed_write_backs() != failed_before {
-            // Devices may have read undefined contents that a failed copy left in a home slot. The change
-            // is not repeated: the target's elements may be computed from themselves.
+            // A failed write-back may have left undefined contents in a home slot, which devices may have
+            // read. The change is not repeated, because it may compute elements from their own old values.
             outcome.failure.get_or_insert_with(|| unsettled().into());
             for work in &mut works {
                 for slots in std::mem::take(&mut work.written) {
@@ -214,7 +216,7 @@ impl<'a> Writer<'a> {
             if number > 0 || start == end {
                 pager.settle(&pages)?;
             } else {
-                // Pages that are overwritten as a whole need not be zeroed first.
+                // Zero-fill only the pages at both ends. The pages between are overwritten as a whole.
                 pager.settle(&(pages.start..start))?;
                 pager.settle(&(end..pages.end))?;
             }
@@ -257,7 +259,8 @@ impl<'a> Writer<'a> {
         let bytes = RUN_BYTES.min(self.change.run_bytes());
         let most = (bytes / self.target.pager.page_bytes()).max(1) as u64;
         let wanted = first..self.cut_near(work, work.rest.end.min(first + most));
-        // The staging buffers are filled before any page of the run is held.
+        // Fill the staging buffers before this thread holds any page of the run, because the copies may wait
+        // for pages.
         let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);
@@ -265,8 +268,8 @@ impl<'a> Writer<'a> {
         let mut end = self.cut_down(work, claimed);
         self.let_go(channel, end..claimed);
         if end == first {
-            // Finish all work first, because the thread that holds the page may be waiting for pages that
-            // this thread holds.
+            // Finish all work and release its pages first. Another thread may hold a page that this thread
+            // needs, and wait for pages that this thread holds.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());
@@ -285,7 +288,8 @@ impl<'a> Writer<'a> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // List these slots, because the device may have changed a part of them.
+                // Record these slots as unspecified, because the device may have changed some of their
+                // elements.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);
@@ -428,8 +432,7 @@ impl<'a> Writer<'a> {
     fn finish_one(&self, work: &mut ChannelWork, outcome: &mut WriteOutcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
-        // Release the pages as written, even after an error, because the slots then have unspecified
-        // contents.
+        // Release the pages as written even after an error, because their home slots may have changed.
         let done = writing.wait(&lane, self.change, self.read);
         self.let_go_written(work.channel, &slots);
         match done {

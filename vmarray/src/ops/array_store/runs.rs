@@ -170,7 +170,8 @@ impl<'h> HomeElements<'h> {
         let (own, pager, stride) = (self.pager, other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
         let colocated = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
-        // A device must not read elements at another place while it changes them.
+        // An array that the operation also changes must not be read at shifted positions, because devices
+        // would read changed elements.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
         let is_beside = is_anywhere || colocated.is_alike(self.page_len);
         (is_beside && own.is_striped_like(pager)).then_some(colocated)

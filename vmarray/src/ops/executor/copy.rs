@@ -48,10 +48,10 @@ pub(crate) fn copy_elements(
 ) -> Result<()> {
     let Some(copy) = past_host(target, to, from, start) else { return by_host() };
     match target.change(&[], to, &copy) {
-        // The source is unchanged, so the host can repeat the whole copy.
+        // The source array is unchanged, so the host can repeat the whole copy.
         Err(error) if is_unsupported(&error) => by_host().map_err(|other| {
-            // A copy that has begun may have written some elements in any order, which the host's error does
-            // not report.
+            // A copy that has begun may have written some elements. Return its error, because only this error
+            // lists them.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
         }),
@@ -68,7 +68,8 @@ fn past_host<'a>(
 ) -> Option<ArrayCopy<'a>> {
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
     let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
-    // A claim of pages waits for other users, which a thread that holds pages must not do.
+    // The direct copy claims pages exclusively, and waits for their users. A thread that holds pages must not
+    // wait, because the users may wait for its pages.
     if to.len() * stride < few.max(SHORT_BYTES) || guards::is_waited_for() {
         return None;
     }

@@ -50,7 +50,8 @@ impl Change for FromMemory<'_> {
 /// arrays go to frames, which keep them.
 pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<dyn Device>) -> bool {
     let is_long = count * target.stride() >= SHORT_BYTES;
-    // A claim of pages waits for threads that use them, so a thread with guards must not claim.
+    // The copy claims pages exclusively, and waits for their users. A thread that holds page guards must not
+    // wait, because the users may wait for its guards.
     !guards::held()
         && target.pager().is_none_or(|pager| is_long && pager.redundancy().is_none())
         && target.devices().into_iter().all(|(own, _)| reach(own, device) >= Reach::Copies)

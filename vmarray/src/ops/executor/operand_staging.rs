@@ -85,7 +85,8 @@ impl<'a> ReadOperand<'a> {
         let own = self.on_devices.iter().find(|(device, _)| Arc::ptr_eq(device, lane.device()));
         let own = own.map(|(_, memory)| memory);
         if let (Some(part), Some((_, first, _))) = (own, run.parts().next()) {
-            // The pages of a single channel are contiguous there, as in the run.
+            // If the run's indices are contiguous, its elements are contiguous in the operand's device copy,
+            // too. The run then uses the copy directly.
             if run.parts().all(|(number, index, _)| index - number == first) {
                 let (memory, offset) = (Arc::clone(part), (first - self.first) as u64 * stride);
                 return Ok(StagedOperand {

@@ -418,8 +418,8 @@ impl AskedRun {
         take: TakeAnswer<'_>,
     ) -> Result<ControlFlow<()>> {
         let count = run.count() as u64;
-        // If matches are spread evenly, a part fills half of its room. If the list of a part is too short,
-        // the part is divided further, until the list has room for all of it.
+        // If matches are spread evenly, the matches of a part fill half of its list. If the list of a part is
+        // too short, the part is divided further until all its matches fit.
         let each = ((count - from) / 2 / room.div_ceil(LISTED_MAX).max(1)).max(LISTED_MAX);
         let mut firsts = (from..count).step_by(each as usize);
         let mut ahead = VecDeque::new();

@@ -140,7 +140,7 @@ impl<'a> StagedRows<'a> {
             at.lane.counters().bytes_to_device.add(values.len() as u64);
             at.lane.counters().bytes_through_host.add(values.len() as u64);
         }
-        // Wait for all copies, so that no copy is in flight when the memory is reused.
+        // Wait for all copies even after a failure, because the memory is reused afterwards.
         let copied = copies.into_iter().map(|ticket| at.lane.wait(ticket));
         copied.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
         Ok(columns)
@@ -196,7 +196,8 @@ impl<'a> StagedRows<'a> {
         Writing::prepare(&at.lane, change, run, &[]);
         let writing =
             Writing::new(&at.lane, change, run, Vec::new()).map_err(|RefusedRun { error, .. }| error);
-        // Wait for the queue, because a part of a refused change may be running there.
+        // After an error, wait for the queue, because a part of the refused change may still be running on
+        // the device.
         let rest = || at.lane.queue.submit(&[]).and_then(|ticket| at.lane.wait(ticket));
         let writing = writing.inspect_err(|_| drop(rest()))?;
         Ok(writing.wait(&at.lane, change, &[])?)
@@ -218,7 +219,7 @@ impl<'a> StagedRows<'a> {
                     if is_put { Ok(()) } else { self.put_through_host(at, begin, target, &to) }
                 });
             if let Err(error) = put {
-                // The piece is unspecified, because the device may have written a part of it.
+                // The piece's elements are unspecified, because the device may have written some of them.
                 outcome.unspecified.push(piece.clone());
                 return Err(match error.kind() {
                     ErrorKind::Interrupted { cause, .. } => cause.clone().into(),

@@ -39,15 +39,17 @@ pub(crate) fn in_parts(
     let mut outcome = WriteOutcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
-        // Each part consists of whole pages, except at the ends of the range.
+        // Each part consists of whole pages (except at the ends of the range), so that pages are overwritten
+        // without a read.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
-        // A part has whole groups, counted from the start of the range.
+        // A part consists of whole groups of work-items, counted from the start of the range.
         let group_len = change.group_len();
         let end = (end - (end - range.start) % group_len).max(rest.start.saturating_add(group_len));
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
         let read = others.iter().map(|other| {
-            // With several channels each run has its own copy, and the copies would have to be merged again.
+            // A changed operand can stay on the device only if there is one channel. With several, each run
+            // would change its own copy, and the copies would have to be merged.
             let is_fetched = other.1.target.is_none() || target.channel_count() == 1;
             let devices = if is_fetched { &devices[..] } else { &[] };
             ReadOperand::new(other, &part, range.start, devices)
@@ -64,7 +66,7 @@ pub(crate) fn in_parts(
 /// The outcome of a part, after the other stores are written back.
 fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> WriteOutcome {
     if done.failure.is_some() {
-        // Some elements of the other operands were not written, so the written ranges are unspecified.
+        // Changed operands were not written back completely, so written ranges count as unspecified, too.
         let others_miss = read.iter().any(|other| other.is_changed());
         let WriteOutcome { mut written, mut unspecified, failure } = done;
         if others_miss {

@@ -155,7 +155,8 @@ where
     if let Some(known) = LOWERED.lock().get(&key) {
         return Ok(known.clone());
     }
-    // The lock is not held here, so two threads may both lower the function.
+    // Lower without the lock, because lowering may be slow. Two threads may therefore both lower the
+    // function.
     let function = function::<F, A, R>()?.with_time_limit(limit);
     Ok(LOWERED.lock().entry(key).or_insert(function).clone())
 }
@@ -174,7 +175,8 @@ where
         Ok(function) => Instruction::Call { function, arguments },
         Err(error) => {
             list.refuse(&Some(Box::new(error)));
-            // A placeholder of the result type, so that later instructions have an operand.
+            // After an error, push a placeholder value of the result type, so that later instructions have an
+            // operand.
             Instruction::Literal { of: <R as Scalar>::TYPE, bits: 0 }
         }
     };

@@ -31,7 +31,7 @@ impl Instructions {
     pub fn push(&mut self, instruction: Instruction) -> Value {
         let list = &mut self.instructions;
         let at = list.iter().position(|known| *known == instruction).unwrap_or_else(|| {
-            // One instruction more than the maximum is enough for the refusal.
+            // Let the list grow to one instruction above the maximum, so that `program` returns an error.
             if list.len() <= Program::INSTRUCTIONS_MAX {
                 list.push(instruction);
             }

@@ -63,7 +63,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     acquire: Acquire<'a>,
 }
 
-// The future has no pointers into itself.
+// Moving the future is safe, because no field points into the future itself.
 impl<T: Element, D: Device> Unpin for GatherAsync<'_, T, D> {}
 
 impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
@@ -89,7 +89,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     /// enough kernels are in flight.
     fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.values.len() < self.indices.len() {
-            // This is the first poll: no element was looked up before.
+            // First poll: check the list before any element is read.
             check_list(self.indices, self.range.len())?;
             self.values = zeroed_vec(self.indices.len())?;
         }
@@ -134,7 +134,8 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             } else if !state.has(HOME) || self.kernels.try_push(place, self.next) {
                 return Poll::Ready(Ok(()));
             } else {
-                // Open a stage, then read the page's state again: the earlier state may be outdated.
+                // Wait for an empty stage, then loop to read the page's state again, because the state may
+                // have changed meanwhile.
                 ready!(self.poll_room(place.channel, context))?;
             }
         }

@@ -157,8 +157,8 @@ pub(crate) fn scatter<T: Element, D: Device>(
     }
     let Some(first) = call.end() else { return Ok(()) };
     Lanes::of(array).divide_if_lost();
-    // A device error leaves elements unspecified or unwritten. The host writes these elements to frames,
-    // and repeats all later ones.
+    // A device error leaves elements of the scatter unspecified or unwritten. The host writes them again
+    // through the cache, followed by all later elements of the list.
     let mut again = indices[first..].iter().zip(&values[first..]);
     again.try_for_each(|(&index, &value)| array.set(range.start + index, value))
 }
@@ -182,7 +182,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             self.checked.fetch_add(1, Ordering::Release);
         }
-        // Wait, because another thread is still checking a part of the list.
+        // Wait until other threads have checked their parts of the list.
         while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
         !self.is_outside.load(Ordering::Relaxed)
     }
@@ -225,7 +225,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone,
     ) -> Result<Prepared<T>> {
         let lanes = self.lanes.any_part();
-        // The number of list entries for each device that takes entries.
+        // Divide the segment's entries evenly among the devices, but give each device at least `SHARE_MIN`
+        // entries.
         let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
         let stages = pager.channels().iter().map(|_| (None, 0)).collect();
@@ -332,7 +333,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             if absent.is_empty() {
                 return Ok(());
             }
-            // Stages require ascending order.
+            // Sort the positions, because a stage must have ascending entries.
             absent.sort_unstable();
             let around = absent[0]..absent[absent.len() - 1] + 1;
             prepared = self.prepare(around, absent.iter().map(|&position| (position..position + 1, 0)))?;
@@ -422,7 +423,8 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 break;
             }
             let duplicates = &mut self.duplicates;
-            // End the order if this call panics, because a device of the program may panic.
+            // If this call panics (a device implemented by the program may panic), end the ordered work,
+            // because other threads would wait for this segment forever.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();
@@ -434,7 +436,8 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 )
             });
             call.order.leave(segment, prepared, |segment, prepared| {
-                // After a failure, no thread writes later segments, so that the repeated writes come last.
+                // After a failure, commit no later segments: the host repeats their writes at the end, in
+                // order.
                 if !call.order.is_over()
                     && prepared.and_then(|prepared| call.commit(segment, prepared)).is_err()
                 {

@@ -24,7 +24,8 @@ impl Duplicates {
     /// all indices that may equal one of them. Only these candidates are compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
         self.superseded.clear();
-        // Return early for an ascending list, which has no duplicates. This check is cheap.
+        // Return early for an ascending list, which has no duplicates. The check is cheap and such lists are
+        // common.
         if indices.is_sorted_by(|a, b| a < b) {
             return false;
         }

@@ -135,7 +135,7 @@ fn gather_to<T: Element, D: Device>(
     match error {
         None => Ok(()),
         Some(error) => {
-            // Check the whole list, so that the error names the first index outside.
+            // Check the whole list again, so that the error names the first index that is out of bounds.
             check_list(indices, range.len())?;
             if lanes.divide_if_lost() {
                 return gather_to(array, range, indices, into);
@@ -156,16 +156,17 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         while !call.is_over.load(Ordering::Relaxed) {
             let piece = call.next.fetch_add(1, Ordering::Relaxed);
             let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
-            // Check here, because the thread loads the indices into its cache anyway.
+            // Check this piece's indices here, because the thread loads them into its cache anyway.
             check_list(&call.indices[first..end], call.len)?;
             self.places = call.lanes.places();
             let mut next = first;
             while next < end {
                 next = self.some(next, end)?;
             }
-            // A short piece ends here, so that its kernel starts early, or its values arrive early.
+            // Start the kernels at the end of each piece, so that their values arrive early.
             if call.plan.is_direct() {
-                // The places up to the next piece belong to other threads.
+                // The following entries belong to another thread's piece, so this stage must not extend into
+                // them.
                 self.kernels.start_all()?;
             } else if let (Some(lane), false) = (self.places.lane(), call.is_alone) {
                 self.kernels.start(lane)?;
@@ -213,7 +214,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // Do not use page states that were read before the stage was opened.
+                // Stop the batch here: its page states were read before the stage was opened, and may be
+                // outdated.
                 break;
             }
         }
@@ -263,7 +265,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
         self.kernels.open_stage(place.channel)?;
         self.opened += 1;
-        // Read the page's state again, because the state before the stage existed may be outdated.
+        // A new stage was opened. Read the page's state again, because the earlier state may be outdated.
         self.one(place, position)
     }
 

@@ -31,7 +31,7 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
             }
             match claim(pager, page) {
                 Some(false) => run.push(Claimed { page, is_listed: true }),
-                // The slot is zero already.
+                // The device's slot already contains zeros, so only mark the page as initialized.
                 Some(true) => {
                     pager.entry(page).home_is_unknown();
                     pager.release(page, Holder::Pin, HOME);

@@ -75,13 +75,15 @@ pub(super) fn gather<T: Element, D: Device>(
     let moved = pager.read_settled(&array.touched_pages(range), || {
         let mut under_way = StartedKernels { lanes, kernels: Vec::new() };
         let is_started = start(&mut under_way, elements, (&list, indices), (&values, into));
-        // The check overlaps with the devices' work. A list for a device can have entries that it skips.
+        // Check the indices while the devices work. The host does so, because a device does not report
+        // entries that it skips.
         checked = check(indices, range.len());
         Ok(is_started && under_way.wait().is_ok())
     });
     checked?;
     match moved {
-        // Continue without the lost device, because its pages do not prevent gathers from other devices.
+        // Return false, so that the caller gathers without the lost device. Other devices can still serve
+        // their pages.
         Err(_) if lanes.divide_if_lost() => Ok(false),
         moved => moved,
     }

@@ -95,8 +95,8 @@ impl<P> InTurn<P> {
     /// Ends all waits, now and later.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // Take the lock once: a thread that is about to sleep has seen the flag, or holds the lock until it
-        // sleeps.
+        // Take and release the lock once before the notification. A thread that is about to sleep has then
+        // either seen the flag or is already asleep, so the notification is not lost.
         drop(self.queue.lock());
         self.moved_on.notify_all();
     }

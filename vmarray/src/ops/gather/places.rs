@@ -16,9 +16,9 @@ impl Divisor {
         if divisor.is_power_of_two() {
             return Self::Shift(divisor.trailing_zeros());
         }
-        // The factor is too large by less than one part in 2^64 / divisor. The quotient is exact if the
-        // dividend is less than that (T. Granlund and P. Montgomery, "Division by invariant integers using
-        // multiplication", 1994).
+        // The factor exceeds the exact one by less than one part in 2^64 / divisor. The quotient is exact if
+        // the dividend is less than 2^64 / divisor (T. Granlund and P. Montgomery, "Division by invariant
+        // integers using multiplication", 1994).
         if end.checked_mul(divisor).is_some() {
             return Self::Multiply(u64::MAX / divisor + 1);
         }

@@ -65,7 +65,7 @@ impl StagePlan {
 
     /// Creates a plan for values at an address, which may be in memory that is registered with the devices.
     pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
-        // Not for a divided list: each device would skip the entries of other devices, and may overwrite
+        // A divided list needs buffered values: each device skips entries of other devices, but may overwrite
         // their values.
         let range = RegisteredRange::find(values, elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
@@ -222,8 +222,8 @@ impl<T: Element> GatherStage<T> {
         }
         for (number, position, len) in self.runs() {
             let offset = self.value_offset(number);
-            // With several channels, most runs of a random list have one element. A copy of constant length
-            // is inlined.
+            // With several channels, most runs of a random list have one element. The compiler inlines the
+            // copy of one element, because its length is constant.
             match &values[position..position + len] {
                 [value] => self.memory.write(offset, bytemuck::bytes_of(value)),
                 values => self.memory.write(offset, bytemuck::cast_slice(values)),
@@ -310,7 +310,8 @@ impl<T: Element> GatherStage<T> {
         self.clear();
         let mut value = vec![0; if is_direct { 0 } else { size_of::<T>() }];
         for (number, position) in positions.into_iter().enumerate() {
-            // The loop rewrites only entries before this one.
+            // The loop has rewritten only entries before this entry, so this entry still has its original
+            // index.
             let entry = if is_direct { position - first } else { number };
             let mut element = [0; INDEX_BYTES];
             self.memory.read(entry * INDEX_BYTES, &mut element);

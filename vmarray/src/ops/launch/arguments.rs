@@ -177,7 +177,8 @@ impl<T: ElementMemory> AppendTo for Appended<'_, T> {
     fn append_in_order(&mut self, numbered: &[u8]) {
         let item = |element: &[u8]| element.first_chunk().map_or(0, |index| u64::from_ne_bytes(*index));
         let mut elements: Vec<&[u8]> = numbered.chunks_exact(Self::stride(true)).collect();
-        // A stable sort keeps the order within an item, because each item takes its places in order.
+        // A stable sort keeps the order of elements within a work-item, because a work-item appends at
+        // ascending positions.
         elements.sort_by_key(|element| item(element));
         let value = |element: &[u8]| bytemuck::pod_read_unaligned::<T>(&element[8..][..size_of::<T>()]);
         self.to.extend(elements.into_iter().map(value));
@@ -193,7 +194,8 @@ impl<T: ElementMemory> Appended<'_, T> {
 
 impl<'a, T: ElementMemory> Argument<'a, &'static Append<T>, kind::AppendKind> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
-        // Limit the number, because no memory can hold more elements.
+        // Limit the number to the elements that can fit into memory, because later size computations must not
+        // overflow.
         let (is_ordered, stride) = (self.is_ordered, Self::stride(self.is_ordered));
         let most = self.most.min(isize::MAX as usize / stride.max(1));
         Bound::Append(Box::new(self), most, stride, is_ordered)

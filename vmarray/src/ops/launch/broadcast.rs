@@ -174,7 +174,7 @@ impl<'a, V: View<'a>> Broadcast for Shown<V> {
     }
 
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
-        // The bytes of the buffer may not be aligned for the type, so read into a vector first.
+        // Read into a vector and copy, because the byte buffer may not be aligned for the element type.
         let mut values: Vec<V::Element> = zeroed_vec(into.len() / self.stride())?;
         let (store, shape) = self.0.parts();
         shape.copy_out(store, &indices::<V::Shape>(of), &mut values, INTERNAL)?;
@@ -343,7 +343,8 @@ impl<'a> DeviceCopies<'a> {
     ) -> Result<Self> {
         let bytes = |argument: &BroadcastArgument<'_>| {
             let count = argument.count_around(items).max(1);
-            // A single element may be longer than a stage.
+            // A single element may be longer than the staging buffer, which then has the length of one
+            // element.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
         };
         let bytes = arguments.iter().map(bytes).max().unwrap_or(1);

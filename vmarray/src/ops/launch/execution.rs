@@ -137,8 +137,8 @@ impl<'a> StoreElements<'a> {
     fn in_place(&self, columns: &[LaunchColumn<'_>]) -> Option<StripedArgument<'a>> {
         let StorePlaces { placed: PlacedElements { operand, stored, .. }, halo, modes } = &self.places;
         let stored = stored.as_ref()?;
-        // If the launch also writes to these elements, items must read a copy instead of the elements in
-        // place.
+        // If the launch also writes to these elements, work-items must read a copy, because reads in place
+        // would see new values.
         let is_written = |column: &LaunchColumn<'_>| {
             column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
         };
@@ -378,7 +378,8 @@ impl<'a> LaunchDraft<'a> {
                 self.copied[result.memory].extents = vec![tiles.most_items(&self.tiled)];
             }
         } else if self.columns[0].operand.target.is_none() {
-            // The launch changes nothing before its end, so it can be repeated with more memory.
+            // Start with little memory for appended elements. The launch changes no elements before its end,
+            // so it can be repeated with more memory.
             let room = APPENDED_AT_FIRST.max(self.domain.range().len() / 16);
             for AppendArgument { elements, most, .. } in &self.results.appended {
                 self.copied[*elements].extents = vec![(*most).min(room)];
@@ -392,8 +393,8 @@ impl<'a> LaunchDraft<'a> {
         let group_len = self.groups.map_or(1, |groups| groups.len);
         let is_in_place = store.has_whole_groups(group_len, &self.domain.range());
         self.form.is_striped = self.groups.is_some() && is_in_place && store.channel_count() > 1;
-        // Read elements in place only if the launch is ordered with other accesses. A launch without results
-        // over staged elements is not ordered.
+        // Read elements in place only if the launch is ordered with other accesses to their device. A launch
+        // without results over staged elements is not ordered.
         let is_settled = is_in_place && (target.is_some() || self.columns.len() == 1);
         for argument in std::mem::take(&mut self.around) {
             match argument.in_place(&self.columns).filter(|_| is_settled) {
@@ -432,7 +433,7 @@ impl<'a> LaunchDraft<'a> {
         if let Some(at) = self.striped.iter().position(|argument| argument.number == *parameter) {
             return Some(ViewPlace::Striped(at));
         }
-        // An appended argument has two views: the counter and the elements.
+        // An argument for appended elements has two views: the counter and the elements.
         let before =
             earlier.iter().filter(|other| *other == parameter).count() - usize::from(result.is_some());
         if *parameter == kernel.lowered.parameters.len() {
@@ -454,7 +455,7 @@ impl<'a> LaunchDraft<'a> {
             let len = copied.map(BroadcastArgument::len).or(striped(parameter).map(StripedArgument::len));
             len.unwrap_or(domain.range().len())
         };
-        // A later step sets the value of copied elements for each part.
+        // For copied arguments this scalar is 0 here, because each part of the launch sets its own value.
         let stencil = |of, part| striped(of).map_or(0, |argument| argument.scalar(part));
         Ok(LaunchPlan::new(self.kernels.prepared(form.clone())?, self.options, &items, stencil, len))
     }

@@ -42,7 +42,7 @@ struct NumbersUnderWay {
     queue: Queue<dyn Device>,
     report: HostBuffer<dyn Device>,
     geometry: Geometry,
-    // Address for elements without bytes.
+    // Keeps the memory whose address serves as the column of elements without bytes.
     _nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> IndexDomainStore<'a> {
     fn run(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let parts = self.devices.iter().zip(self.parts(range));
         let started = parts.map(|((device, counters), part)| self.start(device, counters, &part, launch));
-        // Wait for all started parts, even if others have failed.
+        // Wait for all started parts even if other parts have failed, because devices still use their memory.
         let started: Vec<Result<NumbersUnderWay>> = started.collect();
         let ends = started.into_iter().map(|started| {
             let NumbersUnderWay { ticket, queue, report, geometry, .. } = started?;
@@ -151,8 +151,8 @@ impl<'a> IndexDomainStore<'a> {
         let channels: Vec<&HomeQueues> =
             striped.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
         let ticket = match channels.split_first() {
-            // If the kernel reads elements in place, submit it in a queue of their channel, ordered between
-            // writes to these elements.
+            // If the kernel reads elements in place, submit it to a queue of their channel, ordered between
+            // the writes to them.
             Some((first, others)) => first.between_writes(others, &mut submit)?,
             None => submit(&queue)?,
         };

@@ -73,7 +73,7 @@ impl KernelVariants {
 
 /// Returns a kernel in a variant, and lowers it if it is not in the cache.
 pub(super) fn prepared<K: Kernel>(form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
-    // The host interprets kernels with groups, so these have no host form.
+    // The host interprets kernels with groups, so only other kernels have a compiled host form.
     let host_form = |form: &LaunchVariant| match K::group_len() {
         Some(_) => None,
         None => host_form_of::<K>(form.axes, form.returns),
@@ -90,7 +90,7 @@ fn prepared_by(
     if let Some(known) = PREPARED.lock().get(&key) {
         return Ok(Arc::clone(known));
     }
-    // Lower without the lock, so two threads may lower the same kernel.
+    // Lower without the lock, because lowering is slow. Two threads may therefore lower the same kernel.
     let lowered = lower(&key.1).map_err(|error| refused(&error))?;
     let mut kernel = kernel::VerifiedKernel::new(lowered.body.clone())?.named(lowered.name);
     if let Some(form) = host_form(&key.1) {

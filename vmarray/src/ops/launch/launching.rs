@@ -322,7 +322,8 @@ impl Change for Launching<'_> {
         self.views
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
-            // An item that exceeds its budget writes nothing, and native code may leave elements unwritten.
+            // With a budget or native code, a work-item may leave its element unwritten, so the elements are
+            // not overwritten for certain.
             .filter(|_| self.plan.options.budget.is_none() && self.plan.kernel.kernel.code().is_none())
             .is_some_and(|view| self.plan.kernel.overwrites(view, element_bytes))
     }

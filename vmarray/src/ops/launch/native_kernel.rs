@@ -52,8 +52,8 @@ impl<K: Kernel> NativeKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
         let mut kernels = KernelVariants::of::<K>()?;
         if !kernels.tile.is_empty() {
-            // Native code would receive the elements in the order of tiles. A further kernel would have to
-            // reorder them.
+            // Reject tiles, because native code would receive the elements in tile order, and another kernel
+            // would have to reorder them.
             let reason = "its groups are tiles of a result, which native code does not support: write the \
                           code for groups along one axis, `group = N`";
             return Err(kernels.usual.refused(reason));

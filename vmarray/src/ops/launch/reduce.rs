@@ -181,7 +181,7 @@ impl Reduction {
         if let Some(number) = old.filter(|number| room[*number].memory.bytes() >= bytes) {
             return Ok(Arc::clone(&room[number].memory));
         }
-        // The drop of the old memory waits for the work on it.
+        // Dropping the old buffer waits for the device work that uses it.
         old.map(|number| room.swap_remove(number));
         let memory = Arc::new(DeviceBuffer::new(device, bytes, Commit::Lazy)?);
         room.push(ReturnRoom { queue, memory: Arc::clone(&memory) });
@@ -246,7 +246,8 @@ impl Reduction {
         error: backend_api::Error,
     ) -> backend_api::Error {
         let Some(ticket) = begun else { return error };
-        // Report the first error, and ignore the error of this wait.
+        // Wait before the error is returned. The wait's own error is ignored, because the first error is
+        // reported.
         let _ = device.wait(ticket);
         match error.kind() {
             ErrorKind::Lost => error,
@@ -263,7 +264,8 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Warm up without elements: the launch needs no memory, but an address with the right alignment.
+        // Compile for a run without elements. The run needs no memory, but an address with the right
+        // alignment.
         let (columns, geometry) = like.part(0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());
@@ -272,7 +274,7 @@ impl Reduction {
         launch(Run { columns: &columns, geometry }, &returned);
         for (number, elements) in returned.iter().enumerate() {
             let compute = self.compute(number, std::slice::from_ref(elements), geometry, report);
-            // Ignore an error here, because the submission reports it.
+            // Ignore an error here, because the later submission returns the same error.
             drop(device.prepare(&[Request::Compute(&compute)]));
         }
     }

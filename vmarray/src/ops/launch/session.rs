@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
 
     /// Holds all elements of an exclusively used pager.
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<BindingNumber> {
-        // Hold only pages with elements, not the pages that are reserved behind them.
+        // Hold only pages with elements, not the pages reserved for growth behind them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
         pager.settle_alone(pages)?;
         for channel in pager.channels() {
@@ -417,7 +417,7 @@ impl Copying {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // Ignore an error here. Call `finish` to get it.
+        // A drop cannot return an error, so ignore it here. Programs call `finish` to get the error.
         let _ = self.wait();
     }
 }

@@ -143,7 +143,7 @@ fn placing(
     if let Some(known) = PLACING.lock().get(&key) {
         return Ok((Arc::clone(known), form));
     }
-    // Lower without the lock, so two threads may lower the same kernel.
+    // Lower without the lock, because lowering is slow. Two threads may therefore lower the same kernel.
     let lowered = lower_placing(&key.0, &key.1, &form).map_err(|error| refused(&error))?;
     let kernel = kernel::VerifiedKernel::new(lowered.body.clone())?.named(lowered.name);
     let prepared = Arc::new(PreparedKernel { lowered, kernel });

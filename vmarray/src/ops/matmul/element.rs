@@ -94,7 +94,7 @@ fn add_by_loops<T: Element>(
 ) {
     let ([_, k], [_, n]) = (a.extents, b.extents);
     if b.strides[1] != 1 {
-        // Each column of `b` is contiguous.
+        // Iterate over columns of `b` in the inner loop, because each column is contiguous.
         for (row, sums) in into.chunks_exact_mut(n).enumerate() {
             for (column, sum) in sums.iter_mut().enumerate() {
                 let of_column = &b.items[column * b.strides[1]..][..k];

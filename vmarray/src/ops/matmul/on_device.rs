@@ -105,7 +105,8 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
         }
         barrier();
         from += STEP;
-        // The loads of the next step run while the items compute.
+        // Load the tiles of the next step before the products of this step, so that the loads overlap the
+        // arithmetic.
         for i in 0..EACH {
             next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (from, row), (depth, rows));
             next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (from, column), (depth, columns));
@@ -270,7 +271,8 @@ impl Change for ProductChange<'_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        // RAM multiplies tiles faster than it interprets the kernel.
+        // Do not fall back to the kernel in RAM, because the host multiplies tiles faster than it interprets
+        // the kernel.
         self.with(run, report, |launch| queue.with_ram(false).submit(launch))
     }
 

@@ -36,14 +36,14 @@ impl TileSizes {
     pub fn of([m, n, k]: [usize; 3], bytes: usize) -> Self {
         let (tile, panel) = ((TILE_BYTES / bytes).max(1), (PANEL_BYTES / bytes).max(1));
         let side = (panel / k.min(DEPTH_MIN)).max(1);
-        // Numbers of strips of tiles along the columns: from the fewest that fit, with four times as many
-        // further ones as square tiles need.
+        // Candidates for the number of column strips: from the fewest that fit, plus up to four times the
+        // number that square tiles need.
         let fewest = n.div_ceil(side.min(tile));
         let most = (fewest + 4 * n / tile.isqrt().max(1)).min(n);
         let sizes = |strips: usize| {
             let columns = n.div_ceil(strips);
             let rows = (tile / columns).min(side).clamp(1, m);
-            // Tiles of about equal height.
+            // Choose equal heights instead of full tiles and a short last one.
             (m.div_ceil(m.div_ceil(rows)), columns)
         };
         let read = |strips: usize| {
@@ -128,7 +128,8 @@ fn add_product<T: MatMulElement>(
     a: FactorTile<'_, T::Sum>,
     b: FactorTile<'_, T::Sum>,
 ) -> Result<()> {
-    // A single row is the transposed product, because a thread needs rows.
+    // Threads divide the rows. Compute a single row as the transposed product, which has a single column and
+    // several rows.
     let (a, b) = if a.extents[0] == 1 { (b.transposed(), a.transposed()) } else { (a, b) };
     let ([m, _], [_, n]) = (a.extents, b.extents);
     let each = m.div_ceil(*CORES);

@@ -458,7 +458,8 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         {
             let mut read = ScratchVec::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
-            // Integers give the same result in any order.
+            // Reduce by codes without a sort only for integers, because float results depend on the order of
+            // additions.
             let found = match order.codes.as_ref().filter(|_| R::FLIP_NEGATIVE == 0) {
                 Some(codes) => codes.reduced::<_, R, F, O>(&read)?,
                 None => {

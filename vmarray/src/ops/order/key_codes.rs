@@ -68,7 +68,7 @@ impl KeyCodes {
     /// Assigns codes to keys, and sorts the keys of the groups, if there are few.
     pub(super) fn of<B: KeyBits>(keys: &[B], order: impl Fn(B) -> u64) -> Result<Option<(Self, Vec<B>)>> {
         let most = KEYS_MAX.min(keys.len() / ELEMENTS_MIN);
-        // A sample is usually enough to detect that there are too many different keys.
+        // Test a sample first, which usually suffices to detect too many distinct keys.
         let mut sample: Vec<B> = keys.iter().step_by((keys.len() / (4 * KEYS_MAX)).max(1)).copied().collect();
         sample.sort_unstable();
         sample.dedup();

@@ -162,7 +162,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
                 of: Box::new(Nowhere(size_of::<T>())),
             };
             let is_enough = count >= LINES_MIN || len <= BLOCK;
-            // Read in place only if the kernel does not read its own results.
+            // Read in place only if the kernel's results are in another store, because the kernel must not
+            // read its own results.
             let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
             if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {
                 return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Elements(into));
@@ -220,7 +221,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let beside = piece.iter().product::<usize>() / piece[other];
             piece[other] = piece[other].min((most / beside.max(1)).max(1));
         }
-        // Use as many whole blocks as fit.
+        // Use as many whole blocks of the axis as fit into the piece.
         let line = piece.iter().product::<usize>() / piece[axis].max(1);
         let blocks = (most / line.max(1) / BLOCK).max(1);
         piece[axis] = extents[axis].min(blocks * BLOCK);
@@ -228,7 +229,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             return Ok(all);
         }
         let starts: Vec<usize> = extents.iter().zip(&piece).map(|(all, each)| all.div_ceil(*each)).collect();
-        // The axis varies fastest, so blocks of a line come in ascending order.
+        // Iterate fastest over the axis, so that blocks of a line come in ascending order.
         let mut order: Vec<usize> = (0..extents.len()).filter(|other| *other != axis).collect();
         order.push(axis);
         for number in 0..starts.iter().product() {
@@ -248,7 +249,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let lines = PlacedElements { operand, extents, stored: None, of: Box::new(of_values) };
             let parts = len.div_ceil(BLOCK);
             let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
-            // Positions of the piece's results in the list of all results.
+            // Positions of this piece's results among all results.
             let mut own = zeroed_vec(before * behind)?;
             let is_first = of[axis].start == 0;
             let places = numbers(&without(&of, axis), &without(&self.extents, axis));

@@ -117,7 +117,7 @@ impl<'a> ShareScan<'a> {
     fn launch(&self, what: u64, begin_write: &mut dyn FnMut()) -> Result<()> {
         let [first, count, page_len, channels, channel, base, row] = self.params;
         let params = [first, count, page_len, channels, channel, base, row, what];
-        // On a device without `f64` the kernel writes no result.
+        // On a device without `f64` support the kernel writes no result, so the result is not 1.
         match self.states.launch(self.kernel, None, &params, what & IS_TOLD > 0, begin_write)? {
             1 => Ok(()),
             _ => Err(refusal().into()),
@@ -138,7 +138,7 @@ fn carry<T: PrefixSummed>(
         let channel = share.0.channel as usize;
         of_channel[channel].push(share);
     }
-    // With a single channel, treat all pages as one page.
+    // With a single channel all pages are contiguous, so treat them as one page.
     let channels = striping.channels as u64;
     let of_page = if channels == 1 { u64::MAX } else { striping.page_len as u64 / tile };
     let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
@@ -195,8 +195,7 @@ mod tests {
             PrefixScan { store: &on_host, page_len, range, row, is_exclusive }.run::<T>().unwrap();
             let found = on_cards.to_vec(..).unwrap().into_iter().zip(on_host.to_vec(..).unwrap());
             for (place, (found, expected)) in found.enumerate() {
-                // NaNs may have different bits on different devices, so only compare that both results are
-                // NaNs.
+                // NaNs may have different bits on different devices, so two NaNs count as equal.
                 let are_nan = [found, expected].iter().all(|of| of.partial_cmp(of).is_none());
                 assert!(
                     are_nan || bytemuck::bytes_of(&found) == bytemuck::bytes_of(&expected),
@@ -217,7 +216,7 @@ mod tests {
             check(&device, |bits| bits as i64);
             check(&device, |bits| bits as i32 as f32 / 3e8);
             check(&device, |bits| bits as i64 as f64 / 3e17);
-            // Test infinities, NaNs, and zeroes of both signs.
+            // Test special values: infinities, NaNs, and zeroes of both signs.
             let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, 1e-42];
             check(&device, |bits| match bits % 3000 {
                 which @ 0..6 => special[which as usize],
@@ -239,7 +238,8 @@ mod tests {
             array.write(0, &values).unwrap();
             array.flush(..).unwrap();
             let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
-            // After `OutOfMemory` the scan takes another path, unless the failure comes too late.
+            // After `OutOfMemory` the scan falls back to launches, unless the injected failure comes too
+            // late.
             let kind = [DeviceErrorKind::CopyFailed, DeviceErrorKind::OutOfMemory][round / 2 % 2];
             let fault = Fault::new(operation, kind).on_call(1 + random.next() % 9);
             device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });

@@ -179,7 +179,7 @@ unsafe impl Device for CardModel {
                 self.inner.wait(self.inner.submit(queue, &Request::Copies(&[copy], None))?)?;
             }
         }
-        // Write a report of zeroes, which means that no item failed.
+        // Write a report of zeros, which means that no work-item failed.
         let zeroes = backend_api::DeviceBuffer::new(&self.inner, Report::BYTES, backend_api::Commit::Lazy)?;
         let fill = backend_api::Fill { to: zeroes.at(0), bytes: Report::BYTES, pattern: &[0] };
         self.inner.submit(queue, &Request::Fill(&fill))?;
@@ -214,7 +214,8 @@ fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
 fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
     let mut random = SplitMix64::new(11);
     for round in 0..random_cases(60) as usize {
-        // More than 20 000 keys of one channel are sorted in place.
+        // The library sorts more than 20 000 keys of one channel in place, so this length selects the
+        // algorithm to test.
         let channels = [1, 1, 2, 3, 4, 5][round % 6];
         let is_in_place = channels == 1 || round % 12 >= 6;
         let len = if is_in_place { channels * 20_001 + random.index(60_000) } else { random.index(20_000) };
@@ -388,7 +389,7 @@ fn kernels_in_opencl_c_sort_keys_of_all_types() {
 fn what_lies_in_several_pieces_is_sorted_in_place() {
     let Some(device) = CardModel::all_in_opencl().pop() else { return };
     let mut random = SplitMix64::new(18);
-    // Three shares of 32 Ki keys and the rest.
+    // The array has three full shares of 32 Ki keys, and a shorter last share.
     let array = VirtualArray::<u16>::builder(101_000).devices([Arc::new(device)]).page_len(3000);
     let (array, mut expected) = (array.build().unwrap(), Vec::new());
     expected.resize_with(101_000, || random.next() as u16);
@@ -444,7 +445,7 @@ fn what_fails_leaves_the_keys_in_some_order() {
 #[test]
 fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
     let mut random = SplitMix64::new(13);
-    // Test sorts on devices, in place, and through RAM.
+    // Test three algorithms: sorts in device memory, sorts in place, and sorts through RAM.
     let (card, other) = (DeviceKind::DiscreteGpu, DeviceKind::Cpu);
     let kinds = [(1, 5000, card), (3, 5000, card), (1, 30_000, card), (2, 50_000, card), (2, 3000, other)];
     for (kind, (channels, len, of)) in kinds.into_iter().enumerate() {

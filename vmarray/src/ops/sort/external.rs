@@ -173,7 +173,8 @@ impl<'a> Ram<'a> {
         let bytes = moves.iter().map(|(from, _)| from.len() * self.stride).sum::<usize>();
         each(bytes.div_ceil(PART_BYTES).min(*CORES), parts.len(), |number| {
             let (from, to, len) = parts[number];
-            // The layout gives each place to one thread. The target is free, and therefore never a source.
+            // No two moves overlap: the layout assigns each target to one thread, and a target is free
+            // memory, never a source.
             let (memory, byte) = self.place(from);
             memory.copy(byte, self.place(to), len * self.stride);
         });
@@ -291,7 +292,8 @@ impl ExternalSort<'_> {
     ) -> Result<()> {
         let (card, keys) = (&self.cards[number], self.piece as u64);
         let (sorter, device) = (&card.sorter, card.lane.share.lane.device());
-        // Use separate queues: their drop waits for all copies, even after a failure.
+        // Use a separate queue for each direction. A drop of a queue waits for its copies, even after a
+        // failure.
         let (uploads, downloads) = (Queue::new(device)?, Queue::new(device)?);
         let mine = || jobs.iter().skip(number).step_by(self.cards.len());
         let places = if jobs.len() == 1 { 2 } else { PIECES_ON_CARD as u64 };

@@ -51,7 +51,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     }
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
-    // A permutation of values has indices of 32 bits, which limit the length of a piece.
+    // The permutation of values uses 32-bit indices, which limit the length of a piece.
     let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
     let mut piece = range.len().min((bytes_in_ram() / of_each).clamp(2, most));
     let (piece, beside) = loop {
@@ -73,7 +73,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
             for at in (0..starts.len() - 2).step_by(2) {
                 sorting.merge(starts[at], starts[at + 1], starts[at + 2])?;
             }
-            // Every other start begins a merged run.
+            // Each merge joins two neighbouring runs, so only every other start remains.
             let last = starts.len() - 1;
             let is_kept = |at: usize| at.is_multiple_of(2) || at == last;
             starts = (0..=last).filter(|at| is_kept(*at)).map(|at| starts[at]).collect();
@@ -97,7 +97,7 @@ fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
     let mut read = ScratchVec::<T>::unspecified(range.len().min(MOST + 1))?;
     let (mut start, mut at_once) = (range.start, FIRST);
     while start + 1 < range.end {
-        // Also read the first element of the next part, to compare the last element with it.
+        // Read one element more than the part, to compare the part's last element with the next part's first.
         let read = &mut read[..(range.end - start).min(at_once + 1)];
         store.read_at(start, read, INTERNAL)?;
         let (read, are_sorted) = (&*read, AtomicBool::new(true));
@@ -168,7 +168,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
             return self.merge_in_ram(start, middle, end);
         }
         let half = (end - start) / 2;
-        // Search for the number of elements of the first range in the first half of the result.
+        // Search for the number of elements of the first range that belong to the first half of the result.
         let (mut least, mut most) = (half.saturating_sub(end - middle), half.min(middle - start));
         while least < most {
             let taken = least.midpoint(most);
@@ -232,7 +232,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
             self.read(one + at, &mut of_one)?;
             self.read(two + at, &mut of_two)?;
             let swapped = self.write(one + at, &of_two).and_then(|()| self.write(two + at, &of_one));
-            // The buffers hold both ranges: after a failed swap, write both back.
+            // If the swap fails, write both ranges back from the buffers, so that no element is lost.
             let Err(error) = swapped else { return Ok(()) };
             let back = [(one + at, &of_one), (two + at, &of_two)].map(|(at, rows)| self.write_all(at, rows));
             back.into_iter().collect::<Result<()>>().and(Err(error))

@@ -47,7 +47,7 @@ pub(super) fn sort(
 fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
     let of_each = sorter.share.bytes_of_each();
     let keys: u64 = homes.shares.iter().map(|share| share.keys.count).sum();
-    // Kernels need contiguous memory.
+    // Kernels need contiguous memory, so a piece must fit into the device's largest allocation.
     let largest = sorter.share.lane.device().info().largest_allocation_bytes.max(PIECE_BYTES.start);
     let mut piece_bytes = PIECE_BYTES.end.min(1 << largest.ilog2());
     let (block, memory) = loop {
@@ -285,7 +285,7 @@ impl<'s> InPlace<'s, '_> {
             });
             let counts = match counts {
                 Ok(counts) => counts,
-                // After this error the keys are unchanged.
+                // The device refused before it moved keys, so the keys are unchanged.
                 Err(error) => {
                     self.failure.get_or_insert(error);
                     break;
@@ -321,7 +321,7 @@ impl<'s> InPlace<'s, '_> {
     fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
         let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
         while number < DIGITS {
-            // Join short buckets to a group. A long bucket is a group of its own.
+            // Process neighbouring short buckets together as a group. A long bucket is a group of its own.
             let (mut keys, first) = (counts[number], number);
             number += 1;
             while number < DIGITS && keys + counts[number] <= self.piece / TOGETHER {

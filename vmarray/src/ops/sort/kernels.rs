@@ -34,7 +34,8 @@ fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
     let is_native = match (stage, language) {
         (_, Some(CodeLanguage::Ptx)) => true,
         (Stage::Count | Stage::Move, Some(CodeLanguage::OpenClC)) => true,
-        // Most unit tests run moves of keys as native code of a model, because the interpreter is slow.
+        // In unit tests the simulated GPU runs most key moves as native code, because the kernel interpreter
+        // is slow.
         (Stage::Move, None) => cfg!(test) && device.info().forward_progress,
         (_, _) => false,
     };

@@ -91,7 +91,7 @@ impl KeyOrder {
 
     /// Inverse of the map: the bits of a key.
     pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
-        // The masks do not change the sign bit depending on other bits, so it can be read first.
+        // No mask changes the sign bit depending on other bits, so the sign bit can be computed first.
         let flipped = key ^ self.flip;
         let sign = ((flipped << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         B::narrow(flipped ^ (sign & self.flip_negative))

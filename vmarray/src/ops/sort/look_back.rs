@@ -59,7 +59,8 @@ pub(crate) fn look_back(
                 DeviceOutcome::Done
             }
             Err(error) if error.device_error().is_some_and(is_unsupported) => DeviceOutcome::Unsupported,
-            // The list is new memory, so this failure leaves the elements unchanged.
+            // The kernel writes only to the list, which is new memory. This failure therefore leaves the
+            // elements unchanged.
             Err(error) => DeviceOutcome::Failed(error),
         }
     })?;
@@ -100,7 +101,7 @@ impl<'a> TileStates<'a> {
     /// of the device.
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
-        // The last 8 bytes of the memory serve as an empty list.
+        // The last 8 bytes of the memory serve as an empty list for kernels that take a list.
         let memory = DeviceBuffer::new(share.lane.device(), bytes + 8, Commit::Lazy)?;
         Ok(Self { share, bytes, memory, host: Some(share.lane.buffer(ANSWER_AT + 8)?) })
     }
@@ -206,7 +207,7 @@ impl<'a> TileStates<'a> {
             tickets.push(ticket);
             Ok(())
         });
-        // Wait for the earlier submissions even after a failure.
+        // Wait for the earlier submissions even after a failure, because they use the same memory.
         let waited: Vec<_> =
             tickets.into_iter().map(|ticket| lane.wait(ticket).map_err(no_refusal)).collect();
         Ok(waited.into_iter().collect::<backend_api::Result<()>>().and(submitted)?)
@@ -224,7 +225,7 @@ fn no_refusal(error: backend_api::Error) -> backend_api::Error {
 
 impl Drop for TileStates<'_> {
     fn drop(&mut self) {
-        // The caller has waited for all work, so the memory can be reused.
+        // The caller has waited for all device work, so the host memory can be reused.
         self.host.take().into_iter().for_each(|host| self.share.lane.keep(host));
     }
 }

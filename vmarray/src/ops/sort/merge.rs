@@ -91,7 +91,8 @@ pub(super) fn parts_of<E>(
     runs: [&[u64]; 2],
     mut key: impl FnMut(usize, usize, u64) -> Result<u64, E>,
 ) -> Result<Vec<MergePart>, E> {
-    // Finds the piece of an element of a run, and its number there; the end belongs to the last piece.
+    // Finds the piece that contains element `number` of a run, and the element's offset in the piece. The end
+    // of the run belongs to the last piece.
     let find = |run: usize, mut number: u64| {
         let last = runs[run].len() - 1;
         let mut piece = 0;
@@ -109,7 +110,7 @@ pub(super) fn parts_of<E>(
             place += len;
             let (piece, number) = find(run, place);
             let own = key(run, piece, number)?;
-            // Keys of the first run come before equal keys of the second run.
+            // Of equal keys, keys of the first run come first, so the comparisons of the two runs differ.
             let (mut low, mut high) = (0, lengths[1 - run]);
             while low < high {
                 let middle = low.midpoint(high);

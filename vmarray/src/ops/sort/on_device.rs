@@ -33,7 +33,7 @@ const ALIGN: u64 = 256;
 
 /// Returns true if a device may sort keys of this size, with values of `value_bytes` or without values.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
-    // Other devices do not support the kernels' text, but would report this only at a launch.
+    // Check for a GPU here, because other devices would refuse the kernel's code only at launch.
     device.info().kind.is_gpu()
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
@@ -156,7 +156,7 @@ impl<'a> Sorter<'a> {
             if counts.contains(&keys) {
                 self.report(keys).map_err(|error| (from_to.0, error))?;
             } else {
-                // A failed pass leaves its input unchanged.
+                // A failed pass leaves its input unchanged, so the keys are still at the source.
                 self.pass(place as u64, counts, from_to).map_err(|error| (from_to.0, error))?;
                 from_to = (from_to.1, from_to.0);
             }

@@ -37,7 +37,7 @@ pub(crate) fn sort_on_devices(
 ) -> DeviceOutcome {
     let of_each = shares[0].bytes_of_each();
     let bytes: u64 = shares.iter().map(|share| share.keys.count * of_each).sum();
-    // The progress does not count the distribution of keys to other channels.
+    // The progress reports do not count the initial distribution of keys to other channels.
     let rounds = shares[0].keys.stride + levels(shares.len()).len() as u64;
     let sorted =
         in_steps(bytes * rounds, |steps| match sort_in_steps(shares, dealing, order, steps, begin_write) {
@@ -70,7 +70,7 @@ fn sort_in_steps(
     }
     let outcome = match failure {
         Some(error) if error.device_error().is_some_and(is_unsupported) => {
-            // Release the scratch memory of the other shares.
+            // Release the scratch memory of all sorters before the sort in place, which needs the memory.
             sorters.drain(..).for_each(|sorter| sorter.sorter.end());
             begin_write();
             in_place::sort(shares, dealing, order, steps)
@@ -98,7 +98,8 @@ impl<'a> ShareSorter<'a> {
     /// Allocates memory, and concurrently counts digits if requested.
     fn new(share: &'a ChannelShare<'a>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
-        // Allocate while the devices count, because for long arrays both take the same time.
+        // Allocate scratch memory while the devices count digits, because for long arrays both take equally
+        // long.
         let (beside, counts) = std::thread::scope(|scope| {
             let allocate = || if keys > BESIDE_MAX { Err(refusal()) } else { sorter.memory_for(keys) };
             let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
@@ -183,7 +184,8 @@ impl<'s> SortedShares<'s, '_> {
             self.sorters[number].bring(self.at[number], self.sorters[number].home())
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
-            // After a distribution, equal keys are no longer in their order.
+            // After the distribution to channels, the original order of equal keys is lost, so no other
+            // stable sort can continue.
             Ok(_) if is_unsupported(&error) && !is_dealt => DeviceOutcome::Unsupported,
             Ok(_) => DeviceOutcome::Failed(error.into()),
             Err(_) => DeviceOutcome::Lost(error.into()),
@@ -204,7 +206,8 @@ impl<'s> SortedShares<'s, '_> {
             });
         }
         failure?;
-        // Choose places such that the last merge writes to the home slots.
+        // Choose between home slots and scratch memory for each channel, so that the last merge writes to the
+        // home slots.
         let steps = |number| levels.iter().flatten().filter(|merge| all_of(merge).contains(&number)).count();
         let moved: Vec<bool> = (0..sorters.len())
             .map(|number| (self.at[number] == sorters[number].home()) == (steps(number) % 2 == 1))
@@ -337,7 +340,8 @@ impl<'s> SortedShares<'s, '_> {
             }
             sorter.sorter.report(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
-            // Pass the other run in place of an empty run; the kernel takes no element of it.
+            // If one run is empty, pass the other run in its place as a valid address; the kernel reads no
+            // element of it.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
             let read = read.map(|(share, range)| {
                 let place = self.sorters[*share].sorter.further(self.at[*share], range.start);

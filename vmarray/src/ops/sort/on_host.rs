@@ -49,7 +49,7 @@ pub(crate) fn sort<K: KeyBits>(
     threads: usize,
     steps: &Steps,
 ) -> Result<()> {
-    // Empty values take no memory.
+    // The values are of type `()`, so this vector takes no memory.
     let mut values = vec![(); keys.len()];
     let columns = Columns { keys: keys.into(), values: values.as_mut_slice().into() };
     let beside = Some(bytemuck::cast_slice_mut(beside));
@@ -182,7 +182,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         SortWork { threads, beside, begin_write, .. }: SortWork<'_>,
     ) -> Result<()> {
         let threads = if columns.len() < TOGETHER { 1 } else { threads.max(1) };
-        // Check the order before allocating memory.
+        // Check the order before allocating memory, because sorted keys need none.
         let keys = columns.keys.as_slice();
         match InOrder::of(keys, !KeyRow::<K, V>::IS_KEY, threads, self.compared_of_key()) {
             InOrder::Ascending => return Ok(()),
@@ -257,7 +257,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         scratches: &mut [Scratch<K, V>],
     ) {
         let (len, threads) = (columns.len(), scratches.len());
-        // Calls a function with the keys in their present place.
+        // Calls a function with the slice that contains the keys at present.
         macro_rules! of_keys {
             ($function:expr $(, $arguments:expr)*) => {
                 match place {
@@ -327,7 +327,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         buckets.sort_by_key(|bucket| bucket.rows.len());
         let buckets = UnsortedBuckets(Mutex::new(buckets));
-        // A bucket is large if one thread would work on it while other threads are idle.
+        // A bucket is large if other threads would be idle while one thread sorts it.
         let is_large = |bucket: &mut Bucket<'_, K, V>| {
             let count = bucket.rows.len();
             threads > 1 && count * 2 > len / threads && count >= TOGETHER
@@ -340,7 +340,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             let Some(scratch) = scratches.lock().next() else { return };
             let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
-                // Report while the thread has no bucket, because the program's function may panic.
+                // Report progress while this thread owns no bucket, because the program's function may panic.
                 if bytes >= STOPPED_BYTES && self.steps.report(0).is_err() {
                     break;
                 }

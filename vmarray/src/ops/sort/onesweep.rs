@@ -100,7 +100,7 @@ pub(super) const LOOK_BACK_C_MAX: u64 = 1 << 30;
 pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
     static ALL: OfLengths<LookBackKernels> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
-        // OpenCL C has no kernel for sums, because a sum does not fit into a state's word.
+        // There is no OpenCL C kernel for sums, because a sum does not fit into the state word of a tile.
         let in_c = |name| (name != "sum_up_of").then(|| c_text(of, None));
         let made = |name, views: &[(Access, Type)]| {
             let states = view(Access::Atomic, Type::U64);
@@ -244,7 +244,7 @@ fn c_each(key: Type, value: Option<Type>) -> u32 {
 impl MoveKernel {
     fn in_ptx(key: Type, value: Option<Type>) -> Option<Self> {
         let bytes = key.bytes();
-        // These numbers must equal `SORT_KEYS` and `SORT_PAIRS` in the sources of the kernels.
+        // These numbers must equal the macros `SORT_KEYS` and `SORT_PAIRS` in the kernels' source code.
         let (block, each) = match (bytes, value.map(Type::bytes)) {
             (8, None | Some(8)) => (384, 11),
             (_, None) => (384, 22),

@@ -56,8 +56,8 @@ fn search_slab<S: Store, X: Shape>(
     let Seek { what, limit, count_all } = seek;
     let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
     if !is_in_order && (1..usize::MAX).contains(&limit) {
-        // The search must list all matches before it can determine the first ones. It therefore splits a
-        // region with too many matches.
+        // The device must list all matches before this function can determine the first ones in view order. A
+        // region with too many matches is therefore split.
         let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
         if total > ORDERED_MAX
             && let Some([first, second]) = shape.halves(of)
@@ -72,7 +72,8 @@ fn search_slab<S: Store, X: Shape>(
     }
     let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
         0 => true,
-        // Matches in gaps must be listed, so that they can be excluded.
+        // A search across a gap must list all matches, to exclude matches in the gap. A count alone (`limit`
+        // 0) therefore crosses no gap.
         gap => limit > 0 && gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
     };
     let mut all = Found { indices: Vec::new(), total: 0 };
@@ -83,7 +84,7 @@ fn search_slab<S: Store, X: Shape>(
             has_gaps |= next.start > range.end;
             range.end = next.end;
         }
-        // Matches in gaps must be excluded, and matches in another order must be sorted: all are listed.
+        // The device must list all matches if some are in gaps and excluded, or if they must be sorted.
         let is_exact = !has_gaps && (is_in_order || limit == 0);
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
         let seek = Seek { what, limit: wanted, count_all: count_all || !is_exact };

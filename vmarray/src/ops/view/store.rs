@@ -150,7 +150,8 @@ pub trait StoreMut: Store {
         let second = self.get_at(b, internal)?;
         let first = self.replace_at(a, second, internal)?;
         self.set_at(b, first, internal).inspect_err(|_| {
-            // Try to undo the first write.
+            // Undo the first write after the second has failed. An error of the undo is ignored, because the
+            // first error is returned.
             let _ = self.set_at(a, first, internal);
         })
     }

@@ -64,7 +64,7 @@ impl<K, A> fmt::Debug for RunAsync<'_, K, A> {
     }
 }
 
-// The future never projects a pin to its fields.
+// Moving the future is safe, because its fields are never pinned.
 impl<K, A> Unpin for RunAsync<'_, K, A> {}
 
 impl<K, A> RunAsync<'_, K, A> {
@@ -112,7 +112,8 @@ fn begin<'a>(
     if over.is_none()
         && let Some(launched) = session.launch_alone(kernels, &arguments, options)
     {
-        // Parts that were started continue even if others failed, so wait for them.
+        // If some parts of the launch failed, wait for the parts that have started, because devices still use
+        // the arrays.
         if launched.is_ok() || session.lanes.iter().any(|lane| !lane.launched.is_empty()) {
             session.failure = launched.err();
             return Ok(Some(session));

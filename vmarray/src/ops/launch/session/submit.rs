@@ -246,7 +246,8 @@ impl Session<'_> {
         taken: &[SessionElements<'_>],
     ) -> Result<Vec<Part>> {
         let range = first.places.range();
-        // These elements determine the devices: one element for each item, or elements that any item changes.
+        // The arguments with one element for each work-item, and the shared results, determine the devices
+        // that run the kernel.
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.places.store].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {
@@ -257,7 +258,7 @@ impl Session<'_> {
         };
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
-        // With several channels a view must have all elements, from the first on.
+        // With several channels, a striped view must start at the array's first element.
         let is_whole = |of: &SessionElements<'_>| {
             let count = self.stores[of.places.store].pager().map_or(1, |pager| pager.channels().len());
             count == 1 || count <= READ_IN_PLACE_MAX && of.skipped() == 0
@@ -367,8 +368,8 @@ impl Session<'_> {
                     let number = self.known_lane(other);
                     let known = &mut self.lanes[lane].reached;
                     known.resize(known.len().max(number + 1), None);
-                    // Require access in both directions, because later writes by the other device must wait
-                    // for the read.
+                    // Both devices must be able to access each other, because later writes by the other
+                    // device must wait for this read.
                     let maps =
                         || reach(&device, other) == Reach::Maps && reach(other, &device) == Reach::Maps;
                     if !*known[number].get_or_insert_with(maps) {
@@ -405,9 +406,10 @@ impl Session<'_> {
             let none = Part { within: part.within.start..part.within.start, ..*part };
             let report = LAUNCHES * Report::BYTES as usize;
             let asked = self.with(launch, &none, report, |queue, launch| {
-                // The submission returns the errors of the preparation again.
+                // Ignore an error of the preparation, because the submission returns the same error.
                 let _ = device.prepare(&[Request::Launch(launch)]);
-                // If the launch has a single part, its device reports errors when the part starts.
+                // With several parts, submit an empty launch first, so that no part runs if another is
+                // refused. A single part needs no such check.
                 let submit = || self.work_queue(part, queue).submit(launch);
                 (parts.len() > 1).then(submit).transpose()
             })?;

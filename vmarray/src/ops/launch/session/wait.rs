@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
     pub(super) fn poll(&mut self, asked: &mut Asked, context: &mut Context<'_>) -> Poll<Result<()>> {
         for lane in &self.lanes {
             let device = &**lane.queue.device();
-            // Poll the newest launch first: when it is done, earlier launches are usually done, too.
+            // Poll the newest launch first, because earlier launches are usually done when it is done.
             for launched in lane.launched.iter().rev() {
                 if matches!(device.poll(launched.ticket), Ok(QueueProgress::Pending)) {
                     asked.wake(device, launched.ticket, context.waker());

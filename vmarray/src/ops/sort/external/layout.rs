@@ -270,8 +270,8 @@ fn place(
 /// Returns the positions that cut sorted runs of equal length so that `rank` keys in all are before the cuts.
 /// `rank` is a multiple of the number of runs and not 0. Equal keys are cut about evenly.
 pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usize) -> u64) -> Vec<usize> {
-    // Search for the least key such that at least `rank` keys are not greater. It lies between the last keys
-    // of an even cut. Keys before `low` are less than the result, and keys from `high` on are greater.
+    // Search for the least key such that at least `rank` keys are not greater. It is between the last keys of
+    // an even cut. Keys before `low` are less than the result, and keys from `high` on are greater.
     let (mut low, mut high) = (vec![0; runs], vec![len; runs]);
     let last = || (0..runs).map(|run| key(run, rank / runs - 1));
     let (mut least, mut most) = (last().min().unwrap_or(0), last().max().unwrap_or(0));
@@ -293,7 +293,8 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Of the keys that equal this key, each run has the same number before the cut, if it has enough of them.
+    // Divide the keys that equal this key evenly: each run has the same number of them before the cut, or all
+    // that it has.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

@@ -178,7 +178,7 @@ fn move_tile<
     let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
     let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
     let (own, of_warp) = ((t / 32 * 32 * E + t % 32) as u32, t / 32 * DIGITS);
-    // Missing keys are the last keys of the last digit.
+    // Pad an incomplete tile with the greatest key, which the sort moves to the end of the last digit.
     let mut read = [as_it_was(K::MAX, order); E];
     if count == N as u32 {
         for i in 0..E {
@@ -280,7 +280,7 @@ fn count_digits<const WAITS: bool, const N: usize>(
     let real = if t == DIGITS - 1 { of_tile - (N as u32 - count) } else { of_tile };
     if WAITS {
         if t < DIGITS {
-            // The state is one word, so it needs no release.
+            // The state is one word, written atomically, so no release ordering is needed.
             let state = real | (if tile == 0 { OF_ALL } else { OF_TILE });
             states.exchange(HEADER + tile * DIGITS + t, state);
         }
@@ -356,7 +356,7 @@ fn move_values<
     }
     barrier();
     for i in 0..E {
-        // The values of missing keys come last too.
+        // The values of padding keys also move to the end of the tile.
         sorted.set(places[i] as usize, read[i] as W);
     }
     barrier();

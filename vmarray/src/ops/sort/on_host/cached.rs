@@ -48,7 +48,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         let mut keys: [u64; LOOKED_AT] = std::array::from_fn(|number| rows[number * step].key(self));
         keys.sort_unstable();
-        // If one key makes up at least half of the sorted sample, it is also in the middle of the sample.
+        // If one key makes up at least half of the sorted sample, the middle of the sample has this key.
         let middle = keys[LOOKED_AT / 2];
         (keys.iter().filter(|key| **key == middle).count() >= LOOKED_AT / 2).then_some(middle)
     }
@@ -131,7 +131,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (mut from, mut to) = (rows, beside);
         for (number, counts) in counts.iter_mut().enumerate() {
             let shift = window.shift + number as u32 * bits;
-            // Skip a digit that is equal in all rows.
+            // Skip this pass if the digit is equal in all rows.
             if counts[value(first >> shift)] == len {
                 continue;
             }
@@ -164,7 +164,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
                 (at, last) = (at + 1, key);
                 continue;
             }
-            // Find all rows whose bits from the window on are equal.
+            // Find the neighbouring rows whose bits equal this key's, from the window upwards.
             let is_alike = |other: &&KeyRow<K, V>| other.key(self) >> window.shift == key >> window.shift;
             let start = at - rows[..at].iter().rev().take_while(is_alike).count();
             let end = at + rows[at..].iter().take_while(is_alike).count();

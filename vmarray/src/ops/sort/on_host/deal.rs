@@ -57,7 +57,8 @@ impl BucketTable {
         let mut below: Vec<u64> = Vec::new();
         let (mut shared, mut first) = (usize::MAX, 0);
         let entry = |(value, count): (usize, usize)| {
-            // With this number of bits, a bucket gets from three quarters of `each` up to twice `each`.
+            // Choose the number of bits such that a bucket gets from three quarters of `each` up to twice
+            // `each` keys.
             let bits = (4 * count / (3 * each)).max(1).ilog2().min(window.shift);
             if bits > 0 {
                 let (start, shift) = (below.len(), window.shift - bits);
@@ -85,7 +86,7 @@ impl BucketTable {
         let (entries, window, below) = (&*self.entries, self.window, self.window.below());
         move |key| {
             let entry = entries[window.value(key)];
-            // The shift is less than the number of bits.
+            // The low byte of an entry is a shift, which is less than 64.
             (entry >> 8) as usize + ((key & below) >> (entry % u64::BITS)) as usize
         }
     }
@@ -114,7 +115,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
         let most = SAMPLED << digit.bits;
-        // Sample one key of each part, at a random place: the keys may be periodic.
+        // Sample one key at a random position in each part, because keys at regular distances may be
+        // periodic.
         let parts = keys.chunks(keys.len().div_ceil(most)).zip(0_u64..);
         let any = |(part, number): (&[K], u64)| {
             let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) as usize % part.len();
@@ -123,12 +125,12 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let mut samples: Vec<u64> = parts.map(any).collect();
         samples.sort_unstable();
         let each = samples.len() >> digit.bits;
-        // Leave out frequent keys: no division separates equal keys.
+        // Leave out frequent keys, because no division into buckets separates equal keys.
         let all = samples.len();
         let runs = samples.chunk_by(|one, two| one == two).filter(|run| run.len() <= each / 2);
         let samples = runs.collect::<Vec<_>>().concat();
         let of_digit = samples.chunk_by(|one, two| digit.value(*one) == digit.value(*two));
-        // Count keys in buckets that do not fit into the caches.
+        // Count the sampled keys in buckets that do not fit into the caches.
         let too_many: usize =
             of_digit.map(<[u64]>::len).filter(|count| count * bytes > all * CACHED_BYTES).sum();
         if too_many * 20 < all {
@@ -163,7 +165,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             }
             Bucketing::Table(table) => {
                 let bucket = self.of_table(table);
-                // Use fewer turns, because the table also occupies the L1 cache.
+                // Use fewer count tables, because the table of buckets also occupies the L1 cache.
                 deal_by::<2, _, _>(columns, rows, buckets.len(), bucket, threads)
             }
         }
@@ -188,7 +190,8 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
         *counts[number].lock() = found;
     });
     let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
-    // Target slices of each part. In a bucket, the rows of a part come behind the rows of earlier parts.
+    // Compute the target slices of each part. In a bucket, the rows of a part follow the rows of earlier
+    // parts.
     let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
         parts.iter().map(|_| Vec::with_capacity(values)).collect();
     let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
@@ -222,7 +225,7 @@ fn deal_part<K: KeyBits, V: Pod>(
     let mut memory = vec![BufferLine::zeroed(); (places.len() * line * size).div_ceil(LINE)];
     let memory = &mut bytemuck::cast_slice_mut::<_, u8>(&mut memory)[..places.len() * line * size];
     let buffer: &mut [KeyRow<K, V>] = bytemuck::cast_slice_mut(memory);
-    // First copy the rows up to the end of a bucket's first cache line. All further copies are then whole
+    // First copy the rows up to the end of a bucket's first cache line, so that all further copies are whole
     // lines.
     let mut skipped = [0_u8; 1 << BITS_MAX];
     if LINE.is_multiple_of(size) {

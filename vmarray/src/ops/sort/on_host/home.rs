@@ -76,7 +76,7 @@ impl<T: Pod> HomeSlice<'_, T> {
                     let (others, mut two) = last.split_at(end);
                     let mut one = first.take_first(len);
                     last = others;
-                    // Reverse each block.
+                    // Exchange the two blocks, and reverse each.
                     let [of_one, of_two] = blocks.each_mut().map(|block| &mut block[..len]);
                     of_one.copy_from_slice(one.as_slice());
                     of_one.reverse();

@@ -63,7 +63,8 @@ impl InOrder {
         let is_descending = key(last) < key(first);
         let is_so = AtomicBool::new(true);
         scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
-            // The part includes the first item of the next part, so that all neighbours are compared.
+            // Include the first item of the next part, so that its comparison with this part's last item is
+            // not missed.
             let part = &items[number * PART..items.len().min((number + 1) * PART + 1)];
             let is_here = is_so.load(Ordering::Relaxed)
                 && match (is_descending, is_stable) {
@@ -93,7 +94,7 @@ pub(super) fn differing<T: Sync>(
     let (differ, first) = (AtomicU64::new(0), items.first().map_or(0, key));
     scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
         for block in items[number * PART..items.len().min((number + 1) * PART)].chunks(BLOCK) {
-            // Stop here, because all bits are known to differ.
+            // Stop early, because all bits are already known to differ.
             if differ.load(Ordering::Relaxed) == bits {
                 break;
             }
@@ -111,7 +112,7 @@ pub(super) fn difference<T>(items: &[T], first: u64, key: impl Fn(&T) -> u64) ->
 
 #[inline(never)]
 fn all_pairs<T>(items: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
-    // Compare whole blocks without an early exit, so that the comparisons run in parallel.
+    // Compare whole blocks without an early exit, so that the compiler vectorizes the comparisons.
     const AT_ONCE: usize = 32;
     let (ones, twos) = (items.as_chunks::<AT_ONCE>().0, items[1..].as_chunks::<AT_ONCE>().0);
     let all = |(ones, twos): (&[T; AT_ONCE], &[T; AT_ONCE])| {
