@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The reason why a backend has no devices, or fewer than expected.
+/// The reason why a backend finds no devices in this machine, or fewer than expected.
 ///
 /// ```
 /// use backend_api::{Absence, AbsenceKind};
@@ -63,8 +63,8 @@ impl fmt::Display for Absence {
     }
 }
 
-/// Returns the system's message about a library that failed to load, and true if no library of this name
-/// exists.
+/// Returns the system's message about a library that failed to load. Also returns true if no library of this
+/// name exists, and false if another cause, such as a missing dependency, made it fail.
 #[doc(hidden)]
 #[must_use]
 pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bool) {

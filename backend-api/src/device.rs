@@ -10,7 +10,7 @@ use crate::{
     QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
 };
 
-/// Progress of a queue: the state of its work up to a ticket.
+/// Progress of a queue up to a ticket: pending or done.
 ///
 /// ```
 /// use backend_api::{Device, QueueProgress, Queue};
@@ -32,7 +32,8 @@ pub enum QueueProgress {
     Done,
 }
 
-/// The time at which an allocation's memory is provided: at the first use, or before the call returns.
+/// The time at which the driver provides an allocation's memory: at the first use, or before the allocating
+/// call returns.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, ErrorKind};
@@ -88,7 +89,7 @@ pub trait DirectReads: Send + Sync {
     }
 }
 
-/// The address space of a device's memory: [`Device::addresses`].
+/// The address space of the addresses that [`Device::addresses`] returns.
 ///
 /// ```
 /// use backend_api::{AddressSpace, Device};
@@ -109,12 +110,12 @@ pub enum AddressSpace {
     },
 }
 
-/// The addresses of a device's memory, for other libraries of the process: [`Device::addresses`].
+/// Returns addresses of a device's memory to other libraries of the process; see [`Device::addresses`].
 ///
 /// An address is a number. The device does not order accesses through addresses with the work of its queues.
-/// Code that accesses memory through an address must therefore ensure that the memory is not released
-/// meanwhile, that no work of the device writes to bytes that the code reads, and that no work accesses bytes
-/// that the code writes.
+/// Code that accesses memory through an address must therefore ensure three things. The memory is not
+/// released in the meantime. No work of the device writes to bytes that the code reads. No work of the device
+/// accesses bytes that the code writes.
 ///
 /// ```
 /// use backend_api::{AddressSpace, Addresses, Commit, Device, DeviceBuffer, ErrorKind};
@@ -148,10 +149,10 @@ pub trait Addresses: Send + Sync {
     fn synchronize(&self) -> Result<()>;
 }
 
-/// A GPU, or a substitute for one.
+/// A GPU, or a substitute for one, such as host RAM or a file. A backend implements this trait.
 ///
-/// The [crate's documentation](crate) states the rules for all methods; each method lists its own rules.
-/// The conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward). A device that
+/// The [crate's documentation](crate) states the rules for all methods; each method lists its own rules. The
+/// conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward). A device that
 /// only stores pages implements the 14 required methods, and two kinds of [`Request`]: copies and fills.
 ///
 /// - Any thread may call any method at any time. `dyn Device` is a type.
@@ -164,13 +165,13 @@ pub trait Addresses: Send + Sync {
 /// Unsafe code relies on the promises of a device: for instance, owners access host memory at the address
 /// that the device returned. An implementation promises:
 ///
-/// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) is zeroed, and keeps the
-///   promises of [`HostAllocation::new`]. It does so until it is [released](Self::release_host) or the
-///   device is dropped.
+/// - **Host memory.** The memory of [`allocate_host`](Self::allocate_host) is zeroed, and keeps the promises
+///   of [`HostAllocation::new`]. It does so until it is [released](Self::release_host) or the device is
+///   dropped.
 /// - **Nothing else is touched.** Work accesses only the ranges that the submitting call names, writes only
 ///   to its targets, and only after the call has begun. Other calls start no work.
-/// - **Done is over.** When a ticket is done or has failed, none of its work reads or writes memory any
-///   more. The same holds for the work of a call that has returned an error.
+/// - **Done is over.** When a ticket is done or has failed, none of its work reads or writes memory any more.
+///   The same holds for the work of a call that has returned an error.
 /// - **Memory outlives work.** Releasing host memory, device memory or a queue blocks until all work that
 ///   uses it is over, and so does dropping the device. This includes work of other devices that
 ///   [reach](Self::reaches) the memory. None of these calls waits for a waker to return, because the waker

@@ -4,7 +4,7 @@ use crate::DeviceSpan;
 
 /// Contiguous elements in device memory.
 ///
-/// Element `i` is the `stride` bytes from `i * stride` bytes after [`start`](Self::start) on.
+/// Element `i` begins `i * stride` bytes after [`start`](Self::start).
 ///
 /// ```
 /// use backend_api::{BufferHandle, Elements};
@@ -15,7 +15,7 @@ use crate::DeviceSpan;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Elements<'a> {
-    /// The start of element 0.
+    /// The position of element 0.
     pub start: DeviceSpan<'a>,
     /// The number of elements.
     pub count: u64,
@@ -23,7 +23,8 @@ pub struct Elements<'a> {
     pub stride: u64,
 }
 
-/// The elements of a view: an array of elements in device memory, contiguous or in pages.
+/// The elements that a launch passes for a view (an array argument of a kernel): contiguous, or stored in
+/// pages.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Elements, LaunchView};
@@ -63,7 +64,7 @@ impl<'a> From<Elements<'a>> for LaunchView<'a> {
 }
 
 impl<'a> LaunchView<'a> {
-    /// Maximum number of places over which a view's pages are striped.
+    /// Maximum number of positions in device memory over which a view's pages are striped.
     pub const BASES_MAX: usize = 64;
 
     /// Returns the number of elements of the view.
@@ -84,7 +85,8 @@ impl<'a> LaunchView<'a> {
         }
     }
 
-    /// Returns the start of each run of pages, or the start of the elements if they are contiguous.
+    /// Returns the start of each contiguous sequence of the view's pages. If the elements are contiguous,
+    /// returns only their start.
     #[must_use]
     pub const fn bases(&self) -> &[DeviceSpan<'a>] {
         match self {
@@ -102,8 +104,8 @@ impl<'a> LaunchView<'a> {
         }
     }
 
-    /// Returns the start of an element, as one of the [`bases`](Self::bases) and an offset from it in bytes;
-    /// `None` if the element does not exist.
+    /// Returns the position of an element, as one of the [`bases`](Self::bases) and an offset from it in
+    /// bytes; `None` if the element does not exist.
     ///
     /// # Panics
     /// May panic for a view that the [check](crate::Request::check) of a request would refuse, such as one
@@ -119,8 +121,7 @@ impl<'a> LaunchView<'a> {
         Some((self.bases()[(page % bases) as usize], before * self.stride()))
     }
 
-    /// Returns each of the [`bases`](Self::bases) with the number of bytes from there on that belong to the
-    /// view.
+    /// Returns each of the [`bases`](Self::bases) with the number of bytes of the view that follow it.
     ///
     /// # Panics
     /// As [`place`](Self::place).

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::DeviceInfo;
 
-/// A result with the [`Error`] of devices.
+/// A result whose error is an [`Error`] of a device.
 ///
 /// ```
 /// use backend_api::{Device, Result};
@@ -20,8 +20,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $Kind:ident $name:literal, $advice:literal;)*) => {
-        /// The kind of an error: the only part of an error that code should react to. Its `Display` text is a
-        /// few words.
+        /// The kind of an error. Code should react only to this part of an error. Its `Display` text is a few
+        /// words.
         ///
         /// ```
         /// use backend_api::{Commit, Device, Error, ErrorKind};
@@ -120,8 +120,8 @@ pub struct DriverCode {
     pub name: String,
 }
 
-/// A call of a function in an expression that ran longer than its
-/// [time limit](crate::kernel::ScalarFunction::with_time_limit).
+/// The details of an error: a call of a scalar function in an expression ran longer than its [time
+/// limit](crate::kernel::ScalarFunction::with_time_limit).
 ///
 /// ```
 /// use backend_api::kernel::{Body, ScalarFunction, Op, Reg, Type};
@@ -144,7 +144,7 @@ pub struct OverTime {
     pub place: String,
     /// Time limit that the call exceeded.
     pub limit: Duration,
-    /// Index of the element, by the request's [geometry](crate::expr::Geometry).
+    /// Index of the element in the program's array, for which the function was called.
     pub element: u64,
 }
 
@@ -205,7 +205,7 @@ impl Error {
         }))
     }
 
-    /// Creates the error of a gather or a scatter whose list has an index outside of the elements.
+    /// Creates the error of a gather or scatter if its list has an index out of bounds.
     #[doc(hidden)]
     #[must_use]
     pub fn index_outside(operation: &'static str) -> Self {
@@ -236,7 +236,7 @@ impl Error {
         self.map(|c| c.device = name)
     }
 
-    /// Adds a sentence for the user.
+    /// Adds a sentence for the user about the cause, such as the invalid value.
     #[must_use]
     pub fn with_detail(self, detail: impl Into<String>) -> Self {
         self.map(|c| c.detail = detail.into())
@@ -290,7 +290,7 @@ impl Error {
         self.0.operation
     }
 
-    /// Returns a sentence for the user; may be empty.
+    /// Returns the sentence for the user about the cause; may be empty.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
@@ -321,7 +321,7 @@ impl Error {
         self.0.offset
     }
 
-    /// Returns the call of a function that exceeded its time limit, if this was the failure.
+    /// Returns the details if the failure was a call of a scalar function that exceeded its time limit.
     #[must_use]
     pub fn over_time(&self) -> Option<&OverTime> {
         self.0.over_time.as_ref()

@@ -39,13 +39,12 @@ use crate::id::{BufferId, HostId, QueueId};
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {
-    /// Creates a handle with an id that is unique in the process. For backends, which then add the handle to
-    /// the device's tables.
+    /// Creates a handle with an id that is unique in the process. Backends call it when they create a queue.
     pub fn unique() -> Self {
         Self(QueueId::unique())
     }
 
-    /// Returns the id.
+    /// Returns the queue's id.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.0
@@ -54,7 +53,7 @@ impl QueueHandle {
 
 /// Handle of device memory. [`release`](crate::Device::release) returns the memory to the device.
 ///
-/// Places in the memory borrow the handle, so no submission can use them after the release. Dropping the
+/// A [`DeviceSpan`] borrows the handle, so no submission can use the memory after the release. Dropping the
 /// handle does not release the memory. A [`DeviceBuffer`](crate::DeviceBuffer) releases its memory on drop.
 ///
 /// ```
@@ -86,19 +85,19 @@ impl QueueHandle {
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
-    /// Creates a handle with an id that is unique in the process. For backends, which then add the handle to
-    /// the device's tables.
+    /// Creates a handle with an id that is unique in the process. Backends call it when they allocate memory.
     pub fn unique() -> Self {
         Self(BufferId::unique())
     }
 
-    /// Returns the id.
+    /// Returns the buffer's id.
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.0
     }
 
-    /// Returns the place at `offset` bytes from the start. It may be out of bounds; each use checks that.
+    /// Returns the position at `offset` bytes from the start. The offset may be out of bounds; each use
+    /// checks it.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         DeviceSpan::new(self.0, offset)
@@ -135,9 +134,9 @@ pub enum HostMemory {
 /// returns the memory to the device.
 ///
 /// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed.
-/// Its address stays the same until it is released or its device is dropped. Places in the memory borrow the
-/// handle. Dropping the handle does not release the memory. A [`HostBuffer`](crate::HostBuffer) releases its
-/// memory on drop and keeps its device alive.
+/// Its address stays the same until the memory is released or its device is dropped. A [`HostSpan`] borrows
+/// the handle. Dropping the handle does not release the memory. A [`HostBuffer`](crate::HostBuffer) releases
+/// its memory on drop and keeps its device alive.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -217,16 +216,15 @@ unsafe impl Send for HostAllocation {}
 unsafe impl Sync for HostAllocation {}
 
 impl HostAllocation {
-    /// Creates a handle of memory, with an id that is unique in the process. For backends, which then add the
-    /// handle to the device's tables.
+    /// Creates a handle of host memory, with an id that is unique in the process. Backends call it when they
+    /// allocate or import memory.
     ///
     /// # Safety
-    /// Until the handle is passed to [`release_host`](crate::Device::release_host) of the device that
-    /// issued it, or that device is dropped:
+    /// Until the handle is passed to [`release_host`](crate::Device::release_host) of the device that issued
+    /// it, or that device is dropped:
     ///
     /// - the `bytes` bytes from `address` on are initialised, and valid for reads and writes by any thread,
-    /// - all access goes through this handle and places borrowed from it, which includes work on these
-    ///   places.
+    /// - all accesses, also by work of devices, use this handle or a [`HostSpan`] that borrows it.
     ///
     /// For memory of the program that a device imports ([`import_host`](crate::Device::import_host)), the
     /// caller of the import makes these promises. As long as no other code has the handle, the caller need
@@ -235,7 +233,7 @@ impl HostAllocation {
         Self { id: HostId::unique(), address, bytes, kind }
     }
 
-    /// Returns the id.
+    /// Returns the id of the host memory.
     #[must_use]
     pub fn id(&self) -> HostId {
         self.id
@@ -260,15 +258,16 @@ impl HostAllocation {
         self.kind
     }
 
-    /// Returns the place at `offset` bytes from the start. It may be out of bounds; each use checks that.
+    /// Returns the position at `offset` bytes from the start. The offset may be out of bounds; each use
+    /// checks it.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         HostSpan::new(self.id, offset)
     }
 }
 
-/// A place in device memory: a buffer and an offset. It borrows the owner of the memory.
-/// [`DeviceBuffer::at`](crate::DeviceBuffer::at) and [`BufferHandle::at`] return places.
+/// A position in device memory: a buffer and an offset in bytes. It borrows the owner of the memory.
+/// [`DeviceBuffer::at`](crate::DeviceBuffer::at) and [`BufferHandle::at`] return positions.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
@@ -293,8 +292,9 @@ pub struct DeviceSpan<'a> {
     owner: PhantomData<&'a BufferHandle>,
 }
 
-/// A place in host memory that the device can copy from and to: an allocation and an offset. It borrows the
-/// owner of the memory. [`HostBuffer::at`](crate::HostBuffer::at) and [`HostAllocation::at`] return places.
+/// A position in host memory that the device can copy from and to: an allocation and an offset in bytes. It
+/// borrows the owner of the memory. [`HostBuffer::at`](crate::HostBuffer::at) and [`HostAllocation::at`]
+/// return positions.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};
@@ -348,7 +348,7 @@ macro_rules! span {
                 Self { $name, offset, owner: PhantomData }
             }
 
-            /// Returns the id of the memory.
+            /// Returns the id of the memory that contains the position.
             #[must_use]
             pub fn $name(self) -> $Id {
                 self.$name
@@ -360,25 +360,26 @@ macro_rules! span {
                 self.offset
             }
 
-            /// Returns the place `bytes` bytes after this one. If the offset overflows, every use of the
-            /// place is refused.
+            /// Returns the position `bytes` bytes after this one. If the offset overflows, the device refuses
+            /// each use of the position.
             #[must_use]
             pub fn plus(self, bytes: u64) -> Self {
                 self.with_offset(self.offset.saturating_add(bytes))
             }
 
-            /// Returns the place at `offset` bytes from the start of the same memory.
+            /// Returns the position at `offset` bytes from the start of the same memory.
             #[must_use]
             pub fn with_offset(self, offset: u64) -> Self {
                 Self { offset, ..self }
             }
 
-            /// Returns the same place without the borrow of the memory's owner. For code that owns the memory
-            /// and stores places in it, or that delays the release of the memory until the last use is over.
+            /// Returns the same position without the borrow of the memory's owner. For code that owns the
+            /// memory and stores positions in it, or that delays the release of the memory until the last use
+            /// is over.
             ///
             /// # Safety
-            /// Until the last use of the place, the caller owns the memory or acts for its owner. The
-            /// caller passes the place only to code that could get one from the owner at that time.
+            /// Until the last use of the position, the caller owns the memory or acts for its owner. The
+            /// caller passes the position only to code that could get one from the owner at that time.
             #[must_use]
             pub unsafe fn detach(self) -> $Span<'static> {
                 $Span { $name: self.$name, offset: self.offset, owner: PhantomData }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A GPU's report about errors in its memory at the moment of the query. A fact is `None` if the GPU does not
-/// report it.
+/// A GPU's report about errors in its memory, at the moment of the query. A field is `None` if the GPU does
+/// not report it.
 ///
 /// ```
 /// use backend_api::CardHealth;
@@ -38,8 +38,8 @@ pub struct CardHealth {
 }
 
 impl CardHealth {
-    /// Reason to replace the GPU, if there is one: a row with errors has no spare row, or pages with errors
-    /// are still in use. Rows that [wait for a reset](Self::remap_pending) are no reason.
+    /// Returns a reason to replace the GPU, if there is one: a row with errors has no spare row, or pages
+    /// with errors are still in use. Rows that [wait for a reset](Self::remap_pending) are no reason.
     #[must_use]
     pub fn wants_replacement(&self) -> Option<&'static str> {
         if self.remap_failed == Some(true) {

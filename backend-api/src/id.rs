@@ -70,7 +70,8 @@ id! {
     QueueId
 }
 
-/// A point in a queue's history. It stands for all work submitted to the queue up to and including one call.
+/// A position in the sequence of a queue's submissions. It stands for all work of the queue up to and
+/// including one submission.
 ///
 /// The value rises by one with each submission to the queue. A ticket is *done* when all of that work is
 /// done. Programs may copy, compare and drop tickets freely; tickets need no release.

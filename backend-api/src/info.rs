@@ -51,8 +51,8 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// Language of a kernel's source text; see [`Code`](crate::kernel::Code). A device states its language
-/// in [`DeviceInfo::code_language`].
+/// Language of a kernel's source text (PTX or OpenCL C); see [`Code`](crate::kernel::Code).
+/// [`DeviceInfo::code_language`] states a device's language.
 ///
 /// ```
 /// use backend_api::{CodeLanguage, Device};
@@ -70,7 +70,7 @@ pub enum CodeLanguage {
     OpenClC,
 }
 
-/// Facts about a device that do not change during its life.
+/// Properties of a device that do not change during its lifetime.
 ///
 /// ```
 /// use backend_api::{DeviceInfo, DeviceKind};
@@ -108,20 +108,21 @@ pub struct DeviceInfo {
     pub numa_node: Option<u32>,
     /// The driver's version as the driver reports it, or empty.
     pub driver: String,
-    /// Language of the kernel texts that the device accepts; none if it accepts no texts.
+    /// Language of the kernel source texts that the device accepts; `None` if it accepts no texts.
     pub code_language: Option<CodeLanguage>,
-    /// Length of the pieces of an allocation above
-    /// [`largest_allocation_bytes`](Self::largest_allocation_bytes), if a kernel's text can access only one
-    /// of them by a view; none if the memory of such an allocation is contiguous.
+    /// Some drivers split an allocation above [`largest_allocation_bytes`](Self::largest_allocation_bytes)
+    /// into pieces, and a kernel text can access only one piece by a view. This is the length of a piece in
+    /// bytes; `None` if all allocations are contiguous.
     pub memory_piece_bytes: Option<u64>,
-    /// True if a started group of a kernel runs on while other groups wait for it in loops. The device may
-    /// start groups in any order, so a group takes its number from a counter. Devices without this promise
-    /// refuse kernels that wait; see [`Needs`](crate::kernel::Needs).
+    /// True if a started group of a kernel (a thread block) makes progress while other groups wait for it in
+    /// loops. The device may start groups in any order, so a group takes its number from a counter. Devices
+    /// without this promise refuse kernels that wait; see [`Needs`](crate::kernel::Needs).
     pub forward_progress: bool,
 }
 
 impl DeviceInfo {
-    /// Creates facts with no memory, one copy engine, and all other facts unknown. Backends fill in the rest.
+    /// Creates the properties of a device with no memory, one copy engine, and all other properties unknown.
+    /// The backend then sets the others.
     #[must_use]
     pub fn new(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> Self {
         Self {
@@ -142,7 +143,7 @@ impl DeviceInfo {
         }
     }
 
-    /// Returns the same facts with `bytes` bytes of memory, which the driver can allocate at once.
+    /// Returns the same properties with `bytes` bytes of memory, which the driver can allocate in one piece.
     #[must_use]
     pub fn with_total_bytes(mut self, bytes: u64) -> Self {
         self.total_bytes = bytes;

@@ -17,7 +17,7 @@ use super::limits::Limits;
 /// Operations of the requests that every device supports.
 const ALWAYS_KNOWN: [&str; 2] = ["submit", "fill"];
 
-/// The device that is checked, with the limits of the check.
+/// The argument of every check: the device under test, and the limits of the check.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -41,27 +41,27 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Creates the context of one run of one check.
+    /// Creates the context for one run of one check on `device`.
     #[must_use]
     pub fn new(device: &'a Arc<dyn Device>, limits: Limits) -> Self {
         Self { device, limits, skipped: RefCell::new(None) }
     }
 
-    /// Returns the device that the check tests.
+    /// Returns the device under test.
     #[must_use]
     pub fn device(&self) -> &'a Arc<dyn Device> {
         self.device
     }
 
-    /// Returns the limits of the check. Its [`bytes`](Limits::bytes) are at most the device's memory, and at
-    /// least [`Limits::LEAST_BYTES`].
+    /// Returns the limits of the check. Their [`bytes`](Limits::bytes) are at most the device's memory, and
+    /// at least [`Limits::LEAST_BYTES`].
     #[must_use]
     pub fn limits(&self) -> Limits {
         let bytes = self.limits.bytes.min(self.device.info().total_bytes);
         self.limits.with_bytes(bytes.max(Limits::LEAST_BYTES))
     }
 
-    /// Records the reason why the check, or a part of it, cannot run on this device. Later calls have no
+    /// Records the reason why this device cannot run the check, or a part of it. Only the first call has an
     /// effect.
     pub fn skip(&self, why: impl Into<String>) {
         self.skipped.borrow_mut().get_or_insert_with(|| why.into());

@@ -311,8 +311,8 @@ pub(super) fn random_launches(cx: &Context<'_>) {
     launch_seeds(cx, first..first.saturating_add(count));
 }
 
-/// Launches the random kernels of these seeds on a device. Compares all memory and the launch reports with
-/// the results of the interpreter. Returns the number of cases that the device supports.
+/// Generates a random kernel from each seed, and launches it on a device. Compares all memory and the
+/// launch's report with the results of the interpreter. Returns the number of cases that the device supports.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -321,8 +321,8 @@ pub(super) fn random_launches(cx: &Context<'_>) {
 /// ```
 ///
 /// # Panics
-/// Panics after the last kernel if at least one result differs, or after twenty of these. The message has
-/// the first line about each, and the message of each difference contains the kernel.
+/// Panics if a result differs: after the last kernel, or after twenty differing kernels. The message has one
+/// line for each differing kernel.
 pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
     launch_seeds(&Context::new(&erased(device), Limits::default()), seeds)
 }

@@ -80,7 +80,7 @@ pub use lifetimes::check_drop;
 pub use limits::Limits;
 pub use peers::run_peers;
 
-/// One check of the suite.
+/// One check of the conformance suite.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -93,21 +93,21 @@ pub use peers::run_peers;
 /// ```
 #[derive(Debug)]
 pub struct Check {
-    /// Unique name. It states how a correct device behaves.
+    /// Unique name of the check. The name states the behaviour of a correct device.
     pub name: &'static str,
-    /// Names of the [kinds of request](backend_api::Request::operation) that the check uses. The check is
-    /// skipped on a device that does not support all of them.
+    /// Names of the [kinds of request](backend_api::Request::operation) that the check submits. The suite
+    /// skips the check on a device that does not support all of them.
     pub needs: &'static [&'static str],
-    /// The check itself. It panics if the device behaves incorrectly; the message states the expected
-    /// behaviour.
+    /// The function of the check. It panics if the device behaves incorrectly; the message states the
+    /// expected behaviour.
     pub run: fn(&Context<'_>),
 }
 
 impl Check {
-    /// Runs the check.
+    /// Runs the check on a device.
     ///
-    /// The check releases all of its queues and memory before the call returns, also after a failure. The
-    /// call catches panics of the check, so the program must be compiled with `panic = "unwind"`.
+    /// The check releases all of its queues and memory before this method returns, also after a failure. The
+    /// method catches the check's panics, so the program must be compiled with `panic = "unwind"`.
     #[must_use]
     pub fn run<D: Device>(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         self.outcome(&erased(device), limits)
@@ -141,7 +141,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").into()
 }
 
-/// The result of a check.
+/// The outcome of one check.
 ///
 /// ```
 /// use vmarray_conformance::Outcome;
@@ -158,7 +158,7 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// The results of a run of the suite.
+/// The outcomes of all checks of a run of the suite.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -233,7 +233,8 @@ pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> SuiteReport {
     run_each(device, limits, |_| {})
 }
 
-/// Runs all checks like [`run_all`], and calls `before` with the name of each check before it starts.
+/// Runs all checks like [`run_all`], but does not print. Before each check, calls `before` with the name of
+/// the check.
 pub fn run_each<D: Device>(
     device: &Arc<D>,
     limits: &Limits,
@@ -355,8 +356,8 @@ const fn needs(module: &str) -> &'static [&'static str] {
 /// Expands the list of checks to the function [`checks`].
 macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
-        /// Returns all checks of the suite. Fix the first failure first: the same defect may also cause the
-        /// later failures.
+        /// Returns all checks of the suite in their order. Fix the first failure first, because the same
+        /// defect may cause later failures, too.
         #[must_use]
         pub fn checks() -> &'static [Check] {
             const { &[$($(Check {

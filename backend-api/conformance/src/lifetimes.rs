@@ -24,11 +24,11 @@ fn busy_queue(cx: &Context<'_>, memory: &DeviceBuffer<dyn Device>) -> Queue<dyn 
     queue
 }
 
-/// Checks that the drop of a device does not wait for wakers that still run. A waker may wait for a lock of
-/// the thread that drops the device, so the wait would be a deadlock.
+/// Checks that dropping a device does not wait for running wakers. A waker may wait for a lock that the
+/// dropping thread holds, so such a wait would be a deadlock.
 ///
 /// The caller must pass the last reference to the device. Returns [`Skipped`](Outcome::Skipped) if the device
-/// runs wakers in the calling thread. If the device waits for the waker, the call hangs.
+/// runs wakers in the calling thread. If dropping the device waits for the waker, the function never returns.
 ///
 /// # Panics
 /// Panics if the device returns an error for the memory, a queue or a fill of this check.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Limits of a check: the memory that it uses, and the time that it waits for events.
+/// Limits of a check: the memory that the check allocates, and the time that it waits for wake-ups.
 ///
 /// ```
 /// use std::time::Duration;
@@ -13,9 +13,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Maximum number of bytes of device memory, and of host memory, that a check allocates at a time. The
-    /// minimum is [`Limits::LEAST_BYTES`]; a lower value counts as the minimum. Greater values enable checks
-    /// of large memory, for example of buffers that exceed the driver's largest allocation.
+    /// Maximum number of bytes of device memory, and of host memory, that a check has allocated at any time.
+    /// Values below [`Limits::LEAST_BYTES`] count as `LEAST_BYTES`. Greater values enable checks of large
+    /// memory, for example of buffers that exceed the driver's largest allocation.
     pub bytes: u64,
     /// Time that a check waits for a wake-up before it fails.
     pub patience: Duration,

@@ -15,8 +15,9 @@ use super::context::{assert_holds, assert_refused};
 use super::indexed::elements_in_pages;
 use super::{Context, Limits, SuiteReport as Outcomes, erased, outcome};
 
-/// Checks the access of `device` to the memory of `peer`. The value of [`Device::reaches`] determines the
-/// checks: no access, copies, or copies and kernels. Call the function twice to check both directions.
+/// Checks direct access from `device` to the memory of `peer`. If [`Device::reaches`] reports no access, the
+/// device must refuse the peer's memory. Otherwise the checks test copies and, if the device reports it,
+/// kernels. Call the function again with swapped arguments to check the other direction.
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -11,9 +11,9 @@ use backend_api::wrap::SplitMix64;
 
 pub use super::launches::launch_all;
 
-/// A random kernel with the arguments of a launch and the contents of its views. In some cases the items of a
-/// group exchange values through group arrays, barriers and subgroup operations. In some cases items execute
-/// atomics, whose result does not depend on their order.
+/// A random kernel with the arguments of a launch and the contents of its views. In some cases the items (GPU
+/// threads) of a group exchange values by group arrays, barriers and subgroup operations. In some cases items
+/// execute atomics with a result that does not depend on their order.
 ///
 /// ```
 /// use vmarray_conformance::random::Case;
@@ -32,11 +32,11 @@ pub use super::launches::launch_all;
 pub struct Case {
     /// The kernel to launch.
     pub kernel: VerifiedKernel,
-    /// Number of items of the launch.
+    /// Number of items (GPU threads) of the launch.
     pub items: u64,
-    /// Mapping from the items of the launch to their indices.
+    /// Mapping from an item's number in the launch to its index in the program's array.
     pub geometry: Geometry,
-    /// The kernel's parameters, one word for each.
+    /// The kernel's parameters, each as 64 bits.
     pub params: Vec<u64>,
     /// Contents of the kernel's constant tables, one table after the other.
     pub table: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Case {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CaseView {
-    /// Distance from one element to the next, in bytes.
+    /// Distance from the start of an element to the start of the next, in bytes.
     pub stride: u64,
     /// Number of elements of the view.
     pub count: u64,
@@ -68,7 +68,7 @@ pub struct CaseView {
 }
 
 impl Case {
-    /// Creates the case of a seed. Equal arguments create equal cases. The kernel uses numbers of the type
+    /// Creates the case of a seed; the same arguments always create the same case. The kernel uses the type
     /// `F64` only if `doubles` is true.
     #[must_use]
     pub fn new(seed: u64, doubles: bool) -> Self {
@@ -123,7 +123,8 @@ impl Case {
         Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
 
-    /// Returns true if each item of the seed's kernel accesses only its own elements, which are contiguous.
+    /// Returns true if each item of the seed's kernel accesses only its own elements, and all views are
+    /// contiguous.
     ///
     /// ```
     /// use vmarray_conformance::random::Case;
@@ -158,8 +159,8 @@ impl Case {
         Ok((views, report))
     }
 
-    /// Compares the results of a device with the expected ones: the contents of all views, and the report.
-    /// NaNs may have any bits. The report may name any of the failed items.
+    /// Compares a device's results of the launch with the interpreter's: the contents of all views, and the
+    /// report. NaNs may have any bits. The report may name any of the failed items.
     ///
     /// # Errors
     /// A text that describes the first difference.
@@ -225,8 +226,8 @@ impl Case {
         Ok(())
     }
 
-    /// Removes operations of the kernel one by one, as long as `fails` returns true for the rest. Returns the
-    /// shortest case that still fails. Calls `fails` for each attempt.
+    /// Shrinks a failing case: removes operations of the kernel one by one while `fails` returns true for the
+    /// remaining case. Returns the shortest case that still fails. Calls `fails` for each attempt.
     #[must_use]
     pub fn shrink(&self, mut fails: impl FnMut(&Self) -> bool) -> Self {
         let mut best = self.clone();

@@ -25,7 +25,7 @@ pub use device::ReferenceDevice;
 
 use backend_api::LEFT_OUT;
 
-/// The result of a search.
+/// The result of [`search`]: the number of matches, and the first indices.
 ///
 /// ```
 /// use vmarray_conformance::reference::{SearchResult, search};
@@ -34,9 +34,9 @@ use backend_api::LEFT_OUT;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The number of matching elements.
+    /// The number of all matching elements.
     pub total: u64,
-    /// The indices of the first matches, ascending.
+    /// The indices of the first matching elements, ascending.
     pub indices: Vec<u64>,
 }
 
@@ -50,8 +50,8 @@ pub fn fill(memory: &mut [u8], pattern: &[u8]) {
     }
 }
 
-/// Finds the elements of `stride` bytes whose bytes from `field_offset` on equal `value`. Counts all matches,
-/// and lists the indices of the first `limit`.
+/// Finds elements of `stride` bytes that contain `value` at the offset `field_offset` (in bytes). Counts all
+/// matching elements, and returns the indices of the first `limit` matches.
 ///
 /// # Panics
 /// Panics if the field exceeds its element, or if `stride` is 0.
@@ -69,8 +69,8 @@ pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8],
     found
 }
 
-/// Copies the elements of `stride` bytes at the indices, in the order of `indices`. An entry
-/// [`LEFT_OUT`] results in zeroes. Returns `None` if an index is out of bounds.
+/// Returns the elements of `stride` bytes at the given indices, in the order of `indices`. For an entry
+/// [`LEFT_OUT`], the result has zeros. Returns `None` if an index is out of bounds.
 #[must_use]
 pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
     let mut values = Vec::with_capacity(indices.len() * stride);
@@ -83,8 +83,8 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
     Some(values)
 }
 
-/// Writes the values, of `stride` bytes each, to the elements at the indices, in the order of `indices`.
-/// Stops at the first index that is out of bounds, and then returns `None`.
+/// Writes values of `stride` bytes each to the elements at the given indices, in the order of `indices`. At
+/// the first index that is out of bounds, stops and returns `None`.
 ///
 /// # Panics
 /// Panics if `values` has fewer elements than `indices`.

@@ -31,9 +31,9 @@ pub(super) struct Scene<'a> {
     pub memory: DeviceBuffer<dyn Device>,
     pub host: HostBuffer<dyn Device>,
     mirror: HostBuffer<dyn Device>,
-    /// The expected contents of the device memory.
+    /// The expected contents of the device memory, computed by the model.
     pub expected: Vec<u8>,
-    /// The expected contents of the host memory.
+    /// The expected contents of the host memory, computed by the model.
     pub expected_host: Vec<u8>,
     last: Option<Ticket>,
 }
@@ -64,15 +64,15 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    /// Returns a place in the device memory. The place does not borrow the scene, so methods that change the
-    /// scene accept it.
+    /// Returns the position at `offset` bytes in the device memory. The result does not borrow the scene, so
+    /// the caller can pass it to methods that change the scene.
     pub fn at(&self, offset: u64) -> DeviceSpan<'static> {
         // SAFETY: the scene owns the memory, and only checks use its places.
         unsafe { self.memory.at(offset).detach() }
     }
 
-    /// Returns a place in the host memory. The place does not borrow the scene, so methods that change the
-    /// scene accept it.
+    /// Returns the position at `offset` bytes in the host memory. The result does not borrow the scene, so
+    /// the caller can pass it to methods that change the scene.
     pub fn host_at(&self, offset: u64) -> HostSpan<'static> {
         // SAFETY: as above.
         unsafe { self.host.at(offset).detach() }
@@ -94,14 +94,14 @@ impl<'a> Scene<'a> {
     }
 
     /// Submits copies between the scene's device memory and host memory, and applies them to the expected
-    /// contents. Does not wait.
+    /// contents. Does not wait for the device.
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.submit(transfers).expect("valid copies must succeed");
         self.expect_copies(ticket, transfers)
     }
 
-    /// Submits copies as [`submit`](Self::submit) does, and requests a route for them.
+    /// Submits copies like [`submit`](Self::submit), and requests the route (the copy method) for them.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket =
@@ -126,7 +126,8 @@ impl<'a> Scene<'a> {
         ticket
     }
 
-    /// Submits a fill of device memory, and applies it to the expected contents. Does not wait.
+    /// Submits a fill of device memory, and applies it to the expected contents. Does not wait for the
+    /// device.
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
@@ -137,7 +138,7 @@ impl<'a> Scene<'a> {
         ticket
     }
 
-    /// Returns `count` elements of `stride` bytes from `start` on.
+    /// Returns `count` elements of `stride` bytes each, from byte `start` of the device memory on.
     pub fn elements(&self, start: usize, count: usize, stride: usize) -> Elements<'static> {
         Elements { start: self.at(start as u64), count: count as u64, stride: stride as u64 }
     }
@@ -173,8 +174,8 @@ impl<'a> Scene<'a> {
         assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
     }
 
-    /// Executes a computation on the device, waits for it, and compares its answer with the answer of the
-    /// reference implementation. Returns early if the device does not support a type of the program.
+    /// Executes a compute request on the device, waits for it, and compares its answer with the reference
+    /// implementation's. Returns early if the device does not support a type of the program.
     #[track_caller]
     pub fn compute(
         &mut self,
@@ -225,7 +226,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Returns the partial results at the offset `at` of the host memory.
+    /// Returns the partial results that a compute request has written at byte `at` of the host memory.
     pub fn partials(&self, at: usize) -> Vec<Partial> {
         let mut bytes = vec![0; Compute::partials_bytes() as usize];
         self.host.read(at, &mut bytes);
@@ -243,8 +244,8 @@ impl<'a> Scene<'a> {
         self.expected[to..to + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes `queue` the scene's queue, and orders its work after all work of the previous queue. Returns the
-    /// previous queue.
+    /// Replaces the scene's queue by `queue`, and orders its work after all work of the previous queue.
+    /// Returns the previous queue.
     #[track_caller]
     pub fn go_on_in(&mut self, queue: Queue<dyn Device>) -> Queue<dyn Device> {
         if let Some(last) = self.last {
@@ -253,26 +254,27 @@ impl<'a> Scene<'a> {
         std::mem::replace(&mut self.queue, queue)
     }
 
-    /// Writes indices to host memory and to its expected contents.
+    /// Writes indices to host memory at byte `at`, and to the expected contents.
     pub fn write_indices(&mut self, at: usize, indices: &[u64]) {
         let bytes: Vec<u8> = indices.iter().flat_map(|i| i.to_ne_bytes()).collect();
         self.write_host(at, &bytes);
     }
 
-    /// Writes bytes to host memory and to its expected contents. No work that reads these bytes may be in
-    /// flight.
+    /// Writes bytes to host memory at byte `at`, and to the expected contents. No work that reads these bytes
+    /// may be in flight.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
         self.write_host_expected(at, bytes);
     }
 
-    /// Writes bytes only to the expected contents of host memory, for work that a check submits itself.
+    /// Writes bytes only to the expected contents of host memory, if the check itself submits the work that
+    /// writes them.
     pub fn write_host_expected(&mut self, at: usize, bytes: &[u8]) {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Submits a gather or scatter to the device, without a change of the expected contents. `places` are the
-    /// offsets of the indices and of the values in host memory.
+    /// Submits a gather or scatter to the device, but does not change the expected contents. `places` are the
+    /// offsets in bytes of the indices and of the values in host memory.
     pub fn submit_indexed(
         &self,
         by: IndexedKind,

@@ -18,15 +18,15 @@ use backend_api::{
     HostSpan, LaunchView, QueueHandle, QueueProgress, Request, Result, Ticket, Transfer, forward,
 };
 
-/// A device that verifies data by checksums when it copies the data to the host. If a bit has flipped on the
-/// inner device or on the bus, the read fails with [`Corrupted`](backend_api::ErrorKind::Corrupted), instead
-/// of returning a wrong value.
+/// A device that verifies data by checksums when it copies the data to the host. If a bit has flipped in the
+/// inner device's memory or on the bus, the read fails with [`Corrupted`](backend_api::ErrorKind::Corrupted),
+/// instead of returning a wrong value.
 ///
-/// Each buffer is divided into units of a given length. A unit gets a checksum (64 bits of XXH3) when it is
-/// copied to or from the host as a whole. A copy of a whole unit within device memory copies the checksum. A
-/// write to a part of a unit, or by the device itself (fills, kernels, scatters), invalidates the checksum;
-/// the next copy of the whole unit computes it again. Reads by the device itself, and copies of parts of a
-/// unit, are not verified.
+/// Each buffer is divided into units of a given length. When a request copies a whole unit to or from the
+/// host, the wrapper stores its checksum (64 bits of XXH3). A copy of a whole unit within device memory
+/// copies the checksum. A write to a part of a unit, or by the device itself (fills, kernels, scatters),
+/// invalidates the checksum; the next copy of the whole unit computes a new one. The wrapper does not verify
+/// reads by the device itself, or copies of parts of a unit.
 ///
 /// - A copy of whole units takes the time to read the bytes once more on the host: uploads before the
 ///   submission, downloads in the thread that observes the end, such as in [`poll`](Device::poll). The bytes
@@ -118,7 +118,7 @@ impl Extents for Lengths {
 }
 
 impl<D: Device + ?Sized> Checksummed<D> {
-    /// Wraps a device. A unit has `unit_bytes` bytes, at least 1.
+    /// Wraps a device. Each checksum covers `unit_bytes` bytes, at least 1.
     ///
     /// # Safety
     /// Host memory that this device allocates or imports must be released by this device, not by the inner
@@ -136,7 +136,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         }
     }
 
-    /// Length of a unit in bytes.
+    /// Returns the number of bytes that one checksum covers.
     #[must_use]
     pub fn unit_bytes(&self) -> usize {
         self.unit_bytes as usize

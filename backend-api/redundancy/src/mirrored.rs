@@ -29,21 +29,21 @@ use member::{Member, MemberStatus};
 use state::{Length, MirrorState};
 use wakers::DeferringCall;
 
-/// A mirror: a device that consists of several devices, each of which stores all data. No data is lost as
-/// long as one of them works.
+/// A mirror: a device that consists of several devices and stores all data on each of them. All data survives
+/// if at least one of them works.
 ///
-/// - **Writes** go to all devices, and are done when all devices have executed them. **Reads** go to the
-///   least busy device.
-/// - **Computations and launches that write** run on all devices if all devices compute the same bytes. This
-///   is so for devices of one model, unless the kernel uses atomics or memory of a group, whose results
-///   depend on the order of items. Otherwise one device runs them; the call waits, and copies the written
-///   bytes to the other devices.
-/// - **A lost device** is no longer used. Another device repeats its unfinished reads; writes are on the
-///   other devices anyway. No call or ticket fails because of the loss, with one exception: work that ran on
-///   one device fails if this device is lost before its results are copied to the other devices. When the
-///   last device is lost, every call fails with [`Lost`](ErrorKind::Lost).
-/// - **[`rebuild`](Self::rebuild)** replaces a lost device, and **[`replace`](Self::replace)** a working
-///   one, while the mirror is used.
+/// - The mirror sends **writes** to all devices; a write is done when all devices have executed it. It sends
+///   **reads** to the least busy device.
+/// - **Computations and launches that write** run on all devices if all devices compute the same bytes.
+///   Devices of one model do, unless the kernel uses atomics or group memory, because their results depend on
+///   the order of threads. Otherwise one device runs the work; the call waits, and copies the written bytes
+///   to the other devices.
+/// - The mirror no longer uses **a lost device**. Another device repeats its unfinished reads; the other
+///   devices have executed the writes anyway. No call or ticket fails because of the loss, with one
+///   exception: work that ran on one device fails if this device is lost before its results are copied to the
+///   other devices. When the last device is lost, every call fails with [`Lost`](ErrorKind::Lost).
+/// - **[`rebuild`](Self::rebuild)** replaces a lost device, and **[`replace`](Self::replace)** a working one,
+///   while the mirror is used.
 ///
 /// The devices' own queues order most requests. They do not order a request that changes host memory that
 /// work in flight uses, or device memory that work in flight reads on only one device. The thread that
@@ -87,7 +87,7 @@ pub struct Mirrored {
     core: Arc<MirrorCore>,
 }
 
-/// A device of a mirror, with its state.
+/// The name and the state of one device of a mirror.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -105,7 +105,7 @@ pub struct Mirrored {
 pub struct Replica {
     /// Name of the device.
     pub device: String,
-    /// State of the device's contents.
+    /// State of the device's copy of the data.
     pub state: ReplicaState,
 }
 
@@ -120,7 +120,7 @@ impl Replica {
     }
 }
 
-/// State of the contents of a device of a mirror.
+/// State of one device's copy of a mirror's data.
 ///
 /// ```
 /// use vmarray_redundancy::ReplicaState;
@@ -142,11 +142,11 @@ pub enum ReplicaState {
 }
 
 impl Mirrored {
-    /// Creates a mirror of these devices.
+    /// Creates a mirror that stores all data on each of these devices.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is empty or has a device twice; the
-    /// devices' errors at the creation of a first queue.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is empty or has a device twice; an error
+    /// of a device if it cannot create a queue.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
         if devices.is_empty() || has_twice(&devices) {
@@ -175,7 +175,7 @@ impl Mirrored {
         Ok(Self { core: Arc::new(core) })
     }
 
-    /// Returns the devices with the state of each.
+    /// Returns the name and the state of each device of the mirror.
     #[must_use]
     pub fn replicas(&self) -> Vec<Replica> {
         let state = self.core.lock();
@@ -198,8 +198,8 @@ impl Mirrored {
         self.core.lock().devices().into_iter().map(|(_, device)| device).collect()
     }
 
-    /// Returns true if a device is lost or still lacks data. The mirror learns of a loss from a device's
-    /// answers, so it does not see the loss of an unused device.
+    /// Returns true if a device of the mirror is lost or still lacks data. The mirror detects a loss only
+    /// when a call of the device fails, so it does not notice the loss of an unused device.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.core.lock().members.iter().any(|member| !member.is_current())

@@ -4,7 +4,7 @@ use super::{Geometry, Program, Value};
 use crate::kernel::{Builtin, Op};
 use crate::{Elements, HostSpan, Search};
 
-/// A write of a value of the program to a field of each element.
+/// A store of a compute request: the device writes a value of the program to a field of each element.
 ///
 /// ```
 /// use backend_api::expr::{Action, FieldStore, Value};
@@ -13,19 +13,19 @@ use crate::{Elements, HostSpan, Search};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldStore {
-    /// The value to write; not a bool.
+    /// The value of the program to write; it must not be a bool.
     pub value: Value,
-    /// Index of the source to write to.
+    /// Index of the source (the array) to write to.
     pub source: u8,
     /// Offset of the field in an element, in bytes.
     pub offset: u32,
 }
 
-/// The operation that a request applies to the values of its program: a search, a reduction or stores.
+/// The operation of a compute request on the values of its program: a search, a reduction or stores.
 ///
-/// A device writes the answer to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's
-/// byte order. The answer takes [`Compute::answer_bytes`] bytes. `filter` is a bool value of the program:
-/// only elements for which it is true count.
+/// The device writes the answer to host memory, at an offset that is a multiple of 8, as unsigned 64-bit
+/// numbers in the host's byte order. The answer takes [`Compute::answer_bytes`] bytes. `filter` is a bool
+/// value of the program: the operation applies only to elements for which it is true.
 ///
 /// ```
 /// use backend_api::expr::{Action, FieldStore, Value};
@@ -95,7 +95,7 @@ pub enum Action<'a> {
 
 /// A request to evaluate a program for each element, and to apply an [`Action`] to its values.
 ///
-/// The call copies all arguments except the memory before it returns.
+/// Submitting the request copies all of it except the memory that it names.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
@@ -123,11 +123,11 @@ pub enum Action<'a> {
 pub struct Compute<'a> {
     /// Program to evaluate for each element.
     pub program: &'a Program,
-    /// Elements whose fields the program reads: 1 to [`Compute::SOURCES_MAX`] sources, all with the same
-    /// number of elements. A written source must not overlap with another source, unless both have the same
-    /// start and stride.
+    /// Arrays with the fields that the program reads (*sources*): 1 to [`Compute::SOURCES_MAX`], all with the
+    /// same number of elements. A written source must not overlap with another source, unless both have the
+    /// same start and stride.
     pub sources: &'a [Elements<'a>],
-    /// Mapping from element numbers to indices.
+    /// Mapping from an element's number in the request to its index in the program's array.
     pub geometry: Geometry,
     /// The operation on the program's values.
     pub action: Action<'a>,
@@ -163,7 +163,7 @@ impl<'a> Compute<'a> {
             .fold(0, |sum, source| sum.saturating_add(source.count.saturating_mul(source.stride)))
     }
 
-    /// Returns the place for the answer, if the action has an answer.
+    /// Returns the position in host memory for the answer, if the action has an answer.
     #[must_use]
     pub fn answer(&self) -> Option<HostSpan<'a>> {
         match self.action {
@@ -192,7 +192,7 @@ impl<'a> Compute<'a> {
         8 + Self::PARTIALS_MAX * Partial::BYTES
     }
 
-    /// Returns the values of the program that the action needs.
+    /// Returns the program's values that the action uses.
     #[must_use]
     pub fn results(&self) -> Vec<Value> {
         match self.action {
@@ -208,7 +208,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Returns true if the action needs a value that depends on
+    /// Returns true if the action uses a value that depends on the element's index,
     /// [`Instruction::Index`](super::Instruction::Index).
     #[must_use]
     pub fn needs_index(&self) -> bool {
@@ -218,9 +218,10 @@ impl<'a> Compute<'a> {
     }
 }
 
-/// The result for a part of the elements, such as the elements of one thread. The device answers with the
-/// number of parts and their results, for the host to combine. A part's elements may be spread over the whole
-/// request. The division into parts depends only on the device and the number of elements.
+/// The partial result of a reduction, for some of the elements, such as the elements of one GPU thread. The
+/// device's answer has the number of partial results, then the results; the host combines them. The elements
+/// of a partial result may be spread over the whole request. Their choice depends only on the device and the
+/// number of elements.
 ///
 /// | action | words |
 /// |---|---|
@@ -228,7 +229,7 @@ impl<'a> Compute<'a> {
 /// | `Sum` of floats | 0: the sum, as `f64` |
 /// | `Extremes` | 0, 1: [key](super::Type::key) of the least and the number of the first element that has it; 2, 3: likewise of the greatest |
 ///
-/// If no element of a part counts, the words of `Extremes` are unspecified.
+/// If the filter excludes all elements of a partial result, the words of `Extremes` are unspecified.
 ///
 /// ```
 /// use backend_api::expr::{Partial, Type};
@@ -248,9 +249,9 @@ impl<'a> Compute<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partial {
-    /// Number of elements of the part that counted.
+    /// Number of elements of this partial result that pass the filter.
     pub count: u64,
-    /// Result of the part: see the table above.
+    /// The partial result: see the table above.
     pub words: [u64; 4],
 }
 
@@ -258,34 +259,34 @@ impl Partial {
     /// Size in bytes of a partial result in the answer of a [`Compute`](crate::Compute) request.
     pub const BYTES: u64 = 40;
 
-    /// Creates the result of a part in which `count` integers have this sum.
+    /// Creates a partial result: the sum of `count` integers.
     #[must_use]
     pub const fn of_integers(count: u64, sum: i128) -> Self {
         Self { count, words: [sum as u64, (sum >> 64) as u64, 0, 0] }
     }
 
-    /// Creates the result of a part in which `count` floats have this sum.
+    /// Creates a partial result: the sum of `count` floats.
     #[must_use]
     pub const fn of_floats(count: u64, sum: f64) -> Self {
         Self { count, words: [sum.to_bits(), 0, 0, 0] }
     }
 
-    /// Creates the result of a part in which `count` numbers have these extremes, each as its
-    /// [key](super::Type::key) and the number of the first element that has it.
+    /// Creates a partial result: the extremes of `count` numbers, each as its [key](super::Type::key) and the
+    /// number of the first element that has it.
     #[must_use]
     pub const fn of_extremes(count: u64, least: (u64, u64), greatest: (u64, u64)) -> Self {
         Self { count, words: [least.0, least.1, greatest.0, greatest.1] }
     }
 
-    /// Returns the words of an answer with these partial results; at most [`Compute::PARTIALS_MAX`] are
-    /// allowed.
+    /// Returns the words of a device's answer with these partial results; at most [`Compute::PARTIALS_MAX`]
+    /// are allowed.
     #[must_use]
     pub fn answer(parts: &[Self]) -> Vec<u64> {
         let words = parts.iter().flat_map(|part| [part.count].into_iter().chain(part.words));
         [parts.len() as u64].into_iter().chain(words).collect()
     }
 
-    /// Returns the partial results in the words of an answer.
+    /// Returns the partial results of an answer, which is a list of 64-bit words.
     #[must_use]
     pub fn list(answer: &[u64]) -> Vec<Self> {
         let Some((&number, rest)) = answer.split_first() else { return Vec::new() };
@@ -307,15 +308,15 @@ impl Partial {
         list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
     }
 
-    /// Returns the [key](super::Type::key) of the least number and the number of the first element that has
-    /// it; `None` if no element counted.
+    /// Returns the least number's [key](super::Type::key) and the number of the first element that has it.
+    /// Returns `None` if the filter excludes all elements.
     #[must_use]
     pub fn least(list: &[Self]) -> Option<(u64, u64)> {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
     }
 
-    /// Returns the [key](super::Type::key) of the greatest number and the number of the first element that
-    /// has it; `None` if no element counted.
+    /// Returns the greatest number's [key](super::Type::key) and the number of the first element that has it.
+    /// Returns `None` if the filter excludes all elements.
     #[must_use]
     pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
         let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));

@@ -1,9 +1,9 @@
 //! The mapping from an element's number in a request to its index in the program's array.
 
-/// The mapping from an element's number in a request to its index in the program's array. The array is stored
-/// in pages of `page_len` elements, which are striped over `channels` channels, such as devices: page `p` is
-/// in channel `p % channels`. A request covers elements of one channel: element 0 of the request is element
-/// `first` of channel `channel`.
+/// The mapping from an element's number in a request to its index in the program's array. The array consists
+/// of pages of `page_len` elements, striped over `channels` channels, such as devices: page `p` is in channel
+/// `p % channels`. A request covers elements of one channel: its element 0 is element `first` of channel
+/// `channel`.
 ///
 /// ```
 /// use backend_api::expr::Geometry;

@@ -2,7 +2,7 @@
 
 use super::Type;
 
-/// A type of number that expressions can use, with the [arithmetic](super) of expressions.
+/// A Rust type of the numbers in expressions, with the [arithmetic](super) of expressions.
 ///
 /// ```
 /// use backend_api::expr::Number;

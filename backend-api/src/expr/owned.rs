@@ -3,7 +3,8 @@
 use super::{Action, Compute, FieldStore, Geometry, Program};
 use crate::{Elements, HostSpan};
 
-/// A [`Compute`] request without a lifetime, which owns its program and lists. A queue can store it.
+/// A [`Compute`] request without a lifetime: it owns its program and its list of sources. A queue can store
+/// it.
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;
@@ -23,10 +24,11 @@ pub struct OwnedCompute {
 }
 
 impl OwnedCompute {
-    /// Copies a request.
+    /// Copies a request, so that the copy borrows nothing.
     ///
     /// # Safety
-    /// The requirements of [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
+    /// The requirements of [`HostSpan::detach`](crate::HostSpan::detach), for all memory that the request
+    /// names.
     #[must_use]
     pub unsafe fn new(compute: &Compute<'_>) -> Self {
         // SAFETY: guaranteed by the caller.

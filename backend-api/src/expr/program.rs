@@ -54,7 +54,7 @@ impl From<Value> for Reg {
     }
 }
 
-/// One step of a program. Its operands must be values of instructions before it.
+/// One step of a program, which computes one value. Its operands must be values of earlier instructions.
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Value, evaluate_all};
@@ -144,8 +144,8 @@ pub enum Instruction {
     },
 }
 
-/// A program: a list of instructions to evaluate for each element. It is checked: types fit, and instructions
-/// refer only to earlier values.
+/// A program: a verified list of instructions that a device evaluates for each element. Types fit, and
+/// instructions refer only to earlier values.
 ///
 /// ```
 /// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}, kernel::{Op, Reg}};
@@ -170,11 +170,11 @@ impl Program {
     /// Maximum number of instructions of a program.
     pub const INSTRUCTIONS_MAX: usize = 256;
 
-    /// Checks instructions, and creates a program from them.
+    /// Verifies instructions, and creates a program from them.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is too long, if a type does not fit, or
-    /// if an instruction refers to a later value.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is too long, if a type does not fit, or if
+    /// an instruction refers to a later value.
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
             let (number, most) = (instructions.len(), Self::INSTRUCTIONS_MAX);
@@ -214,19 +214,20 @@ impl Program {
         self.ops().iter().zip(self.types()).map(|(op, of)| instruction(op, *of)).collect()
     }
 
-    /// The program as a body, which reads view `n` for source `n`. Register `n` holds value `n`.
+    /// Returns the program as a kernel body. View `n` has the elements of source `n`; register `n` holds
+    /// value `n`.
     #[must_use]
     pub fn body(&self) -> &Body {
         self.0.body()
     }
 
-    /// The operations that compute the values, in order: operation `n` writes value `n`.
+    /// Returns the kernel operations that compute the values, in order: operation `n` writes value `n`.
     #[must_use]
     pub fn ops(&self) -> &[Op] {
         &self.body().code[1..]
     }
 
-    /// The types of all values.
+    /// Returns the types of all values, in the order of the instructions.
     #[must_use]
     pub fn types(&self) -> &[Type] {
         &self.body().registers[..self.ops().len()]
@@ -238,8 +239,8 @@ impl Program {
         self.types().get(value.at()).copied()
     }
 
-    /// Returns the comparison of a field with a value, if the program has one: the index of its
-    /// instruction, the source, the offset of the field, and the value.
+    /// Returns the program's `FieldEquals` instruction, if it has one: the index of the instruction, the
+    /// source, the field's offset in bytes, and the value.
     ///
     /// ```
     /// use backend_api::expr::{Instruction, Program};
@@ -258,7 +259,7 @@ impl Program {
         })
     }
 
-    /// Returns, for each instruction, true if one of `values` is its result or is computed from its result.
+    /// Returns, for each instruction, true if at least one of `values` depends on its result.
     #[must_use]
     pub fn needed(&self, values: &[Value]) -> Vec<bool> {
         let mut needed = vec![false; self.ops().len()];
@@ -276,9 +277,9 @@ impl Program {
         needed
     }
 
-    /// Evaluates the program for `count` elements with the [interpreter](crate::kernel::Interpreter), the
-    /// reference for all devices. View `n` has the elements of source `n`. After each element, calls `visit`
-    /// with the element's number, all values as 64 bits (see [`Type`]), and the views.
+    /// Evaluates the program for `count` elements on the host with the
+    /// [interpreter](crate::kernel::Interpreter). View `n` has the elements of source `n`. After each
+    /// element, calls `visit` with the element's number, all values as 64 bits (see [`Type`]), and the views.
     ///
     /// A field reads as 0 if its element does not exist.
     ///
@@ -311,7 +312,8 @@ impl Program {
 }
 
 /// Evaluates a program for one element. Returns the values of all instructions as 64 bits; see
-/// [`Type`](super::Type). `index` is the element's index, and `elements` its bytes in each source.
+/// [`Type`](super::Type). `index` is the element's index in the program's array, and `elements` has the
+/// element's bytes in each source.
 ///
 /// # Panics
 /// If a source of the program is missing.

@@ -6,8 +6,8 @@ use crate::{Error, ErrorKind, Result, Search};
 impl Search<'_> {
     /// Calls `run` with this search as a [`Compute`] request whose answer is the search's answer.
     ///
-    /// A device that computes answers a checked search by this request, and needs no code of its own for
-    /// searches. The value is in the program, but kernels take it as a parameter.
+    /// A device that supports compute requests can execute searches by this request, and needs no code for
+    /// searches. The program contains the searched value, but kernels take it as a parameter.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if the field begins beyond 4 GiB of its element; errors of

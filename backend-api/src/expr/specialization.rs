@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use super::{Action, Compute, FieldStore, Type, Value};
 use crate::kernel::{Builtin, Op, Reg, ScalarFunction};
 
-/// The parts of a compute request that determine the code of its kernels: the program, and the task. All
-/// other parts of the request are parameters of the kernels.
+/// The parts of a compute request that determine the code of its kernels: the program and the operation. A
+/// backend caches kernels by this key; all other parts of a request are kernel parameters.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Specialization, FieldStore, Type, Value};
@@ -30,20 +30,19 @@ use crate::kernel::{Builtin, Op, Reg, ScalarFunction};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Specialization {
-    /// [Operations](super::Program::ops) of the program, normalised so that requests with equal kernels are
-    /// equal. A literal that is a kernel parameter has the bits 0, and the place and
-    /// the value of a `FieldEquals` are empty. An operation that the task does not need is replaced by a
-    /// read of the element's index.
+    /// [Operations](super::Program::ops) of the program, normalised: requests with the same kernels have
+    /// equal operations. A literal that is a kernel parameter has the bits 0. A `FieldEquals` has no offset
+    /// and no value. A read of the element's index replaces each operation that the task does not need.
     pub ops: Vec<Op>,
     /// Type of each value.
     pub types: Vec<Type>,
     /// True for each operation that the task needs.
     pub needed: Vec<bool>,
-    /// For each operation, the index of the kernel parameter that replaces it, if it is a literal with a
+    /// For each operation: the index of its kernel parameter, if it is a literal that the kernels take as a
     /// parameter. A `FieldEquals` has two parameters: bytes 0..8 and 8..16 of its value, repeated if the
     /// value is shorter.
     pub literals: Vec<Option<usize>>,
-    /// Operation of the kernels on the program's values, such as a sum.
+    /// The kernels' operation on the program's values, such as a sum.
     pub task: Task,
     /// Page length in the [`Geometry`](super::Geometry) of the request if the task needs indices; else 1.
     pub page_len: u64,
@@ -52,7 +51,7 @@ pub struct Specialization {
     pub channels: u64,
 }
 
-/// An [`Action`] without the parts that kernels take as parameters.
+/// The kind of an [`Action`], without the parts that kernels take as parameters.
 ///
 /// ```
 /// use backend_api::expr::{Task, Value};
@@ -75,7 +74,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Returns the value to reduce, if the task is a reduction.
+    /// Returns the value that the task reduces, if the task is a reduction.
     #[must_use]
     pub fn value(&self) -> Option<Value> {
         match *self {
@@ -86,7 +85,7 @@ impl Task {
         }
     }
 
-    /// Returns the filter of the elements that count, if any.
+    /// Returns the bool value that selects the elements of the task, if any.
     #[must_use]
     pub fn filter(&self) -> Option<Value> {
         match *self {
@@ -100,8 +99,8 @@ impl Task {
 }
 
 impl Specialization {
-    /// Returns the specialization of a request, and the bits of the literals that become parameters: at most
-    /// `literals_max` literals.
+    /// Returns the specialization of a request, and the bits of the literals that become kernel parameters.
+    /// At most `literals_max` literals become parameters.
     #[must_use]
     pub fn new(compute: &Compute<'_>, literals_max: usize) -> (Self, Vec<u64>) {
         let program = compute.program;
@@ -156,7 +155,7 @@ impl Specialization {
         (made, values)
     }
 
-    /// Returns the type of a value.
+    /// Returns the type of a value of the program.
     #[must_use]
     pub fn of(&self, value: Value) -> Type {
         self.types[value.at()]
@@ -180,8 +179,8 @@ impl Specialization {
 /// The most translated programs in the cache.
 const PROGRAMS_MAX: usize = 256;
 
-/// A cache of the most recently used translated programs. `K` is the key, such as a [`Specialization`]; `P`
-/// is the translated program.
+/// A cache of the most recently used compiled programs. `K` is the key, such as a [`Specialization`]; `P` is
+/// the compiled program.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);

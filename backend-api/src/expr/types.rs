@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The type of a value.
+/// The type of a value in expressions and kernels.
 ///
-/// A value is represented as 64 bits: integers, `f32` and `f64` by their own bits, padded with zeros; bools
-/// as 0 and 1.
+/// Interfaces pass each value as 64 bits: the bits of an integer or float, padded with zeros; 0 or 1 for a
+/// bool.
 ///
 /// ```
 /// use backend_api::expr::Type;
@@ -50,7 +50,7 @@ impl Type {
         [U8, U16, U32, U64, I8, I16, I32, I64, F32, F64]
     };
 
-    /// Returns the size in bytes.
+    /// Returns the size of a value in memory, in bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -79,7 +79,7 @@ impl Type {
         !self.is_float() && !matches!(self, Self::Bool)
     }
 
-    /// Returns the mask of the bits that a value of this type uses.
+    /// Returns the mask of the low bits that a value of this type uses.
     #[must_use]
     pub const fn mask(self) -> u64 {
         match self {
@@ -88,8 +88,8 @@ impl Type {
         }
     }
 
-    /// Maps the bits of a value to an unsigned integer of the same order. Both zeros map to one key. The
-    /// key of a NaN is unspecified.
+    /// Maps a value's bits to its *key*, an unsigned integer, such that keys have the order of the values.
+    /// Both zeros have one key. The key of a NaN is unspecified.
     #[must_use]
     pub const fn key(self, bits: u64) -> u64 {
         let top = 1 << (8 * self.bytes() - 1);

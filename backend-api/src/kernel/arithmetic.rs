@@ -19,7 +19,7 @@ use super::{Binary, Memory, Type, Unary, f16_to_f32, f32_to_f16};
 use crate::expr::{Integer, Number};
 use crate::{by_binary, by_integer, by_type, by_unary};
 
-/// Applies an operation to one value of a type.
+/// Applies an operation to one value of the type `of`. Values are passed as 64 bits.
 #[must_use]
 pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
     macro_rules! one {
@@ -31,7 +31,7 @@ pub fn unary(op: Unary, of: Type, a: u64) -> u64 {
     by_unary!(op, of, one, 0)
 }
 
-/// Applies an operation to two values of a type.
+/// Applies an operation to two values of the type `of`. Values are passed as 64 bits.
 #[must_use]
 pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     let mut result = [0];
@@ -84,7 +84,7 @@ pub(super) fn binary_lanes<const N: usize>(
     by_binary!(op, number, integer, comparison);
 }
 
-/// The upper half of the product of two integers of a type.
+/// Returns the upper half of the product of two integers of the type `of`.
 #[must_use]
 pub fn mul_high(of: Type, a: u64, b: u64) -> u64 {
     // The product of two unsigned 64-bit numbers can overflow `i128`, but the wrapped bits are right as
@@ -112,7 +112,7 @@ pub fn cast(from: Type, to: Type, a: u64) -> u64 {
     }
 }
 
-/// Converts the bits of a value in memory to the form of a register.
+/// Converts a value's bits in memory to the 64 bits of a register.
 #[must_use]
 pub fn loaded(of: Memory, bits: u64) -> u64 {
     match of {
@@ -121,7 +121,7 @@ pub fn loaded(of: Memory, bits: u64) -> u64 {
     }
 }
 
-/// Converts the value of a register to its bits in memory.
+/// Converts the 64 bits of a register to the value's bits in memory.
 #[must_use]
 pub fn stored(of: Memory, value: u64) -> u64 {
     match of {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::ScalarFunction;
 use crate::expr::{Binary, Type, Unary};
 
-/// A register: a mutable variable of an item, given by its index in [`Body::registers`], which has its type.
+/// A register: a mutable variable of an item (a GPU thread). It is an index into [`Body::registers`], the
+/// list of the registers' types.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};
@@ -23,7 +24,7 @@ impl Reg {
     }
 }
 
-/// The set of items that share a local array.
+/// The sharing of a local array: each item (GPU thread) has its own, or the items of a group share one.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -39,7 +40,7 @@ pub enum Space {
     Group,
 }
 
-/// The kind of access that a kernel has to a view.
+/// The kind of access of a kernel to a view (an array in device memory).
 ///
 /// ```
 /// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
@@ -98,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// Type of a register that holds the loaded value.
+    /// Returns the type of the register that holds a loaded value.
     #[must_use]
     pub const fn value(self) -> Type {
         match self {
@@ -108,7 +109,7 @@ impl Memory {
     }
 }
 
-/// Declaration of a local array, whose elements are zero at first.
+/// Declaration of an array local to an item or a group. Its elements are initially zero.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -116,7 +117,7 @@ impl Memory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayDecl {
-    /// Set of items that share the array.
+    /// The sharing of the array: by the items of a group, or not at all.
     pub space: Space,
     /// The type of the elements.
     pub of: Type,
@@ -166,9 +167,9 @@ impl TableDecl {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ViewDecl {
-    /// Kind of access that the kernel has.
+    /// Kind of the kernel's access to the view.
     pub access: Access,
-    /// Fields of an element that the kernel accesses: for each, the offset in bytes and the representation.
+    /// Fields of an element that the kernel accesses: the offset in bytes and the representation of each.
     pub fields: Vec<(u32, Memory)>,
 }
 
@@ -181,7 +182,8 @@ impl ViewDecl {
     }
 }
 
-/// A built-in value of an item. `Live` is a bool; all other values are `U64`.
+/// A built-in value of an item (a GPU thread), such as its number. `Live` is a bool; all other values are
+/// `U64`.
 ///
 /// ```
 /// use backend_api::kernel::{Builtin, Type};
@@ -225,7 +227,7 @@ impl Builtin {
     }
 }
 
-/// The target of an atomic: a field of an element, or an element of an array of the group.
+/// The target of an atomic: a field of a view's element, or an element of a group's array.
 ///
 /// ```
 /// use backend_api::kernel::{Place, Reg};
@@ -262,7 +264,7 @@ impl Place {
     }
 }
 
-/// Scope of an atomic: the items to which the atomic is a single step.
+/// Scope of an atomic: the items (GPU threads) for which the atomic is a single step.
 ///
 /// ```
 /// use backend_api::kernel::Scope;
@@ -278,11 +280,11 @@ pub enum Scope {
     System,
 }
 
-/// The operation of an atomic: a read and a write in one step (relaxed), an acquiring read, or a releasing
-/// write.
+/// The operation of an atomic: a relaxed read-modify-write, an acquiring read, or a releasing write.
 ///
-/// If an item *acquires* a value that another item has *released*, it then sees all writes that the other
-/// item had made or seen before: its own, and before a barrier those of its whole group.
+/// If an item (GPU thread) *acquires* a value that another item has *released*, it then sees all writes that
+/// the other item had made or seen before. If that item had passed a barrier, this includes the earlier
+/// writes of its group.
 ///
 /// ```
 /// use backend_api::kernel::{Reg, Rmw, Type};
@@ -393,8 +395,8 @@ impl SubgroupOp {
     }
 }
 
-/// An operation. `to` is the register for the result; "the type" is the type of that register. Indices are
-/// `U64`.
+/// An operation of a kernel. `to` is the register for the result; "the type" is the type of this register.
+/// Indices have the type `U64`.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};
@@ -591,15 +593,15 @@ impl Op {
         }
     }
 
-    /// Calls `visit` for each register that the operation itself reads, without nested operations.
+    /// Calls `visit` for each register that this operation reads; does not visit nested operations.
     pub fn each_read(&self, mut visit: impl FnMut(Reg)) {
         let mut visit = |register: &Reg| visit(*register);
         each_read!(self, visit);
     }
 
-    /// Calls `visit` with each register of the operation itself, which `visit` may replace: first with each
-    /// read register and `false`, then with the written register and `true`. Does not visit nested
-    /// operations.
+    /// Calls `visit` with each register of this operation; `visit` may replace the register. First come the
+    /// registers that the operation reads, with `false`, then the register that it writes, with `true`. Does
+    /// not visit nested operations.
     pub fn each_register_mut(&mut self, mut visit: impl FnMut(&mut Reg, bool)) {
         let mut read = |register: &mut Reg| visit(register, false);
         each_read!(&mut *self, read);
@@ -642,7 +644,7 @@ impl Op {
     }
 }
 
-/// The body of a kernel: its code, and the declarations that the code uses.
+/// The body of a kernel: its operations, and the declarations of the registers and memory that they use.
 ///
 /// ```
 /// use backend_api::kernel::{Access, Body, Builtin, Memory, Op, Reg, Type, ViewDecl};
@@ -677,7 +679,8 @@ pub struct Body {
     pub tables: Vec<TableDecl>,
     /// Local arrays of items and of groups.
     pub arrays: Vec<ArrayDecl>,
-    /// Number of items of a group; `None` if the kernel uses no groups, so that the device chooses.
+    /// Number of items (GPU threads) of a group; `None` if the kernel uses no groups and the device may
+    /// choose.
     pub group_len: Option<u32>,
     /// Operations, in the order of execution.
     pub code: Vec<Op>,
@@ -696,9 +699,9 @@ impl Body {
     pub const VIEWS_MAX: usize = 16;
     /// Maximum size of all [tables](Self::tables) together, in bytes.
     pub const TABLE_BYTES_MAX: u64 = 64 << 10;
-    /// Maximum size of all [arrays](Self::arrays) of an item together, in bytes.
+    /// Maximum size of all [arrays](Self::arrays) of one item together, in bytes.
     pub const ITEM_BYTES_MAX: u64 = 8 << 10;
-    /// Maximum size of all [arrays](Self::arrays) of a group together, in bytes.
+    /// Maximum size of all [arrays](Self::arrays) of one group together, in bytes.
     pub const GROUP_BYTES_MAX: u64 = 48 << 10;
     /// Maximum number of items of a group.
     pub const GROUP_LEN_MAX: u32 = 1024;
@@ -709,8 +712,8 @@ impl Body {
         self.registers.get(register.at()).copied()
     }
 
-    /// Returns the offset of a table among the table bytes that a launch passes. Tables follow one another in
-    /// the order of declaration, each at a multiple of 8.
+    /// Returns the offset of a table in bytes, in the table contents that a launch passes. The tables follow
+    /// one another in the order of declaration, each at a multiple of 8.
     #[must_use]
     pub fn table_offset(&self, table: usize) -> u64 {
         self.tables.iter().take(table).map(|table| table.bytes().next_multiple_of(8)).sum()
@@ -722,8 +725,8 @@ impl Body {
         self.table_offset(self.tables.len())
     }
 
-    /// Calls `visit` for each operation with its number (site). Numbers follow the order of the code, an
-    /// operation before its nested code.
+    /// Calls `visit` for each operation with its number (*site*). Operations are numbered in the order of the
+    /// code; an operation precedes its nested code.
     pub fn operations(&self, mut visit: impl FnMut(u32, &Op)) {
         fn walk(code: &[Op], site: &mut u32, visit: &mut impl FnMut(u32, &Op)) {
             for op in code {
@@ -743,7 +746,7 @@ impl Body {
         has_loops
     }
 
-    /// Returns the operation with this number; `None` if there is none.
+    /// Returns the operation with the number `site`; `None` if the body has fewer operations.
     #[must_use]
     pub fn operation(&self, site: u32) -> Option<&Op> {
         fn find(code: &[Op], mut left: usize) -> Option<&Op> {

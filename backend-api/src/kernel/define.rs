@@ -8,7 +8,7 @@ use super::{Body, Code, HostForm, Memory, Op, Place, Rmw, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
 /// A kernel: a verified [`Body`], with a name and optional native code. Cheap to clone. Two kernels are equal
-/// if their bodies and their foreign code are equal.
+/// if their bodies and their native code for devices are equal.
 ///
 /// ```
 /// use backend_api::kernel::{Body, VerifiedKernel, Op, Reg, Type};
@@ -37,7 +37,7 @@ struct Verified {
     code: Option<Code>,
 }
 
-/// Optional capabilities that a kernel needs, or that a device has.
+/// Optional features of devices. A value lists the features that a kernel needs, or that a device has.
 ///
 /// ```
 /// use backend_api::kernel::{Body, VerifiedKernel, Needs};
@@ -65,13 +65,13 @@ pub struct Needs {
     pub atomics_of_64_bits: bool,
     /// True if the kernel uses [`Op::PrivateAlloc`].
     pub private_heap: bool,
-    /// True if the kernel [acquires](Rmw::Acquire) elements of a view in a loop: an item can wait there for
-    /// another group. See [`DeviceInfo::forward_progress`](crate::DeviceInfo::forward_progress).
+    /// True if the kernel [acquires](Rmw::Acquire) elements of a view in a loop, because an item can then
+    /// wait for another group. See [`DeviceInfo::forward_progress`](crate::DeviceInfo::forward_progress).
     pub forward_progress: bool,
 }
 
 impl Needs {
-    /// The capabilities of a device that has all of them.
+    /// All features, for a device that supports everything.
     pub const ALL: Self = Self {
         f64: true,
         f16: true,
@@ -83,10 +83,10 @@ impl Needs {
         forward_progress: true,
     };
 
-    /// Checks that a device has all needed capabilities. `can` lists the capabilities of the device.
+    /// Checks that a device has all features that the kernel needs. `can` lists the device's features.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported), which names the first missing capability.
+    /// [`Unsupported`](ErrorKind::Unsupported), which names the first missing feature.
     pub fn check(self, operation: &'static str, can: Self) -> Result<()> {
         let all = [
             (self.f64, can.f64, "f64"),
@@ -171,22 +171,22 @@ impl VerifiedKernel {
         self
     }
 
-    /// Returns the same kernel with native code for the host, which must have the same effects as the
-    /// body. Devices that compute on the processor run it, if possible, instead of interpreting the body.
+    /// Returns the same kernel with a Rust function for the host, which must have the same effects as the
+    /// body. Devices that compute on the CPU run it, if possible, instead of interpreting the body.
     #[must_use]
     pub fn with_host(mut self, form: HostForm) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);
         self
     }
 
-    /// Native code for the host, if the kernel has any.
+    /// Returns the kernel's Rust function for the host, if it has one.
     #[must_use]
     pub fn host(&self) -> Option<HostForm> {
         self.0.host
     }
 
-    /// Returns the same kernel with foreign code. Devices that can run the code use it instead of compiling
-    /// the body. Such a launch reports no failures of items.
+    /// Returns the same kernel with native code for devices. Devices that can run the code use it instead of
+    /// compiling the body. Such a launch does not report failed items.
     #[must_use]
     pub fn with_code(mut self, code: Code) -> Self {
         let inner = Arc::make_mut(&mut self.0);
@@ -196,13 +196,13 @@ impl VerifiedKernel {
         self
     }
 
-    /// Foreign code, if the kernel has any.
+    /// Returns the native code for devices, if the kernel has any.
     #[must_use]
     pub fn code(&self) -> Option<&Code> {
         self.0.code.as_ref()
     }
 
-    /// Name for users; empty if none was given.
+    /// Returns the name that errors show; empty if the kernel has none.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -214,13 +214,13 @@ impl VerifiedKernel {
         &self.0.body
     }
 
-    /// Hash of the body. It is the same in all runs of one version of this crate.
+    /// Returns a hash of the body. It is the same in all processes with the same version of this crate.
     #[must_use]
     pub fn hash128(&self) -> u128 {
         self.0.hash
     }
 
-    /// Capabilities that a device needs to run the kernel.
+    /// Returns the features that a device needs to run the kernel.
     #[must_use]
     pub fn needs(&self) -> Needs {
         self.0.needs

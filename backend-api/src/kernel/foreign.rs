@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::Result;
 use crate::expr::Geometry;
 
-/// Foreign code of a kernel, for [`Kernel::with_code`](super::VerifiedKernel::with_code). A device runs it
-/// instead of code generated from the kernel's body.
+/// Native code of a kernel for devices, for [`Kernel::with_code`](super::VerifiedKernel::with_code). A device
+/// runs it instead of code that it compiles from the kernel's body.
 ///
 /// A device uses the first of these that exists:
 ///
@@ -65,12 +65,12 @@ pub struct Code {
 pub type Submit = dyn Fn(&NativeLaunch<'_>) -> Result<()> + Send + Sync;
 
 impl Code {
-    /// Creates foreign code with an entry point of this name. The other methods add source text, or a
-    /// function that submits launches.
+    /// Creates native code with the name of its entry point. The other methods add source text, or a function
+    /// that submits launches.
     ///
     /// # Safety
     /// In every launch of a kernel with this code, the code must accept the kernel's arguments, and must
-    /// terminate. It may read only elements of the views, and write only to places that the body would write.
+    /// terminate. It may read only elements of the views, and write only elements that the body would write.
     #[must_use]
     pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }
@@ -82,15 +82,15 @@ impl Code {
         Self { ptx: Some(text.into()), ..self }
     }
 
-    /// Requests `bytes` bytes of dynamic shared memory for each group, for the PTX text's array without a
-    /// length (`.extern .shared`). Only for CUDA.
+    /// Requests `bytes` bytes of dynamic shared memory for each group (thread block): the array without a
+    /// length in the PTX text (`.extern .shared`). Only for CUDA.
     #[must_use]
     pub fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
 
-    /// Size of a group's dynamic shared memory in bytes, in addition to the shared memory that the PTX text
-    /// declares.
+    /// Returns the size in bytes of a group's dynamic shared memory. It is added to the shared memory that
+    /// the PTX text declares.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes
@@ -162,13 +162,13 @@ impl Hash for Code {
     }
 }
 
-/// A launch in the terms of the driver's own interface, for the function of [`Code::submit`].
+/// A launch with the driver's own handles, as the argument of the function of [`Code::submit`].
 ///
 /// The function must submit work only to this queue, and leave the queue and the current context as they are.
-/// The queue runs the work after the launch's dependencies and before later work. The queue is locked
-/// meanwhile, so the function must not call this library, and should not panic. The work may write only to
-/// views that the kernel declares as written. The pointers are valid during the call, the memory until the
-/// submitted work is done.
+/// The queue runs the work after the launch's dependencies and before later work. The device holds a lock of
+/// the queue during the call, so the function must not call this library, and should not panic. The work may
+/// write only to views that the kernel declares as written. The pointers are valid during the call; the
+/// memory is valid until the submitted work is done.
 ///
 /// ```
 /// use backend_api::kernel::{NativeLaunch, NativeQueue};
@@ -189,15 +189,15 @@ impl Hash for Code {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NativeLaunch<'a> {
-    /// Queue for the launch.
+    /// The driver's queue for the launch.
     pub queue: NativeQueue,
     /// The views of the launch, in the order of the kernel's declarations.
     pub views: &'a [NativeView],
-    /// Number of items to run.
+    /// Number of items (GPU threads) to run.
     pub items: u64,
-    /// Mapping from item numbers to element indices.
+    /// Mapping from an item's number to the index of its element.
     pub geometry: Geometry,
-    /// Parameters: the value of each as 64 bits; see [`Type`](super::Type).
+    /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type).
     pub params: &'a [u64],
 }
 
@@ -215,7 +215,7 @@ impl<'a> NativeLaunch<'a> {
     }
 }
 
-/// A queue, as handles of its driver.
+/// The driver's handles of a device's queue, such as a CUDA stream.
 ///
 /// ```
 /// use backend_api::kernel::NativeQueue;
@@ -241,7 +241,7 @@ pub enum NativeQueue {
     },
 }
 
-/// The memory of a view's elements, which are contiguous.
+/// The device memory of a view's elements, which are contiguous.
 ///
 /// ```
 /// use backend_api::kernel::NativeView;
@@ -251,9 +251,9 @@ pub enum NativeQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NativeView {
-    /// The address of the first element in CUDA; the `cl_mem` in OpenCL.
+    /// In CUDA, the address of the first element; in OpenCL, the `cl_mem` object.
     pub memory: u64,
-    /// The offset of the first element in the memory, in bytes; 0 in CUDA.
+    /// The offset of the first element in the `cl_mem` object, in bytes; 0 in CUDA.
     pub offset: u64,
     /// Number of elements of the view.
     pub count: u64,

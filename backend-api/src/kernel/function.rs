@@ -9,13 +9,14 @@ use std::time::Duration;
 use super::{Body, Op, Reg, TimeLimit, Type, VerifiedKernel};
 use crate::{Error, ErrorKind, OverTime, Result};
 
-/// The native code of a [`ScalarFunction`] for the host, for [`ScalarFunction::with_host`]. It computes many
-/// calls at once: `arguments` has, for each argument, the values for all calls, contiguous and unaligned;
-/// bools are bytes of 0 and 1. It writes the result of each call to `results`.
+/// The Rust function of a [`ScalarFunction`] for the host, for [`ScalarFunction::with_host`]. It computes the
+/// results for many elements at once. `arguments` has, for each argument, the bytes of its values for all
+/// elements, without alignment; bools are bytes of 0 and 1. The function writes one result for each element
+/// to `results`.
 ///
-/// If a call runs longer than the limit, or another call of the same request has done so, the code returns
-/// early, and the remaining results are unspecified. If one of its own calls was the first to exceed the
-/// limit, it returns the number of that call. The limit is `None` for functions without loops.
+/// If an element takes longer than the limit, or an element of the same request has done so elsewhere, the
+/// function returns early; the remaining results are unspecified. If one of its own elements was the first to
+/// exceed the limit, it returns the number of this element. The limit is `None` for functions without loops.
 ///
 /// ```
 /// use backend_api::kernel::HostFunction;
@@ -29,9 +30,9 @@ use crate::{Error, ErrorKind, OverTime, Result};
 /// ```
 pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Option<&TimeLimit>) -> Option<u64>;
 
-/// A function from numbers and bools to one number or bool, for programs of expressions. It is a [`Body`]
-/// whose parameters are the arguments, and whose last operation writes the result. Cheap to clone. Two
-/// functions are equal if their bodies and tables are equal.
+/// A scalar function: it maps numbers and bools to one number or bool, and expressions can call it. It is a
+/// [`Body`] whose parameters are the arguments, and whose last operation writes the result. Cheap to clone.
+/// Two functions are equal if their bodies and tables are equal.
 ///
 /// ```
 /// use backend_api::kernel::{Binary, Body, ScalarFunction, Op, Reg, Type};
@@ -89,7 +90,7 @@ struct Checked {
 }
 
 impl ScalarFunction {
-    /// Creates a function from a body and the bytes of its tables.
+    /// Verifies a body, and creates a function from it and the bytes of its constant tables.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Body::verify`]. Also if the last operation
@@ -126,7 +127,7 @@ impl ScalarFunction {
         self
     }
 
-    /// Returns the same function with native code for the host, which must have the same effects as the
+    /// Returns the same function with a Rust function for the host, which must have the same effects as the
     /// body.
     #[must_use]
     pub fn with_host(mut self, form: HostFunction) -> Self {
@@ -135,7 +136,7 @@ impl ScalarFunction {
     }
 
     /// Returns the same function with the source locations (file and line) of its loops, which errors show.
-    /// Each location has the number of the loop's [operation](Body::operation).
+    /// Each location comes with the number of the loop's [operation](Body::operation).
     #[must_use]
     pub fn with_loops(mut self, places: Vec<(u32, String)>) -> Self {
         Arc::make_mut(&mut self.0).loops = places;
@@ -151,14 +152,14 @@ impl ScalarFunction {
         self
     }
 
-    /// Returns the time limit of a call; `None` if there is none, or if the function has no loops.
+    /// Returns the time limit of a call; `None` if the function has no limit or no loops.
     #[must_use]
     pub fn time_limit(&self) -> Option<Duration> {
         self.0.time_limit.filter(|_| self.0.kernel.body().has_loops())
     }
 
-    /// Returns the error of a request whose call for the element at index `element` ran longer than the
-    /// limit, in the loop with the number `site`.
+    /// Returns the error for a call of the function that exceeded its time limit. `element` is the index of
+    /// the element, and `site` the number of the loop in which the call was.
     #[must_use]
     pub fn over_time(&self, site: u32, element: u64) -> Error {
         let Checked { kernel, loops, time_limit, .. } = &*self.0;
@@ -184,13 +185,13 @@ impl ScalarFunction {
         self.0.kernel.body().registers[self.0.result.at()]
     }
 
-    /// Register with the result at the end.
+    /// Returns the register that holds the result when the body ends.
     #[must_use]
     pub fn result(&self) -> Reg {
         self.0.result
     }
 
-    /// Verified body, with the name of the function.
+    /// Returns the function as a kernel: its verified body and its name.
     #[must_use]
     pub fn kernel(&self) -> &VerifiedKernel {
         &self.0.kernel

@@ -11,7 +11,7 @@ impl StableHasher {
         Self(0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344)
     }
 
-    /// Returns both 64-bit halves of the hash.
+    /// Returns the 128-bit hash of the data so far.
     pub fn finish_both(&self) -> u128 {
         let mix = |mut word: u64| {
             word ^= word >> 32;

@@ -11,9 +11,9 @@ use super::{Report, TimeLimit, f16_to_f32, f32_to_f16};
 use crate::expr::{Geometry, Number};
 use crate::racy;
 
-/// The native code of a kernel for the host, for
-/// [`VerifiedKernel::with_host`](super::VerifiedKernel::with_host). It runs some items of a launch with the
-/// same effects as the kernel's body, and reports failed items.
+/// A native kernel: the Rust function of a kernel for the host, for
+/// [`VerifiedKernel::with_host`](super::VerifiedKernel::with_host). It runs a range of a launch's items
+/// (threads) with the same effects as the kernel's body, and reports failed items.
 ///
 /// ```
 /// use backend_api::kernel::{HostForm, HostItems, Report};
@@ -29,8 +29,8 @@ use crate::racy;
 /// ```
 pub type HostForm = fn(&HostItems<'_>) -> Report;
 
-/// A range of items of a launch with the launch's arguments, as the argument of a [native kernel](HostForm).
-/// The kernel can read all existing elements, and write its own items' elements; in views with
+/// The argument of a [native kernel](HostForm): a range of a launch's items (threads), and the launch's
+/// arguments. The kernel can read all existing elements, and write its own items' elements; in views with
 /// [`Access::Atomic`](super::Access) and [`Access::Append`](super::Access) it can write any element. If the
 /// kernel has groups, the items form whole groups. Other threads and queues may use the memory at the same
 /// time, as for [`racy`].
@@ -69,7 +69,7 @@ pub struct HostItems<'a> {
     views: Vec<HostView<'a>>,
 }
 
-/// A view of a launch, for a [native kernel](HostForm).
+/// A [native kernel](HostForm)'s access to a view (an array argument) of its launch.
 ///
 /// ```
 /// use backend_api::kernel::HostView;
@@ -93,8 +93,8 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostItems<'a> {
-    /// Returns the numbers of the items in the launch. If the kernel has groups, the range begins at a
-    /// multiple of the group length, and excludes items that only fill up the last group.
+    /// Returns the range of the items' numbers in the launch. If the kernel has groups, the range begins at a
+    /// multiple of the group length, and excludes items that only complete the last group.
     #[must_use]
     pub fn items(&self) -> Range<u64> {
         self.items.clone()
@@ -112,8 +112,8 @@ impl<'a> HostItems<'a> {
         self.geometry.index(item)
     }
 
-    /// Splits the items into ranges with consecutive element indices. Returns each range with the index of
-    /// its first item.
+    /// Splits the range of items into ranges with consecutive element indices. Returns each range with the
+    /// element index of its first item.
     pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, u64)> + use<> {
         let (geometry, mut rest) = (self.geometry, self.items.clone());
         std::iter::from_fn(move || {
@@ -124,7 +124,7 @@ impl<'a> HostItems<'a> {
         })
     }
 
-    /// Returns the value of a parameter as 64 bits; see [`Type`](super::Type).
+    /// Returns the value of the kernel's parameter `number` as 64 bits; see [`Type`](super::Type).
     ///
     /// # Panics
     /// If the launch has no parameter with this index.
@@ -133,7 +133,8 @@ impl<'a> HostItems<'a> {
         self.params[number]
     }
 
-    /// Returns the bytes of the tables; see [`Body::table_offset`](super::Body::table_offset).
+    /// Returns the contents of the kernel's constant tables; see
+    /// [`Body::table_offset`](super::Body::table_offset).
     #[must_use]
     pub fn table(&self) -> &'a [u8] {
         self.table
@@ -145,8 +146,8 @@ impl<'a> HostItems<'a> {
         self.budget
     }
 
-    /// Returns the time limit of an item. Native code with loops of unknown length must read the clock, and
-    /// end all of its items when an item has run longer.
+    /// Returns the time limit of an item. A native kernel with loops of unknown length must read the clock in
+    /// them. If an item exceeds the limit, the kernel must end all of its items.
     #[must_use]
     pub fn time_limit(&self) -> Option<&'a TimeLimit> {
         self.limit
@@ -158,7 +159,7 @@ impl<'a> HostItems<'a> {
         self.private_heap_bytes
     }
 
-    /// Returns a view.
+    /// Returns the launch's view with the index `number`.
     ///
     /// # Panics
     /// If the launch has no view with this index.
@@ -169,7 +170,7 @@ impl<'a> HostItems<'a> {
 }
 
 impl HostView<'_> {
-    /// The number of elements.
+    /// Returns the number of the view's elements.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -235,9 +236,9 @@ impl HostView<'_> {
         true
     }
 
-    /// Reads elements of `bytes` bytes each from element `first` on, until `into` is full. Returns false if
-    /// an element does not exist or has another size, or if it belongs to another item in a view with
-    /// [`Access::Write`](super::Access).
+    /// Fills `into` with elements of `bytes` bytes each, beginning at element `first`. Returns false if an
+    /// element does not exist or has another size. In a view with [`Access::Write`](super::Access), also
+    /// returns false if an element belongs to another item.
     #[inline]
     #[must_use]
     pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
@@ -255,8 +256,8 @@ impl HostView<'_> {
         true
     }
 
-    /// Writes elements of `bytes` bytes each from element `first` on. Returns false, and writes nothing, if
-    /// the kernel may not write one of the elements.
+    /// Writes the elements in `from`, of `bytes` bytes each, beginning at element `first`. Returns false, and
+    /// writes nothing, if the kernel may not write one of the elements.
     #[inline]
     pub fn write(&self, first: u64, bytes: usize, from: &[u8]) -> bool {
         let Some(run) = self.run_within(first, bytes, from.len(), &self.writable) else { return false };
@@ -311,9 +312,9 @@ impl HostView<'_> {
         self.store_bits(element, offset, T::NUMBER_TYPE.bytes(), value.to_value())
     }
 
-    /// Changes a number of 32 or 64 bits in an element of a view for atomics, atomically. Returns the old
-    /// number, or `None` if the element does not exist, or if the number is misaligned or ends beyond the
-    /// element. It may call `change` more than once.
+    /// Atomically changes a number of 32 or 64 bits in an element of a view with the access `Atomic`. Returns
+    /// the old number, or `None` if the element does not exist, or if the number is misaligned or ends beyond
+    /// the element. It may call `change` more than once.
     #[inline(always)]
     pub fn change<T: Number>(&self, element: u64, offset: u32, mut change: impl FnMut(T) -> T) -> Option<T> {
         let bytes = T::NUMBER_TYPE.bytes();
@@ -332,14 +333,14 @@ impl HostView<'_> {
         Some(T::from_value(old))
     }
 
-    /// Reads a half-precision float, like [`load`](Self::load).
+    /// Reads a half-precision float as an `f32`, like [`load`](Self::load).
     #[inline(always)]
     #[must_use]
     pub fn load_half(&self, element: u64, offset: u32) -> Option<f32> {
         self.load_bits(element, offset, 2).map(|bits| f16_to_f32(bits as u16))
     }
 
-    /// Writes a half-precision float, like [`store`](Self::store).
+    /// Writes an `f32` as a half-precision float, like [`store`](Self::store).
     #[inline(always)]
     pub fn store_half(&self, element: u64, offset: u32, value: f32) -> bool {
         self.store_bits(element, offset, 2, f32_to_f16(value).into())

@@ -16,10 +16,11 @@ use crate::Result;
 use state::{FlatBody, ItemState, LaunchState};
 
 impl Interpreter<'_> {
-    /// Runs all items one after the other, or all groups one after the other if the kernel has groups.
+    /// Runs all items of the launch one after the other. If the kernel has groups, runs the groups one after
+    /// the other.
     ///
     /// # Errors
-    /// An error of the access to memory. Some items may have run before it.
+    /// An error of `views`. Some items may have run before the error.
     ///
     /// # Panics
     /// If the launch has fewer parameters, table bytes or views than the kernel.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use vmarray_conformance::reference;
 use vmarray_support::{IdMap, Queues, Timeline};
 
-/// A device whose memory is RAM, and which executes all work before a call returns.
+/// A device with its memory in RAM. Each call executes all of its work before it returns.
 ///
 /// Use it as an example of a backend, and as a reference for comparisons. It is slow, because one lock guards
 /// all memory. It does not support pinned memory, because it cannot lock pages. It allocates its memory from

@@ -31,7 +31,7 @@ use backend_api::forward;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkCounts {
-    /// Number of submitted requests for copies.
+    /// Number of copy requests; each request has any number of copies.
     pub submits: u64,
     /// Number of copies from the host to the device.
     pub uploads: u64,
@@ -164,8 +164,8 @@ pub struct Counts {
 
 /// A device that forwards all calls to an inner device, and counts calls, copies, kernels and bytes.
 ///
-/// Each call takes one lock for a moment. A call counts when it returns, so a [`wait`](Device::wait) that
-/// blocks does not count yet.
+/// Each call takes one lock for a moment. The device counts a call when the call returns, so a
+/// [`wait`](Device::wait) that still blocks is not counted.
 ///
 /// ```
 /// # use std::sync::Arc;

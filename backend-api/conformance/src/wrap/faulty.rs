@@ -15,8 +15,8 @@ use backend_api::{
 use backend_api::forward;
 use backend_api::wrap::{Fault, FaultPlan, Operation};
 
-/// A device that forwards all calls to an inner device, but fails the calls that [rules](Fault) select. It
-/// can also behave as a lost device.
+/// A device that forwards all calls to an inner device, except for calls that [rules](Fault) select: these
+/// fail. It can also behave as a lost device.
 ///
 /// - A call that fails has no effect. A failure that is [reported later](Fault::reported_later) fails only
 ///   the ticket of the call. In this case the device executes the first half of a batch of copies, and does

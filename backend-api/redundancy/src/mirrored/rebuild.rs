@@ -36,14 +36,14 @@ pub(super) enum CopyEnd {
 }
 
 impl Mirrored {
-    /// Replaces a lost device by a spare, and copies all data to it. The mirror can be used meanwhile:
-    /// writes go to the spare from the beginning, and submissions wait for at most one piece at a time.
-    /// Returns when the spare has all data.
+    /// Replaces a lost device by a spare device, and copies all data to the spare. The program can use the
+    /// mirror in the meantime: writes go to the spare from the beginning, and a submission waits for the copy
+    /// of at most one piece. Returns when the spare has all data.
     ///
-    /// Before it copies, waits until the work of the lost device is over. One thread rebuilds at a time;
-    /// other callers wait. If the devices [reach](Device::reaches) each other, data is copied over their
-    /// link, for about a millisecond at a time. Otherwise it is copied through host memory, 4 MiB at a time,
-    /// at the bandwidth of the slower of two buses.
+    /// The call first waits for the end of the lost device's work. One thread rebuilds at a time; other
+    /// callers wait. If the devices [reach](Device::reaches) each other, they copy over their link, in pieces
+    /// of about a millisecond. Otherwise the call copies through host memory in pieces of 4 MiB, at the
+    /// bandwidth of the slower bus.
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if `lost` is not a lost device of the mirror, or if
@@ -57,9 +57,9 @@ impl Mirrored {
         self.core.complete(id, None)
     }
 
-    /// Replaces a device by another device while the mirror is in use. Copies all data to the new device,
-    /// like [`rebuild`](Self::rebuild), and then removes the old device. A mirror of a single device can thus
-    /// move to another device.
+    /// Replaces a working device by another device while the program uses the mirror. Copies all data to the
+    /// new device, like [`rebuild`](Self::rebuild), and then removes the old device. A mirror of a single
+    /// device can thus move to another device.
     ///
     /// Returns when the new device has all data, and the old device has finished its work and released its
     /// memory. If the old device is lost, this is the same as `rebuild`.

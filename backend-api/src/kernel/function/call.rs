@@ -9,7 +9,7 @@ use crate::kernel::interpret::{from_bits, to_bits};
 use crate::kernel::{Interpreter, Report, TimeLimit, Type};
 
 impl ScalarFunction {
-    /// Computes the result for these arguments by interpreting the body. Arguments and result are represented
+    /// Computes the function's result on the host by interpreting its body. Arguments and result are values
     /// as 64 bits; see [`Type`](crate::kernel::Type).
     ///
     /// # Panics
@@ -19,13 +19,13 @@ impl ScalarFunction {
         self.interpreted(None, |call| call(arguments).unwrap_or_default())
     }
 
-    /// Computes the results of many calls. [`HostFunction`](super::HostFunction) describes the layout of the
-    /// arguments and the results. It runs the native code for the host if the function has any, else the
-    /// interpreter.
+    /// Computes the function's results for many elements on the host. [`HostFunction`](super::HostFunction)
+    /// describes the layout of the arguments and results. Runs the function's Rust code if it has any, else
+    /// the interpreter.
     ///
-    /// If one of these calls is the first to exceed the limit, the report has its number and the
-    /// [loop](Report::loop_over_time). If any call of the request has [exceeded](TimeLimit::is_exceeded) the
-    /// limit, the results are unspecified.
+    /// If one of these elements is the first to exceed the limit, the report has its number and the
+    /// [loop](Report::loop_over_time). If any element of the request has [exceeded](TimeLimit::is_exceeded)
+    /// the limit, the results are unspecified.
     ///
     /// # Panics
     /// If the list has too few arguments.

@@ -10,13 +10,13 @@ use crate::Result;
 use crate::kernel::{Access, Interpreter, Report, VerifiedKernel, ViewDecl, Views};
 
 impl<'a> HostItems<'a> {
-    /// Creates the argument of a native kernel: the range `items` of a launch. For backends. `views` has for
-    /// each view: the start of each run of pages, the number of elements of a page, the size of an element in
-    /// bytes, and the number of elements.
+    /// Creates the argument of a native kernel for the range `items` of a launch. For backends. `views` has
+    /// for each view: the address of each contiguous sequence of pages, the number of elements of a page, the
+    /// size of an element in bytes, and the number of elements.
     ///
     /// # Safety
     /// The elements of each view are in the memory that [`LaunchView`](crate::LaunchView) describes. If the
-    /// kernel writes to them, they are writable while the value lives. Other threads may race within the
+    /// kernel writes to them, they are writable while this argument lives. Other threads may race within the
     /// rules of [`racy`](crate::racy).
     #[must_use]
     pub unsafe fn new(
@@ -45,8 +45,9 @@ impl<'a> HostItems<'a> {
         Self { items, launched, geometry, params, table, budget, limit, private_heap_bytes, views }
     }
 
-    /// Interprets the body for one item on the current memory, without writes, and returns the item's report.
-    /// A native kernel calls it to find the [site](Report::site) of an item's failure.
+    /// Interprets the kernel's body for one item on the current memory, without writes to views, and returns
+    /// the item's report. A native kernel calls this to find the [operation](Report::site) at which an item
+    /// failed.
     ///
     /// # Panics
     /// If the kernel lacks parameters, tables or views of the launch.
@@ -55,8 +56,8 @@ impl<'a> HostItems<'a> {
         self.report_within(kernel, item, self.budget)
     }
 
-    /// Does the same as [`report_of`](Self::report_of) with another budget. It finds the loop of an item that
-    /// has exceeded the [time limit](Self::time_limit).
+    /// Does the same as [`report_of`](Self::report_of), but ends after `budget` loop iterations. A native
+    /// kernel calls this to find the loop in which an item exceeded the [time limit](Self::time_limit).
     ///
     /// # Panics
     /// The panics of [`report_of`](Self::report_of).
