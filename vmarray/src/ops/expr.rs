@@ -434,7 +434,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     /// ```
     #[must_use]
     pub const fn nth<const I: usize>(self) -> Field<T, E> {
-        const { assert!(I < N, "the index of the array's element is out of bounds") };
+        const { assert!(I < N, "the index `I` of `nth` must be less than the length `N` of the array") };
         self.part(I * size_of::<E>())
     }
 }

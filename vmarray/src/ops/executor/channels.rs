@@ -50,8 +50,9 @@ pub(crate) fn are_groups_within_pages(group_len: usize, page_len: usize, range: 
 
 /// The error if a device read pages whose contents a failed copy may have left undefined.
 pub(crate) fn unsettled() -> backend_api::Error {
-    backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute")
-        .with_detail("a page of another array could not be written back while it was read")
+    backend_api::Error::new(backend_api::ErrorKind::CopyFailed, "compute").with_detail(
+        "a page of another array could not be written back before the read; repeat the operation",
+    )
 }
 
 /// Runs `work` on the home slots of pages of several arrays.

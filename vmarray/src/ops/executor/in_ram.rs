@@ -86,7 +86,8 @@ impl<'q> WorkQueue<'q> {
         let listed = (0_u64..).zip(indices).filter(|(_, index)| *index != LEFT_OUT);
         let copies = listed.map(|(number, index)| {
             let Some((base, offset)) = gather.elements.place(index) else {
-                let detail = format!("there is no element {index} of {}", gather.elements.count());
+                let detail =
+                    format!("index {index} is out of bounds; use indices below {}", gather.elements.count());
                 return Err(Error::new(ErrorKind::KernelFailed, "gather").with_detail(detail));
             };
             let to = gather.values.plus(number * bytes);

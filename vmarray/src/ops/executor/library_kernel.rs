@@ -38,7 +38,9 @@ impl LibraryKernel {
         let host_form = K::group_len().is_none().then(|| host_form_of::<K>(0, false)).flatten();
         match lower_for::<K>(&LaunchVariant::default()) {
             Ok(lowered) => Self::lowered(lowered, host_form),
-            Err(error) => panic!("a kernel of the library cannot be lowered: {error}"),
+            Err(error) => {
+                panic!("a kernel of vmarray itself cannot be lowered: {error}; please report this bug")
+            }
         }
     }
 
@@ -53,16 +55,20 @@ impl LibraryKernel {
             }
             ScalarSource::Length { parameter } => {
                 let view = lowered.views.iter().position(|of| *of == parameter);
-                LaunchScalar::ViewLen(view.unwrap_or_else(|| panic!("parameter {parameter} has no view")))
+                LaunchScalar::ViewLen(
+                    view.unwrap_or_else(|| panic!("no view has the length for parameter {parameter}")),
+                )
             }
             ScalarSource::Groups(GroupPart::Count) => LaunchScalar::Groups,
             ScalarSource::Origin | ScalarSource::Groups(GroupPart::First) => LaunchScalar::Zero,
-            other => panic!("`{}` needs a launch plan for {other:?}", lowered.name),
+            other => panic!("only a launch plan can compute {other:?} of `{}`", lowered.name),
         };
         let params = lowered.scalars.iter().map(scalar).collect();
         let mut kernel = match VerifiedKernel::new(lowered.body) {
             Ok(kernel) => kernel.named(lowered.name),
-            Err(error) => panic!("a kernel of the library cannot be verified: {error}"),
+            Err(error) => {
+                panic!("a kernel of vmarray itself cannot be verified: {error}; please report this bug")
+            }
         };
         if let Some(form) = host_form {
             kernel = kernel.with_host(form);

@@ -141,7 +141,9 @@ impl<'a> ReadOperand<'a> {
                 return Ok(());
             }
             let broken = backend_api::Error::new(backend_api::ErrorKind::Unsupported, "write");
-            return Err(broken.with_detail("a link between devices broke during the launch").into());
+            return Err(broken
+                .with_detail("a link between devices broke during the launch; repeat the launch")
+                .into());
         }
         target.write_bytes(self.operand.start, &self.bytes.lock())
     }

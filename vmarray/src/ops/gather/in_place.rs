@@ -117,7 +117,9 @@ fn start<T: Element>(
 
 /// Returns the span for an address of memory that a channel's device knows.
 fn place<'a>(memory: &'a RegisteredRange, of: &Channel, address: usize) -> HostSpan<'a> {
-    memory.span(of.device(), address).expect("the memory must be registered with the device")
+    memory
+        .span(of.device(), address)
+        .expect("the memory is registered with the device, since the caller has checked it")
 }
 
 /// Checks with several threads that all indices are below a length.

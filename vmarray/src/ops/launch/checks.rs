@@ -77,7 +77,7 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
             return Ok(form);
         }
         if axes > 4 {
-            return Err("its result has more than 4 axes: use a section of at most 4".into());
+            return Err("its result has more than 4 axes: use a section of at most 4 axes".into());
         }
         if kernels.group_len.is_some() && is_part {
             let reason = "its result is a section of an array, which groups do not support: give the whole \

@@ -210,7 +210,7 @@ impl<'a> StoreArguments<'a> {
                 "none of its arguments is stored on a device: choose a device by `launch().on(device)`",
             ),
             (None, None) => refused(
-                "nothing sets the number of items: use an `Own<T>` parameter, or `launch().over(range)`",
+                "no argument sets the number of items: use an `Own<T>` parameter, or `launch().over(range)`",
             ),
         }
     }

@@ -185,7 +185,11 @@ where
     };
     match store.as_target(INTERNAL).change(&[], &range, &change) {
         Ok(()) => {
-            debug_assert_eq!(change.failures.into_inner(), 0, "the kernel accesses only existing elements");
+            debug_assert_eq!(
+                change.failures.into_inner(),
+                0,
+                "no item fails, since the kernel accesses only existing elements"
+            );
             Ok(true)
         }
         Err(error) if error.device_error().is_some_and(is_unsupported) => Ok(false),

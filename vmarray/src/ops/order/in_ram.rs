@@ -138,10 +138,8 @@ impl GroupPieces {
         for_each(*CORES, results.chunks_mut(at_once).zip((0..).step_by(at_once)), |(results, first)| {
             let mut group = self.firsts.partition_point(|start| *start <= first) - 1;
             for (result, number) in results.iter_mut().zip(first..) {
-                *result = reduce(&elements[self.piece_of(&mut group, number)]).expect(
-                    "a piece has at least \
-                        one element",
-                );
+                *result = reduce(&elements[self.piece_of(&mut group, number)])
+                    .expect("a piece has at least one element");
             }
             Ok(())
         })?;

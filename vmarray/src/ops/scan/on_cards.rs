@@ -191,7 +191,10 @@ mod tests {
             on_cards.write(0, &values).unwrap();
             on_host.write(0, &values).unwrap();
             let scan = PrefixScan { store: &on_cards, page_len, range: range.clone(), row, is_exclusive };
-            assert!(scan_on_cards::<T>(&scan).unwrap() || len == 0, "round {round}");
+            assert!(
+                scan_on_cards::<T>(&scan).unwrap() || len == 0,
+                "the GPU refused the scan in round {round}"
+            );
             PrefixScan { store: &on_host, page_len, range, row, is_exclusive }.run::<T>().unwrap();
             let found = on_cards.to_vec(..).unwrap().into_iter().zip(on_host.to_vec(..).unwrap());
             for (place, (found, expected)) in found.enumerate() {
@@ -254,11 +257,11 @@ mod tests {
             });
             match outcome {
                 Ok(true) => assert!(array.to_vec(..).unwrap().into_iter().eq(sums)),
-                Ok(false) => assert!(array.to_vec(..).unwrap() == values, "round {round}"),
+                Ok(false) => assert!(array.to_vec(..).unwrap() == values, "wrong elements in round {round}"),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted { .. }) => lost += 1,
                 Err(_) => {
                     failed += 1;
-                    assert!(array.to_vec(..).unwrap() == values, "round {round}");
+                    assert!(array.to_vec(..).unwrap() == values, "wrong elements in round {round}");
                 }
             }
         }

@@ -295,11 +295,14 @@ fn find_runs_and_prefix_sums(device: &Arc<CardModel>) {
             *end += of.len() as u64;
             Some(*end)
         }));
-        assert!(array.unique(..).unwrap().to_vec(..).unwrap() == keys, "round {round}");
+        assert!(array.unique(..).unwrap().to_vec(..).unwrap() == keys, "wrong elements in round {round}");
         let groups = array.group_by(.., Field::<u32, u32>::whole()).unwrap();
-        assert!(groups.keys().to_vec(..).unwrap() == keys, "round {round}");
-        assert!(groups.starts().to_vec(..).unwrap() == starts, "round {round}");
-        assert!(groups.order().unwrap().to_vec(..).unwrap() == order.concat(), "round {round}");
+        assert!(groups.keys().to_vec(..).unwrap() == keys, "wrong elements in round {round}");
+        assert!(groups.starts().to_vec(..).unwrap() == starts, "wrong elements in round {round}");
+        assert!(
+            groups.order().unwrap().to_vec(..).unwrap() == order.concat(),
+            "wrong elements in round {round}"
+        );
         let (start, is_exclusive) = (random.index(len + 1), round % 3 == 0);
         let mut sum = 0_u32;
         for element in &mut elements[start..] {
@@ -308,8 +311,8 @@ fn find_runs_and_prefix_sums(device: &Arc<CardModel>) {
             *element = if is_exclusive { before } else { sum };
         }
         let all = if is_exclusive { array.exclusive_prefix_sum(start..) } else { array.prefix_sum(start..) };
-        assert_eq!(all.unwrap(), sum, "round {round}");
-        assert!(array.to_vec(..).unwrap() == elements, "round {round}");
+        assert_eq!(all.unwrap(), sum, "wrong elements in round {round}");
+        assert!(array.to_vec(..).unwrap() == elements, "wrong elements in round {round}");
     }
 }
 
@@ -426,7 +429,7 @@ fn what_fails_leaves_the_keys_in_some_order() {
         let found = array.to_vec(..).unwrap();
         expected.sort_unstable();
         match outcome {
-            Ok(()) => assert!(found == expected, "round {round}"),
+            Ok(()) => assert!(found == expected, "wrong elements in round {round}"),
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted { .. }) => lost += 1,
             Err(_) => {
                 failed += 1;

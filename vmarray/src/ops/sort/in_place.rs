@@ -109,10 +109,10 @@ impl<'s> KeyHomes<'s, '_> {
                 let (page, within) = (at / page_len, at % page_len);
                 let own = page / channels * page_len + within;
                 let of_channel = shares.iter().filter(|share| share.channel == page % channels);
-                let share = of_channel.rev().find(|share| share.first <= own).expect(
-                    "some share contains \
-                        the key",
-                );
+                let share = of_channel
+                    .rev()
+                    .find(|share| share.first <= own)
+                    .expect("a share contains the key, since the shares cover all keys");
                 let number = own - share.first;
                 (share, number, keys.min(page_len - within).min(share.keys.count - number))
             }
@@ -298,7 +298,10 @@ impl<'s> InPlace<'s, '_> {
                 while rest > 0 {
                     let filled = buckets.all[number].keys % self.block;
                     if filled == 0 {
-                        let block = buckets.free.pop().expect("a block is free for each block of taken keys");
+                        let block = buckets
+                            .free
+                            .pop()
+                            .expect("a block is free, since the distributed keys have freed as many blocks");
                         buckets.all[number].blocks.push(block);
                     }
                     let bucket = &mut buckets.all[number];

@@ -220,7 +220,7 @@ fn no_refusal(error: backend_api::Error) -> backend_api::Error {
         return error;
     }
     let changed = backend_api::Error::new(ErrorKind::KernelFailed, "prefix sum");
-    changed.with_detail(format!("the operation failed after its start: {error}"))
+    changed.with_detail(format!("the operation failed after it may have changed elements: {error}"))
 }
 
 impl Drop for TileStates<'_> {

@@ -91,7 +91,7 @@ fn checked<'b, 'k>(
         return Err(refused(name, "it has no result: use a `&mut Own<T>` or a `&Shared<T>`"));
     }
     let Some(first) = bound.own().next() else {
-        let reason = "nothing sets the number of items: use an `&Own<T>` or a `&mut Own<T>` parameter";
+        let reason = "no argument sets the number of items: use an `&Own<T>` or a `&mut Own<T>` parameter";
         return Err(refused(name, reason));
     };
     bound.expect_one_shape(kernel)?;
@@ -212,7 +212,10 @@ impl Session<'_> {
                 return Err(refused(name, reason));
             };
             if of.session != self.number {
-                return Err(refused(name, "an argument is of another session: hold the array in this one"));
+                return Err(refused(
+                    name,
+                    "an argument belongs to another session: hold the array in this session",
+                ));
             }
             let Some(stored) = stored else {
                 let reason = format!("`{}` has fewer axes than its array: hold the whole array", info.name);
@@ -314,8 +317,8 @@ impl Session<'_> {
             }
             let reason = match other.info.kind {
                 ParameterKind::Shared(_) => format!(
-                    "its elements are on several devices, but `{}`, which any item may change, must be on \
-                     one device with them",
+                    "its elements are on several devices: hold arrays on one device, because any item may \
+                     change any element of `{}`",
                     other.info.name
                 ),
                 _ => format!(
