@@ -46,7 +46,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The names of the files, and their contents.
+/// Draws all files: returns their names and contents.
 pub fn files() -> Result<Vec<(String, String)>> {
     let shape = [PICTURE.len(), PICTURE[0].len()];
     let image = NdArray::<u8, 2>::new(shape)?;

@@ -22,12 +22,12 @@ const LINES_MAX: usize = 60;
 const AUTO_TRAITS: [&str; 7] =
     ["Freeze", "RefUnwindSafe", "Send", "Sync", "Unpin", "UnsafeUnpin", "UnwindSafe"];
 
-/// Public items of the libraries by crate, one a line.
+/// The lines of each crate's public API, one for each public item.
 #[derive(Default)]
 pub struct Records(BTreeMap<String, Vec<String>>);
 
 impl Records {
-    /// Adds a library by rustdoc's JSON about it.
+    /// Adds the public API of a library from rustdoc's JSON.
     pub fn add(&mut self, package: &str, json: &Utf8Path) -> Result<()> {
         let built = public_api::Builder::from_rustdoc_json(json).omit_blanket_impls(true).build();
         let api = built.with_context(|| format!("public-api cannot read {json}"))?;

@@ -5,10 +5,11 @@
 
 use std::path::PathBuf;
 
-/// Checks arrays under load, on host RAM, a file, simulated devices and all other devices of the machine.
+/// Checks array elements under load, on host RAM, a file, simulated devices and all other devices of the
+/// machine.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
-    /// Uses these devices instead. A list of: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
+    /// Devices to use instead, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
     /// The number of element operations, in all.
@@ -26,7 +27,7 @@ pub struct SoakArgs {
     /// A folder for the files of file devices. Default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Runs only rounds in which devices are lost and rebuilt. The arrays use mirrors over host RAM and
+    /// Runs only rounds in which devices are lost and rebuilt. The arrays are mirrored on host RAM and
     /// simulated devices, or move among them.
     #[arg(long)]
     pub losses: bool,
@@ -52,7 +53,7 @@ pub struct KillsArgs {
     pub resume: Option<PathBuf>,
 }
 
-/// Runs workloads, and compares them with limits of the hardware and with peers.
+/// Runs workloads, and compares them with limits of the hardware and with other software.
 #[derive(clap::Args, Debug)]
 pub struct BenchArgs {
     /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
@@ -62,18 +63,19 @@ pub struct BenchArgs {
     /// Uses host RAM.
     #[arg(long, conflicts_with = "devices")]
     pub host: bool,
-    /// Small arrays and few repetitions: within 90 seconds on two cores and host RAM, once everything is
-    /// built.
+    /// Uses small arrays and few repetitions: takes at most 90 seconds on two cores with host RAM, after the
+    /// build.
     #[arg(long)]
     pub quick: bool,
-    /// Stores all numbers, as JSON.
+    /// Stores all results in this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Stores all numbers as a record in docs/benchmarks, of which `cargo xtask report` makes BENCHMARKS.md.
+    /// Stores all results as a record in docs/benchmarks, from which `cargo xtask report` makes
+    /// BENCHMARKS.md.
     #[arg(long, conflicts_with = "json")]
     pub record: bool,
-    /// Runs only workloads whose names begin with this. Can be given several times. `list` lists the
-    /// families, and the names of other contenders.
+    /// Runs only workloads whose names begin with this text. Can be given several times. `list` prints the
+    /// families of workloads and the names of other contenders.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
     /// Another program to measure on the workloads of the family `peer`, as a command for the shell. It

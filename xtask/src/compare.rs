@@ -35,7 +35,8 @@ pub fn run(args: CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// The command of a build that measures, in turns with another one, the rows whose names begin with `only`.
+/// Returns the command that starts a build as one of two that measure alternately. It measures the rows whose
+/// names begin with a text in `only`.
 pub fn in_turns(program: &Path, only: &[&str], options: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["bench", "--in-turns"]).args(only.iter().flat_map(|name| ["--only", name])).args(options);

@@ -14,8 +14,8 @@ use xshell::cmd;
 
 const TEST: &str = "store::damage::damage_is_an_error_or_harmless";
 
-/// Damages stores in memory, opens them, compares them with their history, writes to them and opens them
-/// again.
+/// Damages stored arrays in memory, opens them, compares them with their history, writes to them and opens
+/// them again.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The number of all cases.

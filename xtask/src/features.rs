@@ -7,10 +7,10 @@ use crate::tools;
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Checks the library of every published crate without features, with each feature and with each pair, by
-/// cargo-hack, warnings denied. With `sample`, checks only two combinations of crates that have features: no
-/// feature, and the default features. The sample shares the build folder of rustdoc; another step of the same
-/// run checks all features together.
+/// Checks each published crate by cargo-hack, with warnings as errors: without features, with each feature,
+/// and with each pair. With `sample`, checks only crates that have features, without features and with the
+/// default ones. The sample uses rustdoc's build folder; another step of the same run checks all features
+/// together.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let metadata = project::members()?;
     let published = project::published(&metadata);

@@ -23,7 +23,7 @@ const SAMPLE: usize = 26;
 /// The number of files per random program on each server.
 const FILES_OF_PROGRAM: usize = 100;
 
-/// Reads and writes random files with NumPy, zarr-python and xarray, and stores on servers that speak S3.
+/// Checks random files with NumPy, zarr-python and xarray, and stores on servers that speak S3.
 #[derive(clap::Args)]
 pub struct Args {
     /// The number of files of each kind.

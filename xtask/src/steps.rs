@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome of a step that passed, without a text.
+    /// Returns the outcome of a passed step, with an empty text.
     pub fn passed() -> Self {
         Self::Passed(String::new())
     }
@@ -56,7 +56,7 @@ struct Step {
     time: Duration,
 }
 
-/// The results of the steps that have run, for the table at the end.
+/// The results of all steps of a command so far, for the table at its end.
 pub struct Steps {
     done: Vec<Step>,
     start: Instant,
@@ -65,7 +65,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Creates an empty list, and starts the clock.
+    /// Creates an empty list of results, and starts the clock of the total time.
     pub fn new() -> Self {
         let program = std::env::current_exe().unwrap_or_default();
         Self { done: Vec::new(), start: Instant::now(), program }
@@ -83,9 +83,8 @@ impl Steps {
         goes_on
     }
 
-    /// Runs the steps of `work`. At the same time, runs commands of xtask as further steps, each with a name:
-    /// one after the other while `work` runs, then two at a time. Prints the output of a command after its
-    /// end.
+    /// Runs the steps of `work`, and commands of xtask as further named steps. While `work` runs, the
+    /// commands run one after another; then two at a time. Prints a command's output when it ends.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));

@@ -48,8 +48,8 @@ pub fn run(args: Args) -> Result<()> {
     steps.finish()
 }
 
-/// Lets the commands of `sh` compile the crates of the workspace with clippy's driver, a compiler that also
-/// lints. So one build has the lints and the tests.
+/// Makes the commands of `sh` compile the workspace's crates with clippy's driver, a compiler that also
+/// lints. So one build serves lints and tests.
 pub fn lints(sh: &Shell) -> [xshell::PushEnv<'_>; 2] {
     // Encode the lint arguments in the form in which `cargo clippy` passes them to its driver.
     let arguments = ["-D", "warnings"].map(|argument| format!("{argument}__CLIPPY_HACKERY__")).concat();
@@ -92,8 +92,8 @@ pub fn doctests(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// Runs the example programs, which check their own results. The build of the tests has built them. Excludes
-/// programs that only list facts of drivers.
+/// Runs the example programs, which check their own results. The build of the tests has already built them.
+/// Excludes programs that only list facts of drivers.
 pub fn example_programs(sh: &Shell) -> Result<Outcome> {
     let metadata = project::members()?;
     let folder = metadata.target_directory.join("debug/examples");

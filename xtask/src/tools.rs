@@ -4,14 +4,14 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
-/// Returns the full path of a program, if a folder in `PATH` contains it.
+/// Returns the full path of a program if `PATH` has a folder that contains it.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let name = format!("{program}{}", std::env::consts::EXE_SUFFIX);
     std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file())
 }
 
-/// Returns true if cargo knows a command, or a toolchain and its command.
+/// Returns true if cargo has a command, such as `nextest`, or `+nightly miri` of a toolchain.
 pub fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }

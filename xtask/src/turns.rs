@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// The beginning of the lines for the driver.
 const MARK: &str = "turn: ";
-/// The processes of each program.
+/// The number of processes of each program.
 pub const PROCESSES: usize = 5;
 /// The number of ratios below, and above, the 95 % interval of the ratios of five times to five.
 const OUTSIDE: usize = 2;
@@ -26,7 +26,7 @@ const OUTSIDE: usize = 2;
 const TURN: (f64, usize) = (0.1, 4);
 /// The most turns of a process. Rows with little noise take one.
 const TURNS: usize = 4;
-/// The noise above which a row takes another turn, and is not judged after the last one.
+/// The noise above which a row is measured again; after the last time, the row is not judged.
 pub const NOISE_MOST: f64 = 0.05;
 
 /// The times of two programs for one row, one for each process.
@@ -39,17 +39,18 @@ pub struct Times {
 }
 
 impl Times {
-    /// Returns the ratio of NEW's time to OLD's time: the ends of its 95 % interval around the median.
+    /// Returns the ratio of NEW's time to OLD's time: its median, between the ends of the 95 % confidence
+    /// interval.
     pub fn new_to_old(&self) -> [f64; 3] {
         interval(&self.new, &self.old)
     }
 
-    /// Returns the ratio of OLD's time to itself in another process.
+    /// Returns the ratio between the times of different processes of OLD, in the same form.
     pub fn old_to_old(&self) -> [f64; 3] {
         interval(&self.old, &self.old)
     }
 
-    /// Returns the distance from 1 that the interval of OLD against itself reaches: the machine's noise.
+    /// Returns the machine's noise: the greatest distance from 1 within the interval of OLD against itself.
     pub fn noise(&self) -> f64 {
         let [low, _, high] = self.old_to_old();
         (1.0 - low).max(high - 1.0)

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// A function to measure. It returns a number for comparison.
+/// A function to measure. It returns a number, which must equal that of all contenders for the row.
 pub type Work<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
 /// Wall-clock time and processor time, in seconds.
@@ -18,7 +18,7 @@ thread_local! {
     static TIMES: Cell<[Option<Times>; 2]> = const { Cell::new([None; 2]) };
 }
 
-/// Measures only a part of a function.
+/// Called within a measured function: only `part` counts, not the preparation around it.
 #[allow(dead_code, reason = "not all benchmarks that share this prepare something")]
 pub fn timed<R>(part: impl FnOnce() -> R) -> R {
     let begin = now();
@@ -32,7 +32,7 @@ fn now() -> Times {
     [START.elapsed().as_secs_f64(), processor_seconds()]
 }
 
-/// Measures all contenders in turns, after a warm-up round, and prints the row.
+/// Measures all contenders alternately, after a warm-up round, and prints the row.
 pub fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mut Python>) {
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(11);
     let mut python = python;
@@ -88,7 +88,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// An interpreter that works on request.
+/// A Python process that runs and measures work on request.
 pub struct Python {
     child: Child,
     to: ChildStdin,
@@ -98,7 +98,7 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts a script with these arguments, by the interpreter that `PYTHON` names.
+    /// Starts a script with these arguments, by the interpreter that the environment variable `PYTHON` names.
     pub fn start(script: &str, arguments: &[&dyn Display]) -> Option<Self> {
         let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let mut command = Command::new(program);

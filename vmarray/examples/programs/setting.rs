@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};
 
-/// Starts of contiguous rows of given lengths, and the end of the last row.
+/// Returns the start of each row of a ragged array, given the rows' lengths, and the end of the last row.
 pub fn starts_of(lengths: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut starts = vec![0];
     for len in lengths {
@@ -12,7 +12,7 @@ pub fn starts_of(lengths: impl IntoIterator<Item = u64>) -> Vec<u64> {
     starts
 }
 
-/// Devices, and a sequence of numbers that its seed determines.
+/// The devices of a program, and a generator of random numbers with a seed.
 pub struct Setting {
     devices: Vec<Arc<AnyDevice>>,
     state: u64,
@@ -23,7 +23,7 @@ impl Setting {
         Self { devices: devices.to_vec(), state: seed }
     }
 
-    /// The next number (Steele, Lea, Flood: SplitMix).
+    /// Returns the next random number (SplitMix, by Steele, Lea and Flood).
     pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,17 +35,17 @@ impl Setting {
         (self.number() % limit as u64) as usize
     }
 
-    /// A number from -1 to 1.
+    /// Returns a random number from -1 to 1.
     pub fn real(&mut self) -> f32 {
         self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
     }
 
-    /// An array with these elements, in pages of some length, striped over all devices.
+    /// Creates an array of these elements in pages of random length, striped over all devices.
     pub fn array<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
         self.on(self.devices.clone(), values)
     }
 
-    /// The same on one device, for elements that any item changes.
+    /// Creates an array on one device, which a kernel needs if any work-item changes any element.
     pub fn array_on_one<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
         self.on(self.devices[..1].to_vec(), values)
     }
@@ -57,7 +57,7 @@ impl Setting {
         Ok(array)
     }
 
-    /// An array of two dimensions, in tiles or in rows.
+    /// Creates a two-dimensional array, stored in tiles or in rows.
     pub fn image<T: Element>(&mut self, shape: [usize; 2], values: &[T]) -> Result<NdArray<T, 2>> {
         let builder = NdArray::builder(shape).devices(self.devices.clone());
         let builder = match self.below(2) {
@@ -69,12 +69,12 @@ impl Setting {
         Ok(array)
     }
 
-    /// An array with rows of different lengths.
+    /// Creates a ragged array of these rows.
     pub fn ragged<T: Element>(&mut self, rows: &[Vec<T>]) -> Result<RaggedArray<T>> {
         RaggedArray::builder().devices(self.devices.clone()).from_rows(rows)
     }
 
-    /// A vector of the program, on which devices work in place.
+    /// Creates a source, with which devices work on a vector of the program in place.
     pub fn source<T: Element>(&mut self, values: Vec<T>) -> Result<Source<T>> {
         Source::builder(values).devices(self.devices.clone()).page_len(64 << self.below(4)).build()
     }

@@ -32,7 +32,7 @@ PERIOD = 1009
 
 
 def made(devices: str | None, block_info: Any = None) -> vm.Array:
-    """A chunk, on the devices of the worker that runs this."""
+    """Creates a chunk on the devices of the worker that calls the function."""
     place = block_info[None]
     (start, end), (_, columns) = place["array-location"]
     options = {"devices": devices} if devices else {}
@@ -40,13 +40,13 @@ def made(devices: str | None, block_info: Any = None) -> vm.Array:
 
 
 def spread(part: vm.Array) -> vm.Array:
-    """Sum of the two neighbours and each item along the first axis, without the edges that came from other workers."""
+    """Adds each item's two neighbours along the first axis to it, and drops the edges that other workers sent."""
     assert isinstance(part, vm.Array), type(part)
     return part[:-2] + part[1:-1] + part[2:]
 
 
 def cards() -> int:
-    """Number of GPUs, counted by another process, so that this one opens none."""
+    """Number of GPUs. Another process counts them, because an open GPU would stay open in this one."""
     code = "import vmarray; print(len(vmarray.devices('cuda')))"
     return int(subprocess.check_output([sys.executable, "-c", code]))
 
@@ -64,7 +64,7 @@ def timed(name: str, gigabytes: float, work: Callable[[], Any]) -> Any:
 
 
 def cluster_of(workers: int, devices: str | None) -> distributed.SpecCluster:
-    """One process a card, which sees no other one."""
+    """A cluster of worker processes, each of which sees only its own GPU."""
     visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one] or [*map(str, range(workers))]
     spec = {
         number: {

@@ -20,7 +20,7 @@ OPTIONS = {"devices": sys.argv[1]} if len(sys.argv) > 1 else {}
 
 
 def serve(name: str, work: Callable[[], object]) -> None:
-    """Measures a row each time that the driver asks for it."""
+    """Measures `work` as the row `name` each time that the driver asks for it."""
     print(f"turn: row python/{name}", flush=True)
     while sys.stdin.readline() == "go\n":
         begin = time.perf_counter()

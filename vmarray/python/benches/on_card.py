@@ -63,7 +63,7 @@ class Median(float):
 
 
 class Managed:
-    """Managed memory of CUDA, which the driver moves between the first GPU and RAM."""
+    """CUDA managed memory, which the driver migrates between the first GPU and RAM."""
 
     def __init__(self, cuda: ctypes.CDLL, device: ctypes.c_int, nbytes: int) -> None:
         self._cuda, self._device, self._nbytes = cuda, device, nbytes
@@ -97,13 +97,13 @@ class Managed:
             raise RuntimeError(f"the CUDA driver returned error {code}")
 
     def move_to_card(self) -> None:
-        """Moves all of it to the GPU."""
+        """Migrates all of the memory to the GPU."""
         size, stream = ctypes.c_size_t(self._nbytes), ctypes.c_void_p()
         self._check(self._cuda.cuMemPrefetchAsync(self._pointer, size, self._device, stream))
         self._check(self._cuda.cuCtxSynchronize())
 
     def seconds(self, work: Callable[[], object], runs: int = 3) -> Median:
-        """Times of work that finds all memory on the GPU."""
+        """Median time of `work`; before each run, all memory migrates to the GPU."""
         times = []
         for _ in range(runs):
             self.move_to_card()
@@ -127,7 +127,7 @@ def seconds(work: Callable[[], object], runs: int = 7) -> Median:
 
 
 def report_row(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
-    """Prints the times of one piece of work, and the resulting rates. ``row`` names its row in records."""
+    """Prints the times of one workload, and the resulting rates. ``row`` is its name in records."""
     RESULTS[name] = times
     # Record only competitors: leave out further variants of vmarray itself.
     entries = [entry(contender, amount, t) for contender, t in times.items() if not contender.startswith("vmarray,")]
@@ -138,7 +138,7 @@ def report_row(name: str, amount: float, unit: str, row: str | None = None, **ti
 
 
 def entry(contender: str, amount: float, t: float) -> dict[str, Any]:
-    """Rate of a contender, as a record has it."""
+    """The entry of a contender in a record, with its rate."""
     low, high, runs = (t.low, t.high, t.runs) if isinstance(t, Median) else (t, t, 0)
     versions = {"numpy": np.__version__} | ({"torch": torch.__version__} if torch else {})
     found = {"version": versions[contender]} if contender in versions else {}
@@ -178,7 +178,7 @@ def importing() -> None:
 
 
 def whole_arrays(devices: str | None, gib: float) -> None:
-    """Operations on whole arrays: of NumPy in RAM, of torch on the card."""
+    """Measures operations on whole arrays, compared with NumPy in RAM and torch on the GPU."""
     count = int(gib * 2**30 / 4)
     options = {"devices": devices} if devices else {}
     a, b = (vm.random.default_rng(seed, **options).random(count, "f4") for seed in (1, 2))
@@ -285,7 +285,7 @@ def whole_arrays(devices: str | None, gib: float) -> None:
 
 
 def managed_sum(x: np.ndarray, scale: float) -> dict[str, float]:
-    """The sum by NumPy of a copy of ``x`` in managed memory, which lies on the GPU before."""
+    """Measures NumPy's sum of a copy of ``x`` in managed memory, which is on the GPU before each run."""
     if (memory := Managed.allocate(x.nbytes)) is None:
         return {}
     copy = memory.array.view(x.dtype)
@@ -296,7 +296,7 @@ def managed_sum(x: np.ndarray, scale: float) -> dict[str, float]:
 
 
 def listed(devices: str | None, gib: float, path: str) -> None:
-    """``a[idx]`` of 10^6 elements of 44 bytes at random places."""
+    """Measures ``a[idx]`` for 10^6 random indices of elements of 44 bytes."""
     count = int(gib * 2**30 / 44)
     options = {"devices": devices} if devices else {}
     a = vm.zeros(count, RECORD, cache_bytes=256 << 20, **options)
@@ -350,7 +350,7 @@ def listed(devices: str | None, gib: float, path: str) -> None:
 
 
 def scan(devices: str | None, gib: float) -> None:
-    """An array that may be larger than RAM, read by chunks of 256 MiB."""
+    """Measures reads of an array, possibly larger than RAM, in chunks of 256 MiB."""
     count = int(gib * 2**30 / 8)
     a = vm.zeros(count, "i8", cache_bytes=1 << 30, **({"devices": devices} if devices else {}))
     a[...] = 1

@@ -31,7 +31,7 @@ pub enum Body {
     Lazy(Arc<Lazy>),
 }
 
-/// An array of any shape over elements of a `VirtualArray`, or a pending expression.
+/// An array of any shape: a view of elements of a `VirtualArray`, or a pending expression.
 ///
 /// Implementation of the class ``vmarray.Array``; programs do not use it directly.
 #[pyclass(frozen, module = "vmarray._core")]
@@ -153,7 +153,7 @@ impl Core {
         Ok(flags & npyffi::NPY_ARRAY_WRITEABLE != 0)
     }
 
-    /// Returns a view as `view` does; an error if the items are read-only.
+    /// Returns a view as [`view`](Self::view) does, or an error if the items are read-only.
     pub fn writable(&self, py: Python<'_>) -> PyResult<View> {
         if !self.is_writable(py)? {
             return Err(PyValueError::new_err(
@@ -610,7 +610,7 @@ impl Core {
     }
 }
 
-/// Operand of an operation on arrays: an array or a number.
+/// Operand of an array operation: an array or a number.
 #[derive(FromPyObject)]
 pub enum Operand<'py> {
     Core(PyRef<'py, Core>),
@@ -618,9 +618,8 @@ pub enum Operand<'py> {
     Item(Bound<'py, PyUntypedArray>),
 }
 
-/// Creates the pending expression of an operation for all items of a shape. `dtypes` has the dtypes to which
-/// the operands are converted, and `gives` is the dtype of the result. Returns `None` if the devices do not
-/// support the operation.
+/// Creates a pending expression: an operation, for each item of a shape. Operands are converted to `dtypes`;
+/// the result has the dtype `gives`. Returns `None` if the devices do not support the operation.
 #[pyfunction]
 pub fn apply(
     py: Python<'_>,

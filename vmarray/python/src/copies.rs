@@ -16,7 +16,7 @@ const RUN_BYTES: usize = 4096;
 const SPAN_BYTES: usize = 64 << 20;
 /// Most bytes read for each byte wanted.
 const SPAN_TIMES: usize = 8;
-/// Maximum number of items in one list.
+/// Maximum number of items that one list of item starts holds.
 pub const LISTED: usize = 1 << 20;
 
 /// Copies the items of a view, in C order, to memory of the same size.
@@ -58,8 +58,8 @@ pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies memory to the items of a view, in C order. If items are parts of elements, reads and writes whole
-/// elements.
+/// Copies memory to the items of a view, in C order. If an item is only a part of an element, first reads the
+/// whole element and then writes it.
 pub fn write(handle: &Handle, to: &Geometry, from: &[u8]) -> Result<()> {
     let (open, unit) = (handle.open()?, handle.unit.bytes());
     if to.count() == 0 {
@@ -153,7 +153,7 @@ fn around((first, end): (usize, usize), unit: usize) -> (usize, usize) {
     (first / unit * unit, end.next_multiple_of(unit))
 }
 
-/// Returns an error for an index outside of an axis.
+/// Returns an error if an index of a row is outside of the first axis, which has `extent` rows.
 pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     let extent = extent as i64;
     match indices.iter().find(|index| !(-extent..extent).contains(*index)) {
@@ -165,7 +165,7 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Calls `work` for groups of listed rows. Its arguments are the indices of the elements in the group's rows,
+/// Calls `work` for groups of listed rows. The arguments are the indices of all elements in the group's rows,
 /// and the number of elements in earlier groups.
 pub fn each_row(
     indices: &[i64],
@@ -195,7 +195,7 @@ pub fn each_row(
     Ok(())
 }
 
-/// A list of items, and of the library's elements that contain them.
+/// A list of a view's items, and of the library's elements that contain them.
 pub struct Listed {
     units: Vec<usize>,
     /// Start of each item within the bytes of the listed elements.

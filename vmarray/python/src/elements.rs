@@ -10,8 +10,7 @@ use vmarray::expr::Expr;
 use vmarray::order::{Groups, Side};
 use vmarray::{AnyDevice, Footprint};
 
-/// A device program, the one of its values that an operation uses, and an optional condition that selects
-/// elements.
+/// A device program, the value that an operation uses, and an optional condition that selects elements.
 pub struct Code {
     pub program: Program,
     pub value: Value,
@@ -47,7 +46,8 @@ pub enum Asked {
     FirstNan,
 }
 
-/// Bins of equal width from `first` to `last`, inclusive; the edges between them are `first + number * step`.
+/// The equal bins of a histogram from `first` to `last`, inclusive. The edges between bins are `first +
+/// number * step`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bins {
     pub count: usize,
@@ -67,7 +67,7 @@ enum Precision {
 }
 
 impl Bins {
-    /// Returns `count` bins within limits, whose edges are computed in a precision.
+    /// Returns `count` bins between two limits; their edges are computed in the given precision.
     pub fn new(count: usize, (first, last): (f64, f64), step: f64, precision: &str) -> Self {
         let precision = match precision {
             "single" => Precision::Single,
@@ -99,7 +99,7 @@ impl Bins {
     }
 }
 
-/// An array of the library. Indices and lengths count its elements.
+/// An array of the library with elements of any type. Indices and lengths count elements.
 pub trait Elements: Send + Sync {
     fn len(&self) -> usize;
     fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()>;
@@ -162,7 +162,7 @@ pub trait Elements: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A matrix of elements at regular distances.
+/// A matrix within an array: rows and columns of elements at regular distances.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided {
     pub extents: [usize; 2],
@@ -170,7 +170,7 @@ pub struct Strided {
     pub strides: [isize; 2],
 }
 
-/// Arrays whose elements have products.
+/// Arrays of numbers that devices can multiply as matrices.
 pub trait Multiplied {
     /// Writes the product of two matrices to the `number`-th of the contiguous matrices of the array. Returns
     /// `false` if the arrays have different types.

@@ -36,7 +36,7 @@ mod dlpack {
         pub byte_offset: u64,
     }
 
-    /// A tensor in the layout of DLPack up to version 0.8.
+    /// DLPack's C structure of an exported tensor, before version 1.
     #[repr(C)]
     pub struct Managed {
         pub tensor: Tensor,

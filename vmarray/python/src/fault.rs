@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use vmarray::ErrorKind;
 
-/// Error of work that runs without the global interpreter lock.
+/// Error of work that runs without Python's global interpreter lock: of the library, or of Python.
 #[derive(Debug)]
 pub enum Fault {
     /// Error of the library or of a device.
@@ -90,7 +90,7 @@ fn exception(py: Python<'_>, error: &vmarray::Error) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
-/// Creates an exception of a class of the package.
+/// Creates an exception of the package's class with this name.
 pub fn raised(py: Python<'_>, class: &str, text: &str) -> PyErr {
     let class =
         py.import("vmarray._errors").and_then(|module| Ok(module.getattr(class)?.cast_into::<PyType>()?));

@@ -13,7 +13,7 @@ pub struct Geometry {
     pub itemsize: usize,
 }
 
-/// Rows of equally many elements, at equal distances along an axis.
+/// The rows of a view if each row is contiguous elements, at equal distances.
 pub struct Rows {
     pub extent: usize,
     /// Index of the first element of the first row.
@@ -25,7 +25,7 @@ pub struct Rows {
 }
 
 impl Geometry {
-    /// The entries of the first axis as rows, if each is a run of whole elements of `unit` bytes.
+    /// Returns the rows along the first axis, if each consists of whole contiguous elements of `unit` bytes.
     pub fn rows(&self, unit: usize) -> Option<Rows> {
         let (&extent, rest) = self.shape.split_first()?;
         let (step, strides) = (self.strides[0], self.strides[1..].to_vec());
@@ -97,7 +97,7 @@ impl Geometry {
         merged.count() <= 1 || merged.strides[..] == [stride as isize]
     }
 
-    /// The first byte of any item, and the byte after the last one.
+    /// The offset of the first byte that an item uses, and the end of the last item, in bytes.
     pub fn span(&self) -> (usize, usize) {
         let (mut first, mut last) = (self.offset as isize, self.offset as isize);
         for (&extent, &stride) in self.shape.iter().zip(&self.strides) {
@@ -107,7 +107,8 @@ impl Geometry {
         (first as usize, last as usize + self.itemsize)
     }
 
-    /// Contiguous runs of bytes: their length, and the geometry of their starts.
+    /// Merges contiguous items: returns the length of each run in bytes, and the geometry of the runs'
+    /// starts.
     pub fn runs(&self) -> (usize, Self) {
         let mut merged = self.merged();
         let mut len = self.itemsize;

@@ -20,7 +20,7 @@ const EXPORTED: (&str, &str) =
 /// Maximum number of bytes of work between two checks for signals, such as Ctrl-C.
 pub const PIECE_BYTES: usize = 256 << 20;
 
-/// An array of the library, shared by the views of Python.
+/// An array of the library that several Python views share.
 pub struct Handle {
     state: Mutex<State>,
     pub unit: Unit,
@@ -41,7 +41,7 @@ enum State {
     Closed,
 }
 
-/// Export of an array to another package. The array is usable again when the export is dropped.
+/// An export of an array's memory to another package. The drop of the export makes the array usable again.
 pub struct Export {
     handle: Arc<Handle>,
     /// None when it is being dropped.
@@ -109,15 +109,14 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Handle {
-    /// Creates an array of `len` elements of the type `unit`: in memory, in files or in the program, as
-    /// `place` says. Blocks.
+    /// Creates an array of `len` elements of the type `unit`, stored at `place`. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
         let elements = build(unit, len, &options, place)?;
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
         Ok(Self::of(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
     }
 
-    /// Creates a handle of existing elements.
+    /// Creates a handle of an existing array.
     pub fn of(
         unit: Unit,
         elements: Box<dyn Elements>,
@@ -148,8 +147,8 @@ impl Handle {
         Err(Python::attach(|py| raised(py, class, text)).into())
     }
 
-    /// Exports elements in place until the returned export, and everything made of it, is dropped. Returns
-    /// the first contiguous run of the range. Blocks.
+    /// Exports elements in place, until the program drops the returned export and everything made of it.
+    /// Returns the first contiguous part of the range. Blocks.
     pub fn export(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Export>, ExportedSlice)> {
         let mut open = self.open()?;
         {
@@ -171,8 +170,8 @@ impl Handle {
         Ok((loan, run?))
     }
 
-    /// Closes the array. Before that, writes changes to a home in Python. The memory is freed when no thread
-    /// uses the array any more.
+    /// Closes the array. Before that, writes changed pages to their storage in Python, if there is one. The
+    /// last thread that uses the array frees its memory.
     pub fn close(&self) -> Result<()> {
         if self.is_at_home {
             self.open()?.sync()?;

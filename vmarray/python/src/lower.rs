@@ -17,8 +17,8 @@ use crate::operations::Code;
 /// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
 
-/// Contiguous elements of an array, as input of a device program, and the field of each element that contains
-/// the item.
+/// One input of a device program: contiguous elements of an array, and the field in each element that
+/// contains the item.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<Source>,
@@ -30,7 +30,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// The elements that hold a view's items; `None` unless the elements are contiguous, and each holds one
+    /// Returns the elements that hold a view's items; `None` unless they are contiguous and each holds one
     /// item.
     pub fn of(view: &View) -> Option<Self> {
         let (unit, geometry) = (view.handle.unit.bytes(), &view.geometry);

@@ -30,7 +30,7 @@ pub struct Source {
     pending: Mutex<Vec<Weak<Lazy>>>,
 }
 
-/// Items of an array, with their offset, shape and strides.
+/// A view: items of an array, with their offset, shape and strides.
 #[derive(Clone)]
 pub struct View {
     pub handle: Arc<Source>,
@@ -106,7 +106,7 @@ impl Source {
         Ok(Arc::new(Self { handle: Handle::new(unit, len, options, place)?, pending: Mutex::default() }))
     }
 
-    /// Creates a source of existing elements.
+    /// Creates a source of an existing array.
     pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
         let handle = Handle::of(unit, elements, options, is_on_cards, false);
         Arc::new(Self { handle, pending: Mutex::default() })
@@ -198,9 +198,9 @@ impl Node {
         }
     }
 
-    /// Returns the operand for another expression that uses this one: the expression itself, or its result if
-    /// that is already computed. Also computes and returns the result if the expression is a selection, or
-    /// too large. Later changes of this array do not affect the operand.
+    /// Returns this node as an operand of another expression. Replaces a pending expression by its result if
+    /// that is computed. Computes a selection or a too large expression first. Later changes of this array do
+    /// not affect the operand.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -277,8 +277,8 @@ impl Lazy {
         !matches!(*lock(&self.state), State::Done(_))
     }
 
-    /// Returns values, mask and shape of a selection that is not copied yet. If they are too large together,
-    /// computes one of them first.
+    /// Returns values, mask and shape of a selection that is not yet computed. If both expressions together
+    /// are too large, computes one of them first.
     pub fn parts_of_selection(&self) -> Result<Option<Selection>> {
         let (value, mask, of) = match &*lock(&self.state) {
             State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),
@@ -288,7 +288,7 @@ impl Lazy {
         Ok(Some((value.settled(is_small)?, mask.settled(is_small)?, of)))
     }
 
-    /// The expression, or its result if that is computed; `None` for a selection.
+    /// Returns the expression, or a view of its result if that is computed; `None` for a selection.
     pub fn node(&self) -> Option<Arc<Node>> {
         match &*lock(&self.state) {
             State::Pending(node) => Some(Arc::clone(node)),
@@ -307,7 +307,8 @@ impl Lazy {
         count(&mask, &of)
     }
 
-    /// The computed items; computes them if necessary. Blocks; other threads that need them wait.
+    /// Returns a view of the result, and computes it if necessary. Blocks; other threads that need the result
+    /// wait.
     pub fn view(&self) -> Result<View> {
         let mut state = lock(&self.state);
         let view = match &*state {
@@ -358,7 +359,7 @@ impl Lazy {
     }
 }
 
-/// Number of items of a shape that a mask selects.
+/// Counts the items of a shape for which a mask is true.
 pub fn count(mask: &Arc<Node>, of: &[usize]) -> Result<usize> {
     match Lowering::new(of, None).ask(mask, None, Asked::Count)? {
         Reduced::Int(count) => Ok(count as usize),

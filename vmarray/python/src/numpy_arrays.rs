@@ -13,7 +13,8 @@ use crate::geometry::Geometry;
 /// the arrays are indexed only by operations that return views, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
-/// Pointer to the bytes of a NumPy array, for copies from or to it. The caller keeps the array alive.
+/// A pointer to the bytes of a NumPy array, for copies without Python's lock. The caller keeps the array
+/// alive.
 pub struct Bytes {
     start: *const u8,
     len: usize,
@@ -77,8 +78,8 @@ impl Bytes {
     }
 }
 
-/// Returns a NumPy array of this shape at an unused address; no code accesses its items. NumPy makes views of
-/// this array, and the package copies the shapes and strides of these views.
+/// Returns a NumPy array of this shape at an unused address, whose items no code accesses. NumPy indexes this
+/// array, and the package reads shape and strides from the result.
 pub fn grid<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
@@ -117,7 +118,7 @@ pub unsafe fn array_at<'py>(
     }
 }
 
-/// Offset of the items that a shape's array describes.
+/// Returns offset, shape and strides that an array of [`grid`], or a view of it, describes.
 pub fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
     // SAFETY: the array is alive; its address is compared, never read.
     let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;

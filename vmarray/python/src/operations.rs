@@ -120,7 +120,7 @@ const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Steps of SplitMix64's mixing function: the shift of each, and the factor after it.
 const SPLIT_MIX: [(u64, u64); 3] = [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb), (31, 1)];
 
-/// A growing list of distinct instructions.
+/// Builder of a device program: a list of distinct instructions.
 #[derive(Default)]
 pub struct Code {
     instructions: Vec<Instruction>,
@@ -180,7 +180,7 @@ impl Code {
         self.unary(Unary::FromF16, bits)
     }
 
-    /// Adds the load of a field that holds an item of this kind.
+    /// Adds an instruction that loads an item of this kind from a field of an element.
     pub fn loaded(&mut self, source: u8, offset: u32, kind: Kind) -> Value {
         let of = match kind {
             Kind::Bool | Kind::Bytes => Type::U8,
@@ -242,7 +242,7 @@ impl Code {
         bits
     }
 
-    /// True if a value is a NaN; never true for an integer.
+    /// Adds a test whether a value is NaN; the test is false for integers.
     pub fn is_nan(&mut self, of: Value) -> Value {
         self.binary(Binary::Ne, of, of)
     }

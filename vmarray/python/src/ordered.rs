@@ -395,7 +395,7 @@ impl Grouped {
     }
 }
 
-/// Adds the items of this file to the Python module.
+/// Adds this file's functions and classes to the Python module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Grouped>()?;
     module.add_function(wrap_pyfunction!(sort, module)?)?;

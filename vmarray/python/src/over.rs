@@ -27,8 +27,8 @@ const CACHE_BYTES: usize = 256 << 20;
 static CALLED: Mutex<Vec<Weak<Source>>> = Mutex::new(Vec::new());
 
 /// Creates an array of a shape over pages of equal length, which Python functions read and write.
-/// ``read(page)`` returns a NumPy array of a page's length. ``write(page, bytes)`` receives such an array;
-/// with `None` the array is read-only.
+/// ``read(page)`` returns a NumPy array of a page's length. ``write(page, bytes)`` receives such an array; if
+/// `write` is `None`, the array is read-only.
 #[pyfunction]
 pub fn create_over(
     shape: Vec<usize>,
@@ -83,7 +83,7 @@ pub fn over_memory(
     Ok(Core::new(Body::View(handle), grid(py, &descr, of.shape())?))
 }
 
-/// Closes all arrays whose pages a Python function writes. Python calls this before it ends.
+/// Closes all arrays whose pages a Python function writes. Python calls this at exit.
 #[pyfunction]
 pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();

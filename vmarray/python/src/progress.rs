@@ -16,7 +16,7 @@ const BYTES_MIN: usize = 16 << 20;
 /// Time between two checks for signals.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Runs `work`, which processes `bytes` bytes, on another thread while threads of Python continue; see
+/// Runs `work`, which processes `bytes` bytes, on another thread, without Python's lock; see
 /// `vmarray.progress`. The calling thread waits and handles signals, because Python does so only in the main
 /// thread.
 pub fn run_with_progress<T: Send>(

@@ -239,7 +239,7 @@ fn advise(words: &[u64], advice: Advice) {
     let _ = (words, advice);
 }
 
-/// Owner of the memory of a NumPy array, as its ``base``; returns the memory to the pool when the array is
+/// The ``base`` of a NumPy result, which owns its memory. Returns the memory to the pool when the array is
 /// freed.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Piece(Option<Memory>);
@@ -262,7 +262,7 @@ impl Drop for Piece {
 }
 
 /// Creates a NumPy array for results, with unspecified but initialised contents. If a list of indices selects
-/// the items, `listed` is the array of the items: its GPUs may then write to the result directly.
+/// the items, `listed` is the array from which they come: its GPUs may then write to the result directly.
 pub fn new_array<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -296,12 +296,12 @@ pub fn new_array<'py>(
     }
 }
 
-/// Returns the number of bytes in unused pieces of the pool.
+/// Returns the number of unused bytes in the pool.
 pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
 }
 
-/// Records that this process was forked, so that the child does not reuse registered pieces.
+/// Records that this process forks, so that the child reuses no memory that is registered with GPUs.
 #[pyfunction]
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use crate::store::{Place, Typed};
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Set(Arc<vmarray::IndexSet>);
 
-/// Iterator over the combinations of two sets in parts, which a thread of the library computes.
+/// Iterator over the results of a join in parts, which a thread of the library computes.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Parts(Mutex<Receiver<vmarray::Result<vmarray::IndexSet>>>);
 

@@ -16,7 +16,7 @@ use crate::fault::Result;
 use crate::home::Home;
 use crate::with_unit;
 
-/// Types of elements that may have an order, which sorts and searches need, and products of matrices.
+/// Element types, with two optional abilities: an order, which sorts and searches need, and matrix products.
 pub trait MaybeOrdered: Element {
     fn ordered(_: &Typed<Self>) -> Option<&dyn Ordered> {
         None
@@ -54,7 +54,7 @@ ordered!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 multiplied!(vmarray::half::f16 vmarray::num_complex::Complex<f32> vmarray::num_complex::Complex<f64>);
 impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
 
-/// A `VirtualArray` of elements `T`, as a trait object for [`Elements`].
+/// Wrapper that implements [`Elements`] for a `VirtualArray` of elements `T`.
 pub struct Typed<T: Element> {
     pub array: VirtualArray<T>,
 }

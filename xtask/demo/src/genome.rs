@@ -7,8 +7,7 @@ use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
 
-/// All records of a FASTA file, including empty ones, in the order of the file. Takes a byte of RAM for each
-/// base.
+/// A genome: all records of a FASTA file, in the order of the file. Takes a byte of RAM for each base.
 #[derive(Debug)]
 pub struct Genome {
     /// Header of the first record.

@@ -40,11 +40,11 @@ fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
 
 /// The files from which the demo reads genomes.
 pub struct Source<'a> {
-    /// The file to add to the store, if any.
+    /// The FASTA file to add to the store, if any.
     pub fasta: Option<&'a Path>,
-    /// The file for the first genome of a new store.
+    /// The FASTA file for the first genome of a new store.
     pub default: &'a Path,
-    /// The store file of earlier runs.
+    /// The path of the genome store, which earlier runs may have created.
     pub kept: &'a Path,
 }
 
@@ -161,7 +161,7 @@ pub fn genome_store(
     Ok(())
 }
 
-/// Computes a Mandelbrot picture through an array, writes it as PNG and verifies every pixel of both.
+/// Computes a Mandelbrot image in an array, writes it as PNG and verifies every pixel of both.
 pub fn mandelbrot(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("2. Mandelbrot set");
     let (pixels, steps) = (side * side, mandelbrot::STEPS_MAX);

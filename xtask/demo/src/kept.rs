@@ -83,7 +83,7 @@ impl KeptStore {
         self.rows.len() - self.genomes.len()
     }
 
-    /// The number of words.
+    /// The number of words in all rows.
     pub fn words(&self) -> usize {
         self.rows.item_total()
     }

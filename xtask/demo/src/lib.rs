@@ -24,15 +24,15 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 pub struct DemoArgs {
     /// A FASTA file, plain or compressed with gzip, to add to the store. Default: the first genome of the
-    /// store; the first run uses Escherichia coli 536 from the folder `data`.
+    /// store; the first run adds Escherichia coli 536 from the folder `data`.
     #[arg(long, value_name = "FILE")]
     pub fasta: Option<PathBuf>,
     /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
     /// every GPU, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// Folder for the pictures and for the genome store, the file `genomes`, which the next run opens.
-    /// Default: target/demo in the workspace.
+    /// Folder for the images and the genome store (the file `genomes`, which later runs open). Default:
+    /// target/demo in the workspace.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Number of threads that use the array. Default: one for each core.

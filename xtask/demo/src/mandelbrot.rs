@@ -20,11 +20,11 @@ const TILE: usize = 64;
 const MIDDLE: (f64, f64) = (-0.65, 0.0);
 const EXTENT: f64 = 2.6;
 
-/// A picture of the whole set, in an array with the number of steps of each pixel.
+/// An image of the whole set: an array with the number of steps of each pixel.
 pub struct Picture<'a> {
     /// The number of pixels along a side.
     pub side: usize,
-    /// The steps, row by row.
+    /// The number of steps of each pixel, row by row.
     pub words: &'a VirtualArray<u32>,
 }
 
@@ -37,7 +37,7 @@ impl Picture<'_> {
     /// Computes the steps of every pixel, tile by tile, on all threads of the pool. The progress bar counts
     /// tiles.
     ///
-    /// Neighbouring tiles share pages, so threads share frames although they share no pixel.
+    /// Neighbouring tiles share pages, so threads access the same pages although they share no pixel.
     pub fn compute(&self, progress: &ProgressBar) -> Result<()> {
         (0..self.tiles()).into_par_iter().try_for_each(|number| {
             let across = self.side.div_ceil(TILE);

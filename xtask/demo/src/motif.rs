@@ -24,8 +24,8 @@ pub struct Motif {
 /// The strand of a hit: true for the strand in the file.
 pub type Forward = bool;
 
-/// The motif as packed words, at one of the eight offsets that its first base can have in a word, for the
-/// search in the store.
+/// The motif as packed words, for one of the eight offsets of its first base in a word. The search looks for
+/// these words.
 #[derive(Debug)]
 pub struct Placement {
     /// Strand that these words represent.
@@ -34,7 +34,7 @@ pub struct Placement {
     pub skip: usize,
     /// For each word that the motif touches: a mask of the motif's bits, and their values.
     pub words: Vec<(u32, u32)>,
-    /// The index of a word that the motif covers entirely, which the search looks for.
+    /// The index in `words` of a word that the motif covers entirely; devices search for this word.
     pub seed: usize,
 }
 

@@ -34,7 +34,7 @@ pub fn byte_rate(bytes: usize, time: Duration) -> String {
     format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }
 
-/// Formats a number of things per second.
+/// Formats `number` per second, with the noun `what`.
 pub fn rate(number: usize, what: &str, time: Duration) -> String {
     format!("{} {what}/s", HumanCount(per_second(number, time)))
 }
@@ -43,7 +43,7 @@ fn per_second(number: usize, time: Duration) -> u64 {
     (number as f64 / time.as_secs_f64().max(1e-9)) as u64
 }
 
-/// Formats a number with its noun.
+/// Formats a number with a noun, in the plural if necessary.
 pub fn plural(number: usize, what: &str) -> String {
     format!("{} {what}{}", HumanCount(number as u64), if number == 1 { "" } else { "s" })
 }

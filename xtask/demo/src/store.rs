@@ -24,9 +24,9 @@ pub const LOOKUP_MAX: usize = 2000;
 /// Minimum length of a looked-up subsequence, unless its record is shorter.
 pub const LOOKUP_MIN: usize = 20;
 
-/// A hash of a sequence, which the demo stores for each read sequence and compares with the file. Each step
-/// processes eight bases; gap codes fill the last step. Two sequences of equal length that differ in one step
-/// have different hashes.
+/// A hash of a base sequence, with which the demo compares read sequences with the file. Each step processes
+/// eight bases; gap codes fill the last step. Sequences of equal length that differ in one step have
+/// different hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
@@ -73,7 +73,7 @@ pub struct Hit {
     pub strand: Forward,
 }
 
-/// The strains of a genome (copies with mutations), one after another, in a ragged array.
+/// A genome store: the strains of a genome (mutated copies), one after another, in a ragged array.
 pub struct Store<'a> {
     /// The words of each record of each strain: row `s * records + r` is record `r` of strain `s`.
     pub rows: &'a RaggedArray<u32>,

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 pub struct Answers {
     /// The subsequences that were looked up, in any order.
     pub lookups: Vec<Lookup>,
-    /// A hash for every record of every strain, strain by strain.
+    /// The hash of each record that was read, strain by strain.
     pub records: Vec<Hash>,
     /// All hits of the motif, sorted.
     pub hits: Vec<Hit>,

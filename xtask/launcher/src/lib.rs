@@ -3,13 +3,14 @@
 use std::io;
 use std::process::{Command, ExitCode};
 
-/// Options of cargo for the program of `cargo xtask demo` and `cargo xtask devices`. Cargo shows progress.
+/// Cargo's options for the executable of `cargo xtask demo` and `cargo xtask devices`; cargo shows its
+/// progress.
 pub const DEMO: [&str; 4] = ["--profile", "light", "--package", "demo"];
-/// Options of cargo for the program of the other commands.
+/// Cargo's options for the executable of all other commands.
 pub const XTASK: [&str; 3] = ["--quiet", "--package", "xtask"];
 
 /// Runs `cargo run` with these options. The program gets the arguments of this process. Returns its exit
-/// code; on Unix it replaces this process, so that it receives the signals.
+/// code; on Unix the program replaces this process, so that it receives the signals.
 pub fn run(options: &[&str]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

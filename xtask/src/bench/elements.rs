@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use vmarray::Element;
 
-/// An element type whose values are computed from their index.
+/// An element type whose value can be computed from its index, so that reads can be checked.
 pub trait Payload: Element {
     /// Its size, as in names of workloads.
     const SIZE: &'static str;
@@ -42,7 +42,7 @@ pub trait Payload: Element {
     }
 }
 
-/// A record of 44 bytes, like a particle or a row of a table.
+/// An element of 44 bytes, like a particle or a row of a table.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Record {
@@ -115,7 +115,7 @@ impl Payload for Block {
     }
 }
 
-/// Generates indices below `count` by Zipf's law: the index of rank `k` occurs in proportion to `1 /
+/// Generates random indices below `count` by Zipf's law: the index of rank `k` occurs in proportion to `1 /
 /// k^exponent`. The ranks are scattered, so that frequent indices are not neighbours.
 pub fn zipf(count: usize, exponent: f64, seed: u64) -> Result<impl Iterator<Item = usize>> {
     let ranks = Zipf::new(count as f64, exponent)?.sample_iter(SmallRng::seed_from_u64(seed));

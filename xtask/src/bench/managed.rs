@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use vmarray::device::Device;
 
-/// Elements in managed memory of the first GPU.
+/// Elements in CUDA managed memory, which migrates between the first GPU and RAM.
 pub struct ManagedMemory<T> {
     context: Arc<CudaContext>,
     pointer: sys::CUdeviceptr,

@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 impl Unit {
-    /// Returns the result of a repetition, in this unit.
+    /// Converts a repetition to its result in this unit.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
         let (_, scale, is_time) = self.parts();

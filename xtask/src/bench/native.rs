@@ -10,17 +10,17 @@ use std::process::Command;
 use std::sync::Arc;
 use vmarray::device::Device;
 
-/// The compiled kernels, on the first GPU.
+/// The CUDA C kernels, compiled and loaded on the first GPU.
 pub struct Native {
     context: Arc<CudaContext>,
     module: sys::CUmodule,
 }
 
-/// Memory of the GPU, zero at first.
+/// A buffer in GPU memory, initially zero.
 pub struct NativeMemory {
     context: Arc<CudaContext>,
     bytes: usize,
-    /// The address of its first byte.
+    /// The address of the buffer's first byte.
     pub address: sys::CUdeviceptr,
 }
 
@@ -117,7 +117,7 @@ impl Drop for Native {
 }
 
 impl NativeMemory {
-    /// Writes values to the start of the memory.
+    /// Writes values to the start of the buffer.
     pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
         ensure!(size_of_val(values) <= self.bytes, "the values exceed the GPU buffer");
         self.context.bind_to_thread()?;
@@ -126,7 +126,7 @@ impl NativeMemory {
         Ok(())
     }
 
-    /// Reads the values at the start of the memory.
+    /// Reads the first `len` values of the buffer.
     pub fn read<T: Pod>(&self, len: usize) -> Result<Vec<T>> {
         ensure!(len * size_of::<T>() <= self.bytes, "the length exceeds the GPU buffer");
         self.context.bind_to_thread()?;

@@ -91,7 +91,7 @@ pub fn write() -> Result<()> {
     Ok(())
 }
 
-/// Returns the faults of BENCHMARKS.md and its plots: the files that differ from the result of the generator.
+/// Lists the files among BENCHMARKS.md and its plots that differ from the generator's result.
 pub fn faults() -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for (path, text) in files()? {
@@ -103,7 +103,7 @@ pub fn faults() -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Returns the path of a new record, which consists of the date and properties of the run.
+/// Returns the path of a new record; its name contains the date and properties of the run.
 #[cfg(feature = "array")]
 pub fn record_path(run: &Measurements) -> PathBuf {
     let device: String = run.fact("devices").chars().take_while(|c| !"(,".contains(*c)).collect();

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-/// Results by workload: the unit, and one value per repetition.
+/// Results of another program by workload: the unit, and one value per repetition.
 pub type Results = BTreeMap<String, (String, Vec<f64>)>;
 
-/// Runs the command of a peer program, and parses the results in its output. Prints all other lines of the
+/// Runs the command of another program, and parses the results in its output. Prints all other lines of the
 /// output.
 pub fn run(template: &str, setup: &Setup) -> Result<Results> {
     let command = template
@@ -53,7 +53,7 @@ fn parse(text: &str) -> (Results, Vec<&str>) {
     (results, others)
 }
 
-/// Adds results to the rows of the same name and unit. Prints a message about results without such a row.
+/// Adds the program's results to the rows of the same name and unit. Prints results that have no such row.
 pub fn join(rows: &mut [Row], results: &Results) {
     for (name, (unit, values)) in results {
         let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);

@@ -123,8 +123,8 @@ fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + 
     })
 }
 
-/// Computes the sum of all words, as every scan does. It adds four sums, so that the latency of additions
-/// does not limit the loop.
+/// Computes the sum of all words, as every scan does. It adds four sums, because the latency of dependent
+/// additions would limit the loop.
 pub fn sum(words: &[u32]) -> u64 {
     let mut sums = [0_u64; 4];
     for piece in words.chunks(1 << 16) {

@@ -13,7 +13,7 @@ const BAR: f64 = 20.0;
 /// The length of the shortest bar.
 const BAR_MIN: f64 = 2.0;
 
-/// A panel of bars with one unit.
+/// A panel of a plot: horizontal bars with one unit.
 pub struct Panel {
     pub title: String,
     /// Name, value and role of each bar, from top to bottom.

@@ -22,7 +22,7 @@ pub enum Way {
     Both,
 }
 
-/// The pairs of devices between which a copy is measured.
+/// The device pairs of a measurement of direct copies between devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// The first one copies from the second one.
@@ -32,7 +32,7 @@ pub enum Link {
     Ring,
 }
 
-/// A limit of the hardware that the benchmarks measure.
+/// A hardware limit that the benchmarks measure, such as the bus bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Copies of this number of bytes, one per call, many queued.
@@ -138,7 +138,7 @@ impl Raw {
         self.get(Limit::Queued(way, LONG))
     }
 
-    /// Returns a limit. Limits on operations are in thousands per second, on elements in millions per second,
+    /// Returns a limit. Limits of operations are in thousands per second, of elements in millions per second,
     /// and all other limits in GB/s.
     pub fn get(&mut self, what: Limit) -> Result<Summary> {
         if self.is_omitted {
@@ -261,7 +261,7 @@ impl Raw {
         })
     }
 
-    /// Returns true if there are several devices, each of which copies from the next one.
+    /// Returns true if there are several devices, and each can copy directly from the next one.
     pub fn has_link(&self) -> bool {
         let nexts = self.cards.iter().zip(self.cards.iter().cycle().skip(1));
         let reach = |(own, next): (&Card, &Card)| own.device.reaches(next.device.info());

@@ -11,7 +11,7 @@ use std::path::Path;
 /// A record: all results of one run, as a file stores them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Measurements {
-    /// The time, the setup and the machine: names and values.
+    /// Facts about the run, such as its time, setup and machine, as names and values.
     pub about: Vec<(String, String)>,
     /// The workloads, in the order in which they ran.
     pub rows: Vec<Row>,
@@ -54,7 +54,7 @@ pub enum Role {
 pub struct Entry {
     /// Name of the contender: one of `CONTENDERS` in `bench/report.rs`, or the name of a program.
     pub name: String,
-    /// The version of a program or a driver.
+    /// The version of the contender, if it is a program or a driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Role of the contender.
@@ -116,7 +116,7 @@ impl Row {
     }
 }
 
-/// The unit of a number: of rates, more is better; of times, less.
+/// The unit of a result. For rates more is better; for times less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// 10^9 bytes a second.
@@ -170,7 +170,7 @@ impl Unit {
         self.parts().0
     }
 
-    /// The speed of `ours` divided by the speed of `other`.
+    /// The speed of `ours` divided by the speed of `other`; for times, the inverse ratio of the values.
     pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
         if self.parts().2 { other / ours } else { ours / other }
     }
@@ -190,7 +190,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of no measurement.
+    /// The summary without a measurement.
     pub const NONE: Self = Self { median: 0.0, low: 0.0, high: 0.0, runs: 0 };
 
     /// Summarises at least one value; `None` for an empty list.
@@ -204,12 +204,12 @@ impl Summary {
         Some(Self { median, low, high, runs: sorted.len() })
     }
 
-    /// The distance between the lowest and the highest, as a share of the median.
+    /// The difference between the highest and the lowest value, divided by the median.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
     }
 
-    /// Returns the same measurement in a unit that is `factor` times smaller.
+    /// Returns the summary with all values multiplied by `factor`.
     pub fn scaled(&self, factor: f64) -> Self {
         Self { median: self.median * factor, low: self.low * factor, high: self.high * factor, ..*self }
     }

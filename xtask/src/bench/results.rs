@@ -96,7 +96,7 @@ impl Row {
         Ok(())
     }
 
-    /// Adds the bytes that a source copied for each byte of the work.
+    /// Adds the number of bytes that a source copied for each byte of the work.
     pub fn count_source(&mut self, total: &ChannelStats, series: &Series) {
         let amount = series.amount.max(1.0);
         self.count([
@@ -112,7 +112,7 @@ impl Row {
         self.counts.extend(counts.map(|(name, value)| (name.into(), value)));
     }
 
-    /// Measures a peer: other software that does the same work.
+    /// Measures other software that does the same work.
     pub fn other(&mut self, name: &'static str, run: impl FnMut() -> Result<Sample>) -> Result<()> {
         self.measure(name, Role::Alternative, run).map(drop)
     }

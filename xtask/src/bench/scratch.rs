@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use vmarray::support::private_dir;
 
-/// A path in the build folder, whose disk is not in RAM; removed on drop.
+/// The path of a temporary file in the build folder, which is not on a RAM disk. The drop removes the file.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {

@@ -30,9 +30,9 @@ pub struct Setup {
     pub large_bytes: usize,
     /// Length in bytes of all other arrays.
     pub medium_bytes: usize,
-    /// The bytes of arrays that are compared with a peer's.
+    /// Length in bytes of arrays in the workloads that another program runs too.
     pub peer_bytes: usize,
-    /// The bytes of plain memory that is far larger than the processor's caches.
+    /// Length in bytes of plain memory, which is far larger than the processor's caches.
     pub plain_bytes: usize,
     /// Bytes of memory-mapped files.
     pub file_bytes: usize,
@@ -91,7 +91,8 @@ impl Setup {
         })
     }
 
-    /// Returns 1 and all threads; with `all`, and if there is time, also the powers of two between them.
+    /// Returns the thread counts to measure: 1 and the maximum; with `all`, and if there is time, also the
+    /// powers of two between them.
     pub fn thread_counts(&self, all: bool) -> Vec<usize> {
         let mut counts = vec![1];
         if all && !self.quick {
@@ -103,7 +104,7 @@ impl Setup {
         counts
     }
 
-    /// Returns the number of calls in a repetition, for calls that take long.
+    /// Returns the number of calls in a repetition of a workload whose calls take long.
     pub fn calls(&self) -> usize {
         if self.quick { 1 } else { 4 }
     }

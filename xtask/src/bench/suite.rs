@@ -34,7 +34,7 @@ impl Bench {
         self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
     }
 
-    /// Returns true if any workload `family/way/size…` of some ways may be selected.
+    /// Returns true if any workload with a name `family/way/size…` may be selected, for one of `ways`.
     pub fn wants_ways(&self, family: &str, ways: &[&str], size: &str) -> bool {
         ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
     }

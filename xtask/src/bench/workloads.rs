@@ -32,7 +32,7 @@ mod tuning;
 use super::suite::Bench;
 use anyhow::Result;
 
-/// A group of workloads about one subject.
+/// A family of workloads: a group about one subject.
 pub struct Family {
     /// The first part of its workloads' names.
     pub name: &'static str,

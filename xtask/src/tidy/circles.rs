@@ -144,7 +144,7 @@ impl Modules {
         uses
     }
 
-    /// Returns the cycles of dependencies: for each cycle, the sorted list of its files.
+    /// Returns all circles of files; for each circle, the sorted list of its files.
     pub fn circles(&self) -> Vec<Vec<&str>> {
         let uses = self.uses();
         let reached: BTreeMap<&str, BTreeSet<&str>> =
@@ -261,7 +261,7 @@ impl<'ast> Visit<'ast> for NamedPaths {
     }
 }
 
-/// Returns true for files of tests and of models for tests.
+/// Returns true if the path is of a test file, or of a model for tests.
 pub fn is_test(path: &str) -> bool {
     path.contains("tests") || path.contains("model")
 }

@@ -28,7 +28,7 @@ struct Word {
     budget: usize,
 }
 
-/// The budgets of words, the goals, and the exempt paths.
+/// The budget of each word and its goal, and the paths that are exempt from the check.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -95,7 +95,7 @@ impl Budget {
         found.map(sentence).collect()
     }
 
-    /// Returns a note on budgets that could be lower, or an empty text.
+    /// Returns a note that names all budgets above the present counts; empty if there are none.
     pub fn slack(&self, counts: &Counts) -> String {
         let below = self.word.iter().zip(&counts.words).filter(|((_, word), count)| **count < word.budget);
         let list: Vec<_> =

@@ -38,7 +38,7 @@ const LETS_MAX: usize = 4;
 /// Sizes are rounded up to multiples of this number of lines, so that a small fix stays within the budget.
 const SIZE_STEP: usize = 500;
 
-/// Numbers about the structure of the code: the allowed maximum of each, or the present values.
+/// Counts of the code's structure: the allowed maximum of each, or the present values.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -110,7 +110,7 @@ impl Budget {
         }
     }
 
-    /// The present sizes in words.
+    /// Describes the present sizes, for the command's output.
     pub fn sizes(&self) -> String {
         self.size.iter().map(|(sum, lines)| format!("; {sum}: {lines} lines without tests")).collect()
     }
@@ -140,7 +140,7 @@ impl Budget {
         faults
     }
 
-    /// Returns a note on budgets that could be lower, or an empty text.
+    /// Returns a note that names all budgets above the present counts; empty if there are none.
     pub fn slack(&self, present: &Self) -> String {
         let below =
             self.tables().into_iter().zip(present.tables()).flat_map(|((_, allowed), (_, present))| {

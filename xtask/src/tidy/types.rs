@@ -25,7 +25,7 @@ const EXEMPT: [&str; 6] = [
     "vmarray/tests/",
 ];
 
-/// Returns a message for each name of several types, given the names and texts of the files.
+/// Returns a message for each name that several types have, given the names and texts of the files.
 pub fn faults<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let (mut types, mut for_tests) = (Types::default(), Vec::new());
     for (name, text) in files.filter(|(name, _)| name.ends_with(".rs") && !is_test(name)) {

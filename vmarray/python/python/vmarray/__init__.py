@@ -92,7 +92,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Another name of NumPy's main namespace; `_names` states for each one which code computes it."""
+    """Looks up any other name of NumPy's main namespace in the table of `_names`."""
     found = globals()[name] = _names.named(name)
     return found
 

@@ -51,8 +51,7 @@ def _as_tuple(shape: Any) -> tuple[Any, ...]:
 
 
 def _has_gaps(dtype: np.dtype[Any]) -> bool:
-    """True if items have bytes outside of their fields: bytes of other fields, if the dtype is a view of some
-    fields."""
+    """True if items have bytes outside of the dtype's fields, such as other fields if the dtype shows only some."""
     if dtype.names is None or dtype.fields is None:
         return False
     kinds = [dtype.fields[name][0] for name in dtype.names]
@@ -69,12 +68,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_known(value: object) -> bool:
-    """True if this class decides on operations with the value."""
+    """True if `Array` handles operations with the value, instead of leaving them to the value's class."""
     return isinstance(value, (Array, np.ndarray, np.generic)) or not hasattr(value, "__array_ufunc__")
 
 
 def _in_ram(value: Any) -> Any:
-    """A value for items at a list or mask: NumPy casts its own numbers there as it casts arrays, by any rule."""
+    """Converts a value for items at a list or mask to an array, because NumPy casts its scalars like arrays there."""
     return np.asarray(value) if isinstance(value, (Array, np.generic)) else value
 
 
@@ -88,7 +87,7 @@ _MISMATCH = "shape mismatch: value array of shape {} could not be broadcast to i
 
 
 def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any, Any]:
-    """A value for each item of a shape; the error has the message if the shapes do not fit."""
+    """Broadcasts a value to a shape; if that is impossible, the error has the given message."""
     value = np.asarray(value)
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = value[0]
@@ -315,7 +314,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return 1000 if self.size <= 1000 else 0
 
     def _edges(self) -> np.ndarray[Any, Any]:
-        """All items of a small array; the items at the edges of a large one, which NumPy shows."""
+        """The items that NumPy prints: all items of a small array, else the items at its edges."""
         if self.size <= 1000:
             return self._core.read()
         edges = []
@@ -374,7 +373,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         raise ours
 
     def _raise_as_numpy(self, key: Any, value: Any) -> None:
-        """Repeats a refused write with an array of NumPy whose items are all the same one."""
+        """Repeats a failed write on a NumPy array of this shape that needs no memory, so that NumPy raises its
+        error."""
         arrays = [one for one in (key, value) if isinstance(one, Array)]
         if self.size > _REPEATED_MAX or any(one.nbytes > _REPEATED_MAX for one in arrays):
             return
@@ -443,7 +443,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _indexing.positions(key, self.shape, self._core.strides, self._core.offset)
 
     def _converted(self, value: Any) -> np.ndarray[Any, Any]:
-        """A number, converted to an item."""
+        """Converts a number to an item of this dtype."""
         item = np.empty((), self.dtype)
         item[...] = np.asarray(value) if isinstance(value, Array) else value
         return item
@@ -499,7 +499,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             self._core.basic((*block, Ellipsis)).write(np.ascontiguousarray(self._items(value[block])))
 
     def _is_computed_from(self, value: Array) -> bool:
-        """True if devices can convert the items of another array to this dtype."""
+        """True if devices can convert items of `value` to this dtype, so that an expression can write them."""
         if value.dtype == self.dtype:
             return True
         kinds = {value.dtype.kind, self.dtype.kind}
@@ -557,8 +557,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return super().__ipow__(other) if power is None else power(self, out=self)
 
     def _power(self, exponent: object) -> Any:
-        """The function that NumPy's operator calls for a few exponents of Python; its results for zeroes, infinities
-        and bools are unlike those of ``numpy.power``."""
+        """The function that NumPy's operator ``**`` calls for some Python exponents, such as 2. For zeroes, infinities
+        and bools, its results differ from those of ``numpy.power``."""
         if type(exponent) not in (int, float):
             return None
         power = _POWERS.get((type(exponent), exponent))
@@ -694,7 +694,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return True
 
     def _is_in_order(self, order: str) -> bool:
-        """True if the items already have this order: any order for K, contiguous for C, also transposed for A."""
+        """True if the items already have an order: "K" any; "C" contiguous; "A" contiguous, also if transposed."""
         return order == "K" or self._is_contiguous() or (order == "A" and self.transpose()._is_contiguous())
 
     def flatten(self, order: str = "C") -> Array:
@@ -824,7 +824,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         initial: Any = np._NoValue,
         where: Any = True,
     ) -> Any:
-        """The sum of the items, or the sums along axes. Integers wrap; floats are added in 64 bits."""
+        """The sum of the items, or the sums along axes. Integer sums wrap on overflow; float sums use 64 bits."""
         return _numpy.sum(self, axis, dtype, out, keepdims, initial, where)
 
     def prod(
@@ -1030,7 +1030,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self[...] = _numpy.partition(self, kth, axis, kind, order)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
-        """Indices as those of ``numpy.argpartition``."""
+        """Indices that sort the array, which are a valid result of ``numpy.argpartition``."""
         return _numpy.argpartition(self, kth, axis, kind, order)
 
     def fill(self, value: Any) -> None:
@@ -1116,8 +1116,8 @@ _OPEN: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
 
 
 def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str = "r+") -> Array:
-    """The array that was pickled: the open one of this process if any, else one that opens its file at the first
-    use."""
+    """Unpickles an array: the open array of this process if there is one, else an array that opens its file at its
+    first use."""
     known = _OPEN.get(path)
     if known is not None and not known.closed and (known.dtype, known.shape, known._mode) == (dtype, shape, mode):
         return known
@@ -1197,7 +1197,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **opt
 
 
 def _cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Values to fill an array with, cast to a dtype by any rule."""
+    """Values for `full`, cast to a dtype without a check."""
     if dtype.names is not None and not hasattr(value, "dtype"):
         return np.array(value, dtype)
     items = np.empty(np.shape(value), dtype)
@@ -1261,7 +1261,7 @@ def _of_python(number: Any) -> Any:
 
 
 def _of_type(number: Any, value: int) -> Any:
-    """A small number, in the type of another number."""
+    """Converts `value` to the type of `number`."""
     return number.dtype.type(value) if hasattr(number, "dtype") else type(number)(value)
 
 
@@ -1280,7 +1280,7 @@ def _arange_length(start: Any, stop: Any, step: Any) -> int:
 
 
 def _is_made_so(array: Array, options: dict[str, Any]) -> bool:
-    """True if an array already fulfils the options."""
+    """True if an array already has the devices and the other properties that the options request."""
     _checked(options)
     if not options or options == {"devices": None}:
         return True
@@ -1431,19 +1431,19 @@ def open(
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    """A path to the same file after the process changes its folder."""
+    """The absolute path, which stays valid after the process changes its current folder."""
     return os.path.abspath(os.fspath(path))
 
 
 def release_memory() -> int:
     """Frees the memory pool for NumPy results, and returns the number of freed bytes.
 
-    The process keeps the memory of freed results in a pool for later results, because an allocation by the system
-    takes longer than the copy of the items. Results are NumPy arrays of 256 KiB or more that this package has
-    created. The pool has at most 1 GiB, or a sixteenth of the RAM if that is less. The next result frees memory that
-    was unused for a minute. If the system runs out of memory, it takes memory from the pool, except page-locked
-    memory. Results of 32 MiB or more of repeated reads by a list of indices are page-locked, because the GPU writes
-    them itself. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize`` raises an error.
+    The process keeps the memory of freed results in a pool for later results, because an allocation by the system takes
+    longer than the copy of the items. Results are NumPy arrays of 256 KiB or more that this package has created. The
+    pool has at most 1 GiB, or a sixteenth of the RAM if that is less. The next result frees memory that was unused for
+    a minute. If the system runs out of memory, it takes memory from the pool, except page-locked memory. Results of 32
+    MiB or more are page-locked if the program repeatedly reads them by a list of indices, because the GPU writes them
+    itself. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize`` raises an error.
 
     Examples
     --------

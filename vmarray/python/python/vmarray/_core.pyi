@@ -10,7 +10,7 @@ __version__: str
 
 @final
 class Device:
-    """A device that arrays can lie on."""
+    """A device that can store arrays."""
 
     @property
     def name(self) -> str: ...
@@ -23,7 +23,7 @@ class Device:
 
 @final
 class ExportedItems:
-    """Items where they lie."""
+    """Items that are exported in place, without a copy."""
 
     @property
     def device(self) -> tuple[int, int]: ...
@@ -41,7 +41,7 @@ class ExportedItems:
 
 @final
 class Core:
-    """An array, or an expression."""
+    """The implementation of ``vmarray.Array``: an array, or a pending expression."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -89,7 +89,7 @@ class Core:
 
 @final
 class Set:
-    """Tuples of indices."""
+    """The implementation of ``vmarray.IndexSet``: tuples of indices."""
 
     @staticmethod
     def from_columns(dimensions: list[int], columns: list[NDArray[np.uint64]]) -> Set: ...
@@ -136,7 +136,7 @@ def forked() -> None: ...
 
 @final
 class Grouped:
-    """Items with the same number, in groups."""
+    """The implementation of ``vmarray.Groups``: items grouped by equal keys."""
 
     def order(self) -> Core: ...
     def starts(self) -> Core: ...

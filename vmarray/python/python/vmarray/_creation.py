@@ -12,7 +12,7 @@ from ._array import Array, _options_like, asarray
 
 
 def asanyarray(values: Any, dtype: Any = None, order: Any = None, **options: Any) -> Array:
-    """Like `asarray`."""
+    """Converts values to an array, like `asarray`."""
     return asarray(values, dtype, order=order, **options)
 
 
@@ -32,7 +32,7 @@ def ascontiguousarray(values: Any, dtype: Any = None, **options: Any) -> Array:
 
 
 def require(values: Any, dtype: Any = None, requirements: Any = None, **options: Any) -> Array:
-    """Converts values to an array that is contiguous, if the requirements have C."""
+    """Converts values to an array, which is contiguous if the requirements contain "C"."""
     wanted = {one.upper() for one in requirements or ()}
     if wanted & {"F", "F_CONTIGUOUS", "FORTRAN", "E", "ENSUREARRAY"} - {"E", "ENSUREARRAY"}:
         raise TypeError("vmarray.Array stores items in the order 'C'; leave the requirement 'F' out")
@@ -44,7 +44,7 @@ def _axis(length: int, ndim: int, own: int, dtype: Any, options: dict[str, Any])
 
 
 def diagonal_of(array: Array, k: int) -> Array:
-    """A view of a diagonal of a new array of two axes, for writes."""
+    """A writable view of diagonal `k` of a new two-dimensional array."""
     rows, columns = array.shape
     count = max(0, min(rows + min(k, 0), columns - max(k, 0)))
     start = k if k >= 0 else -k * columns
@@ -141,7 +141,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False, **options: 
 
 
 def fromfunction(function: Any, shape: Any, *, dtype: Any = float, like: Any = None, **given: Any) -> Any:
-    """The results of a function of indices, like ``numpy.fromfunction``: it gets arrays of the package."""
+    """Calls a function with the arrays of all indices, like ``numpy.fromfunction``."""
     places = indices(shape, dtype, **_options_like(like))
     result = function(*places, **given)
     return asarray(result, devices=places.devices) if isinstance(result, np.ndarray) else result

@@ -28,8 +28,8 @@ class NotOnDevices(Exception):  # noqa: N818
 
 
 def is_plain(array: Array) -> bool:
-    """True if devices compute with the items: at least one number in the machine's byte order, along at least one
-    axis."""
+    """True if devices can compute with the array: it has at least one item and one axis, and its items are numbers in
+    the machine's byte order."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
         return False
     # Do not count the items of a selection by a mask here, because that would compute the mask.
@@ -55,7 +55,7 @@ def arrays_in(values: Any) -> list[Array]:
 
 
 def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
-    """Arguments with copies in the place of arrays, which are listed with them."""
+    """Replaces arrays in arguments by copies in RAM. Adds each copy and its array to `copies`."""
     if isinstance(values, Array):
         # Copy an array only once if it is both an operand and the output.
         for copy, array in copies:
@@ -93,7 +93,7 @@ def name_of(function: Any) -> str:
 
 
 def refused(function: Any, why: str) -> TypeError:
-    """The error for arguments that neither devices nor NumPy on copies in RAM support."""
+    """Creates the error for arguments that neither devices nor NumPy on copies in RAM support."""
     name = name_of(function)
     return TypeError(
         f"{name} of vmarray.Array {why}; if RAM has room, {name} of numpy.asarray(array) works on a copy in RAM"
@@ -134,7 +134,8 @@ def _signature(function: Any) -> inspect.Signature | None:
 
 
 def _bound(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Splits arguments by NumPy's signature: positional ones without a default, and named ones unlike their default."""
+    """Splits arguments by NumPy's signature: positional ones without a default, and named ones that differ from their
+    default."""
     signature = _signature(function)
     if signature is None:
         return args, given
@@ -180,7 +181,7 @@ def called(
     args: tuple[Any, ...],
     given: dict[str, Any],
 ) -> Any:
-    """The result of a NumPy function for arrays of this package.
+    """Computes a NumPy function for arrays of this package, by this package or by NumPy.
 
     The implementation in this package always runs for functions that return views, shapes or dtypes. For other
     functions, the choice depends on the arguments:
@@ -247,8 +248,8 @@ def given_to(out: Any, result: Any) -> Any:
 
 
 def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The result of a function that NumPy computes on copies in RAM, and the package for larger arrays if it has an
-    implementation."""
+    """Lets NumPy compute a function on copies in RAM; for larger arrays, calls the package's implementation if there is
+    one."""
     places, named = _bound(function, args, given)
     if named.get("out", 0) is None:
         del named["out"]
@@ -265,5 +266,5 @@ def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, .
 
 
 def is_computed_as(dtype: Any) -> bool:
-    """True if devices support sums of the requested dtype."""
+    """True if devices can compute sums in the requested dtype."""
     return dtype is None or (np.dtype(dtype).kind in "iuf" and np.dtype(dtype).isnative)

@@ -22,7 +22,7 @@ _PATH = re.compile(r"\b(?:[A-Za-z_]\w*::)+(\w+)")
 
 
 def in_python(text: str) -> str:
-    """Replaces the names of Rust in a message of the library by the names of Python."""
+    """Replaces Rust names in an error message of the library by the Python names."""
     for rust, own in _NAMES.items():
         text = text.replace(rust, own)
     return _PATH.sub(r"\1", text)

@@ -157,7 +157,8 @@ def _grid(shape: tuple[Any, ...], chunk: tuple[Any, ...]) -> Iterable[tuple[slic
 
 
 def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
-    """An array whose pages are rows of chunks: all that have the same place along the first axis."""
+    """Creates an array whose pages stay in a Zarr store. A page is a row of chunks: all with the same index along the
+    first axis."""
     if mode not in ("r", "r+"):
         raise ValueError(f"mode must be 'r' or 'r+', not {mode!r}")
     source = store

@@ -53,7 +53,7 @@ class Flat:
         return np.asarray(self.base, dtype).reshape(-1)
 
     def _places(self, key: Any) -> Any:
-        """The places of a key in the order of the items: an integer, or an array of integers."""
+        """The flat indices that a key selects: an integer, or an array of integers."""
         if isinstance(key, tuple) and len(key) == 1:
             (key,) = key
         if key is Ellipsis or (isinstance(key, tuple) and not key):

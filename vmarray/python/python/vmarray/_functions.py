@@ -55,7 +55,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
 
 
 def _in_form(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """A method of a ufunc: NumPy computes small operands, the package outer results and cumulative ones."""
+    """Computes a ufunc's method, such as ``outer``: NumPy for small operands, else the package."""
     given = {name: one[0] if name == "out" else one for name, one in given.items()}
     is_large = sum(one.nbytes for one in _dispatch.arrays_in([inputs, given])) > _dispatch.RAM_BYTES_MAX
     if is_large and method == "outer":
@@ -82,12 +82,12 @@ def _in_form(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[
 
 
 def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
-    """Operands and results that have dtypes."""
+    """The operands and outputs of a call that are arrays."""
     return [one for one in (*inputs, *given["out"]) if isinstance(one, (Array, np.ndarray, np.generic))]
 
 
 def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
-    """Writes a result to `out`. If `is_own`, no other object refers to the result."""
+    """Writes a result to `out` where `mask` is true. With `is_own`, no other object refers to the result."""
     if not np.can_cast(result.dtype, out.dtype, casting):
         _raised_by_numpy(np.positive, (result,), None, casting, (out,))
         raise TypeError(f"cannot cast the output of {ufunc.__name__} from {result.dtype} to {out.dtype}")
@@ -224,7 +224,7 @@ axis_of = np.lib.array_utils.normalize_axis_index
 
 
 def _axes(array: Array, axis: Any) -> tuple[Any, ...] | None:
-    """The axes that are reduced; None for all."""
+    """The axes that a reduction reduces, as numbers from 0; None for all axes."""
     if axis is None:
         return None
     if not isinstance(axis, tuple):
@@ -234,7 +234,7 @@ def _axes(array: Array, axis: Any) -> tuple[Any, ...] | None:
 
 
 def _given(value: Any, dtype: Any, array: Array, out: Any, keepdims: bool) -> Any:
-    """One number as a result."""
+    """Returns one number as the result of a reduction, in `out` if it is given."""
     result = np.asarray(value).astype(dtype, copy=False)
     if keepdims:
         result = result.reshape((1,) * array.ndim)
@@ -255,7 +255,7 @@ def reduced(
     where: Any = True,
 ) -> Any:
     """Reduces an array with NumPy, piece by piece. RAM must have room for the result. With a mask `where`, a function
-    without an identity needs an initial value."""
+    without an identity, such as ``maximum``, needs an initial value."""
     mask = None if where is True else np.broadcast_to(where, array.shape)
     begin = {} if initial is None or ufunc.identity is not None else {"initial": initial}
     axes = _axes(array, axis)
@@ -313,7 +313,8 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
 
 
 def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: bool = False) -> Array | None:
-    """Sums along an axis by the devices, in 64 bits; None if these do not have them, or are RAM alone."""
+    """Computes sums along an axis on the devices, in 64 bits; None if the devices do not support it, or are only
+    RAM."""
     if kind.kind not in "iuf" or (kind.kind != "f" and array.dtype.kind == "f"):
         return None
     core = _core.reduce_axis(array._core, axis, "float_sum" if kind.kind == "f" else "int_sum", is_anywhere)
@@ -324,7 +325,8 @@ def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: boo
 
 
 def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> Any:
-    """Returns a result along an axis: with the axis as one of length 1 if `keepdims`, and in `out` if it is given."""
+    """Returns the result of a reduction along an axis: keeps the axis with length 1 if `keepdims`; in `out` if it is
+    given."""
     if keepdims:
         result = result.reshape([1 if at == axis else one for at, one in enumerate(array.shape)])
     if out is None:
@@ -334,7 +336,7 @@ def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> A
 
 
 def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
-    """Extremes along an axis, computed by GPUs. None if GPUs cannot compute them, for example with NaNs."""
+    """Minima or maxima along an axis, computed by GPUs. None if GPUs cannot compute them, for example with NaNs."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return None
     if not (is_anywhere or array._core.is_on_cards):
@@ -404,7 +406,7 @@ def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, ke
 
 
 def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
-    """Index of the first extreme, and its value; None if there are no items."""
+    """Index of the first minimum or maximum, and its value; None if there are no items."""
     if array.dtype.kind != "f":
         found = array._core.reduce(f"int_{which}")
         if found is not None and array.dtype == np.uint64:
@@ -440,8 +442,7 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
 
 def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = True, out: Any = None) -> Any:
     """Applies a NumPy function to each line along an axis. The function returns a line of the same length, or a single
-    item. If the function returns single items, the result lacks the axis unless `keepdims` is true. RAM must have
-    room for a line.
+    item. For single items, the result lacks the axis unless `keepdims` is true. RAM must have room for a line.
     """
     own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
@@ -479,7 +480,7 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
 
 
 def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
-    """The result of a reduction with a mask or an initial value, by pieces; None if NumPy alone computes it."""
+    """Computes a reduction with a mask or an initial value, piece by piece; None if only NumPy can."""
     ufunc = {np.sum: np.add, np.prod: np.multiply, np.any: np.logical_or, np.all: np.logical_and}.get(function)
     ufunc = ufunc or {np.min: np.minimum, np.max: np.maximum, np.amin: np.minimum, np.amax: np.maximum}.get(function)
     if ufunc is None or not set(given) <= {"axis", "dtype", "keepdims", "initial", "where"}:
@@ -586,8 +587,8 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
 
 
 def _signed(array: Array) -> tuple[bool, bool]:
-    """Two facts about the items: one is -0.0 (its reciprocal is below 0), and one is a NaN. Takes one pass if
-    neither."""
+    """True or false for each: some item is -0.0 (its reciprocal is negative); some item is NaN. Needs one pass if both
+    are false."""
     zeroes, nans = (array == 0) & (np.reciprocal(array) < 0), np.isnan(array)
     if (zeroes | nans)._core.reduce("first") is None:
         return False, False
@@ -792,7 +793,7 @@ FUNCTIONS |= {np.amin: FUNCTIONS[np.min], np.amax: FUNCTIONS[np.max]}
 
 @functools.cache
 def created() -> dict[Any, Any]:
-    """Functions that create arrays with ``like=``."""
+    """NumPy's functions that create arrays, with their implementations for ``like=`` arrays of the package."""
     from . import _creation
 
     return _creation.LIKE

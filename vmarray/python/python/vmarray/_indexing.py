@@ -52,7 +52,7 @@ def _as_array(one: object) -> np.ndarray[Any, Any]:
 
 
 def _parts(key: tuple[Any, ...], shape: tuple[Any, ...]) -> list[Any]:
-    """The parts of a key: slices, added axes, arrays of integers or bools, the ellipsis, and full slices."""
+    """Normalizes a key: converts lists to arrays, and adds full slices for missing axes."""
     parts: list[Any] = []
     consumed, ellipsis = 0, None
     for one in key:

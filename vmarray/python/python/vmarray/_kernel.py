@@ -48,7 +48,7 @@ _EXPRESSIONS = (
 
 
 def _is_number(value: object) -> bool:
-    """True if a value is known before any array is computed."""
+    """True if a value is a number, which is known before the devices compute any array."""
     return isinstance(value, (bool, int, float, complex, np.generic))
 
 #: Most items near an edge that are copied to RAM at once.
@@ -56,7 +56,7 @@ _AT_ONCE = 1 << 22
 
 
 def _mirrored(places: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]:
-    """Without the items at the edges twice."""
+    """Indices mirrored at the edges, without repeating the edge items."""
     around = max(1, 2 * extent - 2)
     return np.minimum(places % around, around - places % around) if extent > 1 else places * 0
 
@@ -165,8 +165,8 @@ class _Run:
         return np.where(condition, self.value(node, yes), self.value(node, no))
 
     def value(self, node: Any, value: Any) -> Any:
-        """Returns the operand for a value of the kernel. For a parameter whose neighbours the kernel reads, this is the
-        item at distance 0.
+        """Returns the operand for a value. For a parameter whose neighbours the kernel reads, this is the item at
+        distance 0.
         """
         if isinstance(value, _Neighbours):
             return value.at(())
@@ -274,7 +274,7 @@ class _Run:
         return value.at(tuple(map(int, offsets)))
 
     def named_outside(self, node: Any) -> Any:
-        """The value of a dotted name in the module of the function."""
+        """The value of a name defined outside of the kernel, such as ``np.pi``."""
         if isinstance(node, ast.Name):
             return self.known.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -403,7 +403,7 @@ class Kernel:
         return self._run_neighbours(arrays, shape, borders, (boundary, fill))
 
     def _each_alone(self, arrays: list[Any], shape: tuple[int, ...]) -> Any:
-        """Without neighbours, or items."""
+        """Runs a kernel that reads no neighbours, or whose arrays have no items."""
         result = self.carried_out(
             [_Neighbours(one, lambda _, one=one: one) if isinstance(one, Array) else one for one in arrays]
         )
@@ -412,8 +412,8 @@ class Kernel:
     def _run_neighbours(
         self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]], beyond: tuple[str, Any]
     ) -> Any:
-        """Runs a kernel with neighbours. Inner items read sections of the arrays, one for each offset. Items near an
-        edge are computed from padded copies."""
+        """Runs a kernel that reads neighbours. For inner items it reads shifted sections of the arrays, for items near
+        an edge padded copies."""
         if beyond[0] not in _BEYOND:
             raise TypeError(f"kernels do not support the boundary {beyond[0]!r}; use one of {', '.join(_BEYOND)}")
         if 0 in shape:
@@ -439,7 +439,7 @@ class Kernel:
         return results
 
     def _at_a_distance(self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]]) -> Any:
-        """Runs the kernel on all items by flat offsets; values near the edges are wrong, and the caller replaces
+        """Runs the kernel with neighbours at flat offsets. Results near the edges are wrong; the caller replaces
         them."""
         strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
         first, last = (sum(map(operator.mul, one, strides)) for one in zip(*borders))
@@ -470,7 +470,7 @@ class Kernel:
         borders: list[tuple[int, int]],
         beyond: tuple[str, Any],
     ) -> Any:
-        """Computes the items of a part of the result, a box."""
+        """Computes the results in a box near an edge, from padded copies."""
         mode, fill = beyond
         wide = _wide(box, borders)
         # If every item of a large array is near an edge, let the devices pad the whole array instead.
@@ -494,7 +494,7 @@ class Kernel:
 
 
 def _wide(box: list[range], borders: list[tuple[int, int]]) -> tuple[int, ...]:
-    """The extents of a box with its borders."""
+    """The number of items along each axis of a box with its borders."""
     return tuple(len(of) + sum(border) for of, border in zip(box, borders))
 
 
@@ -503,7 +503,7 @@ def _each(result: Any, work: Any) -> Any:
 
 
 def _spread_out(value: Any, shape: tuple[Any, ...], arrays: list[Any]) -> Array:
-    """A result for each item."""
+    """Broadcasts a kernel's result to the shape of the arrays."""
     if isinstance(value, _Neighbours):
         value = value.at(())
     if isinstance(value, Array):
@@ -514,14 +514,14 @@ def _spread_out(value: Any, shape: tuple[Any, ...], arrays: list[Any]) -> Array:
 def kernel(function: Any) -> Kernel:
     """Converts a function of numbers to a function of arrays, which devices compute for all items.
 
-    The decorator translates the source of the function, and does not run it. The function may use assignments to names,
-    ``if``, ``for`` over ``range`` of known integers, ``return`` of a value or several; arithmetic, comparisons,
-    ``and``, ``or``, ``not``; functions of NumPy and ``math`` for one item, ``abs``, ``min``, ``max``, ``int``,
-    ``float``, ``bool``; other kernels; numbers from outside. Anything else is a `KernelError` at its line.
+    The decorator translates the source of the function. The function may use assignments to names, ``if``, ``for`` over
+    ``range`` of known integers, ``return`` of a value or several; arithmetic, comparisons, ``and``, ``or``, ``not``;
+    functions of NumPy and ``math`` for one item, ``abs``, ``min``, ``max``, ``int``, ``float``, ``bool``; other
+    kernels; numbers from outside. Anything else is a `KernelError` at its line.
 
-    If an argument is an array, the parameter stands for one item of the array. With integers in brackets, one for
-    each axis, the parameter stands for the item at this distance: ``x[-1, 0]`` is the item above. Types follow
-    NumPy's rules. Both branches of an ``if`` are computed.
+    If an argument is an array, its parameter means one item of the array. With integers in brackets, one for each axis,
+    it means the item at this distance: ``x[-1, 0]`` is the item above. Types follow NumPy's rules. Both branches of an
+    ``if`` are computed.
 
     Call the result with arrays, which are broadcast, or with numbers. ``boundary`` gives the values beyond the edges: a
     mode of ``numpy.pad`` that repeats items, or ``"constant"``, with the value ``fill``.

@@ -35,7 +35,7 @@ def _small(*values: Any) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def _elementwise(function: Any) -> Any:
-    """An implementation of a function of each item: NumPy computes it piece by piece."""
+    """Returns an implementation of an element-wise function: NumPy computes it piece by piece."""
 
     def work(array: Array, *args: Any, **given: Any) -> Any:
         one = functools.partial(lambda part: function(part, *args, **given))
@@ -45,8 +45,8 @@ def _elementwise(function: Any) -> Any:
 
 
 def _paired(function: Any, arrays: list[Any], own: int, shape: tuple[Any, ...]) -> Any:
-    """Calls a function for blocks of whole lines along an axis: with the key, and the parts of the arrays. Their other
-    axes have the extents of a shape."""
+    """Calls a function for each block of whole lines along axis `own`, with the block's key and the blocks of all
+    arrays. `shape` has their extents along the other axes."""
     longest = max(1, *(one.shape[own] for one in arrays))
     for block in _ufuncs.blocks(shape, max(1, _ufuncs.PIECE // longest)):
         key = (*block[:own], slice(None), *block[own:])
@@ -182,7 +182,8 @@ def put_along_axis(array: Array, indices: Any, values: Any, axis: int | None) ->
 
 
 def _along(array: Array, indices: Array, axis: int) -> tuple[Array, Array, int, tuple[Any, ...]]:
-    """Two arrays with the same extents apart from an axis, the axis, and these extents."""
+    """Checks and broadcasts two arrays, so that only their extents along an axis differ. Returns them, the axis, and
+    the extents."""
     if indices.dtype.kind not in "iu":
         raise IndexError("`indices` must be an integer array")
     if array.ndim != indices.ndim:
@@ -217,7 +218,8 @@ def _flat_write(array: Array, places: Any, values: Any) -> None:
 
 
 def _masked(array: Array, mask: Any, values: Any, is_counted: bool) -> None:
-    """Writes values to the items at a mask: the next value to each, or the value at the place of the item."""
+    """Writes values where a mask is true. With `is_counted`, takes the next value for each; else the value at the same
+    index."""
     mask, (values,) = _own(mask, array), _small(values)
     if mask.shape != array.shape or (
         values.dtype != array.dtype and not np.can_cast(values.dtype, array.dtype, "same_kind")
@@ -394,7 +396,7 @@ def trapezoid(array: Array, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any
 
 
 def gradient(array: Array, *distances: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Like ``numpy.gradient``: NumPy computes pieces, with two more items at each side."""
+    """Like ``numpy.gradient``: NumPy computes it piece by piece, from pieces with two more items at each side."""
     if any(np.ndim(one) for one in distances) or array.dtype.kind not in "iufc" or edge_order not in (1, 2):
         raise NotOnDevices
     axes = np.lib.array_utils.normalize_axis_tuple(range(array.ndim) if axis is None else axis, array.ndim)
@@ -422,7 +424,7 @@ def gradient(array: Array, *distances: Any, axis: Any = None, edge_order: int = 
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Like ``numpy.interp``, of few points."""
+    """Like ``numpy.interp``, for points `xp` that fit in RAM."""
     xp, fp = _small(xp, fp)
     if not isinstance(x, Array) or not x.ndim:
         raise NotOnDevices
@@ -430,7 +432,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def convolve(a: Any, v: Any, mode: Any = "full") -> Array:
-    """Like ``numpy.convolve``, of a large and a small array."""
+    """Like ``numpy.convolve``, for a large array and a small one."""
     if np.ndim(a) > 1 or np.ndim(v) > 1 or mode not in ("full", "same", "valid"):
         raise NotOnDevices
     a, v = (v, a) if np.size(v) > np.size(a) else (a, v)
@@ -454,7 +456,7 @@ def convolve(a: Any, v: Any, mode: Any = "full") -> Array:
 
 
 def cov(m: Array, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
-    """Like ``numpy.cov``, of rows or columns of one array of numbers."""
+    """Like ``numpy.cov``, for the rows or columns of one array of numbers."""
     if (
         y is not None
         or m.ndim > 2

@@ -106,7 +106,7 @@ def _ways() -> dict[str, str]:
 
 @functools.cache
 def known() -> list[str]:
-    """The names that the installed NumPy has too, and the package's own."""
+    """The names in the table that the installed NumPy also has, and the package's own names."""
     return [
         name for name, own in _ways().items() if own in ("package", "refused") or name in np.__dict__ or _is_there(name)
     ]
@@ -142,7 +142,7 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 
 def public(function: Any) -> Any:
-    """A function of NumPy for arrays of the package, arrays of NumPy and lists, which returns arrays of the package."""
+    """Returns the package's version of a NumPy function: takes arrays and lists, and returns arrays of the package."""
 
     @functools.wraps(function)
     def work(*args: Any, **given: Any) -> Any:
@@ -160,7 +160,7 @@ def public(function: Any) -> Any:
 
 
 def _takes_array(function: Any) -> bool:
-    """True if the package computes a function, whose first argument is one array."""
+    """True if the package computes the function, and its first parameter is one array."""
     if not _functions.is_known(function):
         return False
     signature = _dispatch._signature(function)

@@ -23,7 +23,7 @@ def _has_order(array: Array) -> bool:
 
 
 def _as_key(array: Array) -> Array:
-    """Items whose bits are in NumPy's order: zeroes of one sign, and one NaN, which comes last."""
+    """Converts items so that devices sort them in NumPy's order: all zeroes equal, all NaNs equal and last."""
     if array.dtype.kind != "f":
         return array
     nan = np.asarray(np.nan, array.dtype)
@@ -31,7 +31,7 @@ def _as_key(array: Array) -> Array:
 
 
 def _places(core: Any) -> Array:
-    """Places from devices as NumPy has them."""
+    """Converts indices from devices to NumPy's dtype of indices."""
     return Array._of(core).astype(np.intp)
 
 
@@ -41,7 +41,7 @@ def _flat(array: Any) -> Array:
 
 
 def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
-    """The items that would be at places of an array of one axis, if it were sorted."""
+    """The items that a sort would move to these places, in an array of one axis."""
     found = _core.nth(array._core, places)
     if found is None:
         # The function needs contiguous items, so copy them and try again.
@@ -363,7 +363,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
-    """The precision in which devices compute the same edges, or None."""
+    """The precision in which devices compute exactly NumPy's edges; None if there is none."""
     numbers, first = np.arange(len(edges) - 1), edges[0]
     ways = {"double": numbers * step + np.float64(first)}
     ways["rounded"] = ways["double"].astype(np.float32)

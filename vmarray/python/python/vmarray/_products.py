@@ -39,7 +39,7 @@ def _conjugate(array: Array) -> Array:
 
 
 def _stacked(a: Array, b: Array, kind: np.dtype[Any]) -> Array:
-    """The products of two stacks of matrices, whose inner extents are equal."""
+    """Multiplies two stacks of matrices, whose inner extents are equal."""
     if kind == np.bool_:
         # Compute bools as floats: the sum is zero only if all products are.
         return _stacked(a.astype("f4"), b.astype("f4"), np.dtype("f4")) != 0
@@ -67,7 +67,7 @@ def _stacked(a: Array, b: Array, kind: np.dtype[Any]) -> Array:
 
 
 def _scalar(result: Array) -> Any:
-    """A result without axes, as NumPy's number."""
+    """Converts a result without axes to a NumPy scalar."""
     return result if result.ndim else np.asarray(result)[()]
 
 
@@ -90,7 +90,8 @@ def _matmul(a: Array, b: Array, kind: np.dtype[Any]) -> Any:
 
 
 def _with_vector(name: str, matrix: int | None) -> Callable[..., Any]:
-    """A product of stacks of vectors, or of vectors and matrices."""
+    """Returns the implementation of ``vecdot``, ``matvec`` or ``vecmat``; `matrix` is the index of the matrix
+    operand."""
 
     def work(a: Array, b: Array, kind: np.dtype[Any]) -> Any:
         if min(a.ndim - (matrix == 0), b.ndim - (matrix == 1)) < 1:
@@ -127,7 +128,7 @@ def applied(
     order: str = "K",
     subok: bool = True,
 ) -> Any:
-    """The result of ``matmul`` or another function with core axes."""
+    """Computes ``matmul`` or another ufunc that works on whole vectors or matrices (core axes)."""
     if order not in ("K", "C", "A"):
         raise NotOnDevices
     work, core_axes = UFUNCS[ufunc]
@@ -258,7 +259,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 def _contracted(
     a: Array, b: Array, of_a: list[int], of_b: list[int], kind: np.dtype[Any], is_number: bool = True
 ) -> Any:
-    """The sums of products along pairs of axes. The other axes of `a` come first, then those of `b`."""
+    """Sums products along pairs of axes. In the result, the other axes of `a` precede those of `b`."""
     rows = [axis for axis in range(a.ndim) if axis not in of_a]
     columns = [axis for axis in range(b.ndim) if axis not in of_b]
     shape = [a.shape[axis] for axis in rows] + [b.shape[axis] for axis in columns]
@@ -374,7 +375,7 @@ def einsum(
     casting: str = "safe",
     optimize: Any = False,
 ) -> Any:
-    """Like ``numpy.einsum``, contracted pair by pair in the order of ``numpy.einsum_path``.
+    """Like ``numpy.einsum``; contracts operands pair by pair, in the order of ``numpy.einsum_path``.
 
     Examples
     --------
@@ -410,7 +411,7 @@ def einsum(
 
 
 def _viewed(operands: tuple[Any, ...]) -> Array | None:
-    """The view that ``einsum`` of one array without sums is."""
+    """The view that ``einsum`` returns for one array if no axis is summed; None otherwise."""
     terms, gives, arrays = _labels(operands)
     if len(arrays) != 1 or set(gives) != set(terms[0]) or len(set(gives)) < len(gives):
         return None
@@ -419,8 +420,8 @@ def _viewed(operands: tuple[Any, ...]) -> Array | None:
 
 
 def _labels(operands: tuple[Any, ...]) -> tuple[list[list[Any]], list[Any], list[Any]]:
-    """The labels of each operand's axes, and of the result's. Labels of axes under an ellipsis are pairs, with a number
-    counted from the last axis."""
+    """The labels of the axes of each operand and of the result. The label of an axis under an ellipsis is a pair with
+    the axis number, counted from the last axis."""
     if not operands:
         raise ValueError("must specify the einstein sum subscripts string and at least one operand")
     if isinstance(operands[0], str):
@@ -478,7 +479,7 @@ def _extents(terms: list[list[Any]], arrays: list[Array]) -> dict[Any, int]:
 
 
 def _path(terms: list[list[Any]], gives: list[Any], arrays: list[Array], optimize: Any) -> list[tuple[int, ...]]:
-    """The pairs of operands in the order of their contraction."""
+    """The pairs of operands to contract, in order."""
     if isinstance(optimize, (list, tuple)) and optimize and optimize[0] == "einsum_path":
         return [*optimize[1:]]
     names: dict[Any, int] = {}
@@ -493,7 +494,7 @@ def _path(terms: list[list[Any]], gives: list[Any], arrays: list[Array], optimiz
 
 
 def _single(array: Array, labels: list[Any], kind: np.dtype[Any], extents: dict[Any, int]) -> tuple[Array, list[Any]]:
-    """An operand in which each label is of one axis, of the extent of the label."""
+    """Simplifies an operand, so that each label has one axis with the full extent of the label."""
     labels = [*labels]
     while len(set(labels)) < len(labels):
         label = next(one for one in labels if labels.count(one) > 1)
@@ -559,12 +560,12 @@ for _name in ("matmul", "tensordot", "vecdot"):
 
 
 def is_ours(arrays: list[Array]) -> bool:
-    """True if the package multiplies arrays, and NumPy does not multiply copies in RAM."""
+    """True if the package should multiply the arrays, instead of NumPy on copies in RAM."""
     return sum(one.nbytes for one in arrays) > min(_dispatch.RAM_BYTES_MAX, PRODUCT_BYTES)
 
 
 def called(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The result of a function of products: of the package's own, or of NumPy on small copies."""
+    """Calls a product function: the package's own, or NumPy's on copies of small arrays."""
     work = FUNCTIONS.get(function) or LINALG[function]
     if work is not norm and function in LINALG:
         return work(*args, **({"axis": -1, **given} if function.__name__ == "vecdot" else given))
@@ -585,7 +586,7 @@ def called(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
 
 
 def called_ufunc(ufunc: np.ufunc, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The result of a ufunc with core axes: of the package's own, or of NumPy on small copies."""
+    """Calls a ufunc with core axes: the package's own, or NumPy's on copies of small arrays."""
     if ufunc in UFUNCS and is_ours(_dispatch.arrays_in([inputs, given])):
         try:
             return applied(ufunc, *inputs, **given)

@@ -23,7 +23,7 @@ _MOST = 2**64 - 1
 
 
 def _growing(dtype: DTypeLike, options: dict[str, Any]) -> Array:
-    """An empty array that can grow: to any length if the devices support it, and unless `max_len` is given."""
+    """An empty array that can grow: up to `max_len` if given, else to any length if the devices support that."""
     if "max_len" in options:
         return _array.empty(0, dtype, **options)
     try:
@@ -151,11 +151,11 @@ class Ragged:
         return f"<vmarray.Ragged of {len(self)} rows, dtype={self.dtype}>"
 
     def _end(self, rows: int) -> int:
-        """End of the first `rows` rows."""
+        """The index in `values` at which the first `rows` rows end."""
         return int(self.ends[rows - 1]) if rows else 0
 
     def _ends(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Starts of rows, and the end of the last one."""
+        """The starts of the rows from `first` to below `stop`, and the end of the last one."""
         if first:
             return np.asarray(self.ends[first - 1 : stop])
         return np.concatenate([np.zeros(1, np.int64), np.asarray(self.ends[:stop])])
@@ -190,7 +190,7 @@ class Ragged:
         self[key][:] = value
 
     def _taken(self, rows: NDArray[Any]) -> Ragged:
-        """Copies of rows, whose items come by one list."""
+        """Copies of the given rows; one list of indices gathers all items."""
         if rows.size and (rows.dtype.kind not in "ui" or rows.ndim != 1):
             raise IndexError("the index of rows must be an integer, a slice, or integers along one axis")
         rows = rows.astype(np.int64)

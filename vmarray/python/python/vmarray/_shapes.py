@@ -261,7 +261,7 @@ def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array
 
 
 def accumulated(ufunc: np.ufunc) -> Any:
-    """Returns the implementation of cumulative sums, products and so on, by pieces."""
+    """Returns the implementation of ``cumsum``, ``cumprod`` and so on, piece by piece."""
 
     def work(array: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
         if out is not None:
@@ -586,7 +586,8 @@ def trim_zeros(array: Array, trim: str = "fb", axis: Any = None) -> Array:
 
 
 def ix_(*arrays: Any) -> tuple[Any, ...]:
-    """Views of arrays of one axis, each along an axis of its own, like ``numpy.ix_``; indices of the true items of bools."""
+    """Index arrays for all combinations, like ``numpy.ix_``: view `i` has its items along axis `i`. A bool array counts
+    as the indices of its true items."""
     result = []
     for number, one in enumerate(arrays):
         one = _array.asarray(one, **_array._options_like(*arrays))

@@ -20,7 +20,7 @@ PIECE = 1 << 20
 def resolved(
     ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
 ) -> tuple[Any, ...]:
-    """The dtypes of a function's operands and results by NumPy's promotion rules, in native byte order."""
+    """The dtypes of a ufunc's operands and results by NumPy's promotion rules, in native byte order."""
     if casting != "same_kind" or dtype is not None:
         # Let NumPy raise its own error for a forbidden cast first; the call below crashes for some Python numbers.
         options = {} if dtype is None else {"dtype": dtype}
@@ -35,7 +35,7 @@ def resolved(
 
 
 def kind(operand: object) -> object:
-    """Type of an operand for promotion: a type of Python, or a dtype."""
+    """An operand's type for NumPy's promotion rules: the type of a Python number, else a dtype."""
     if type(operand) in (int, float, complex):
         return type(operand)
     dtype = getattr(operand, "dtype", None)
@@ -68,14 +68,14 @@ def _in_ram(number: Any) -> Any:
 
 
 def _few(operand: Any) -> Any:
-    """An operand of the same dtype without items, or the operand itself if it has no axes."""
+    """An empty array of the operand's dtype, or the operand itself if it has no axes."""
     return np.empty(0, operand.dtype) if np.ndim(operand) else operand
 
 
 def by_pieces(
     function: Callable[..., Any], inputs: list[Any], shape: tuple[Any, ...], dtypes: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Results of a NumPy function for each item of a shape, as new arrays."""
+    """Calls an element-wise NumPy function piece by piece, and returns its results as new arrays."""
     from . import _array
 
     options = _array._options_like(*inputs)

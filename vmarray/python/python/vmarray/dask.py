@@ -176,13 +176,13 @@ def from_dask(x: da.Array, **options: Any) -> da.Array:
 
 
 def _cuts(start: int, stop: int, step: int) -> tuple[int, ...]:
-    """The lengths of pieces of a range that is cut at multiples of a step."""
+    """The lengths of the pieces when a range is cut at multiples of `step`."""
     ends = [*range(start // step * step + step, stop, step), stop]
     return tuple(end - begin for begin, end in zip([start, *ends], ends))
 
 
 def _whole_chunks(x: da.Array, unit: tuple[int, ...], starts: tuple[int, ...]) -> da.Array:
-    """The same array in similar chunks that end at stored chunks' ends, so each stored chunk has one writing task."""
+    """Rechunks an array so that chunks end at ends of stored chunks. Then one task writes each stored chunk."""
     fits = all(
         (start + int(end)) % step == 0
         for sizes, step, start in zip(x.chunks, unit, starts)

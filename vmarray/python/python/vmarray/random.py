@@ -33,7 +33,7 @@ _PIECE = 1 << 27
 
 
 def _mixed(state: int) -> int:
-    """The number that SplitMix64 makes of the state after one."""
+    """The random number that SplitMix64 computes from `state`."""
     bits = (state + _STEP) & _MASK
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -70,13 +70,13 @@ class Generator:
         self._options = _array._checked(options)
 
     def _next(self, count: int = 1) -> int:
-        """The state before the next `count` numbers; no other call gets these numbers."""
+        """Reserves the next `count` numbers for the caller, and returns the state before them."""
         state = self._state
         self._state = (state + count * _STEP) & _MASK
         return state
 
     def _made(self, size: Any, dtype: np.dtype[Any], draws: int, make: Any) -> Any:
-        """An array that `make` computes from `draws` arrays of random bits."""
+        """Creates an array of random numbers: `make` computes it from `draws` arrays of random bits."""
         shape = () if size is None else _array._as_tuple(size)
         result = _array.empty(shape or 1, dtype, **self._options)
         flat, states = result.reshape(-1), [self._next(result.size) for _ in range(draws)]

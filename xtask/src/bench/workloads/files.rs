@@ -132,7 +132,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// Measures an array in a file.
+/// Measures arrays whose devices are files of the type `D`.
 pub fn measure<D: Device>(
     bench: &mut Bench,
     family: &str,
