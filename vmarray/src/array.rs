@@ -104,10 +104,10 @@ const LONG_BYTES: usize = 256;
 ///
 /// # Consistency
 ///
-/// A read never returns a part of a write to an element. All later reads see a completed write, also reads by
-/// other threads, reads past the cache, and reads by devices. [`get`](Self::get) and [`set`](Self::set) order
-/// memory like acquire loads and release stores, so an element can publish other data. Operations on ranges
-/// are atomic for each page, not as a whole.
+/// A read never returns a part of a write to an element. All reads after a completed write see it, including
+/// reads by other threads, reads past the cache, and reads by devices. [`get`](Self::get) and
+/// [`set`](Self::set) order memory like acquire loads and release stores, so a program can publish other data
+/// through an element. Operations on ranges are atomic for each page, not as a whole.
 ///
 /// # Lifetime
 ///
@@ -126,15 +126,16 @@ const LONG_BYTES: usize = 256;
 ///
 /// # Locks
 ///
-/// [Page guards](crate::access::PageRef), cursors and iterators hold pages. Other threads wait before they
-/// write such a page, or read the page of a [`PageMut`](crate::access::PageMut). A thread that holds guards
-/// never waits for a thread that could wait for it: it gets
-/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
-/// instead, and [works alone](crate::access::must_work_alone). Guarded pages are ordered by the age of their
-/// arrays, then by number: a thread that takes guards in ascending order may wait for other guards. A leaked
-/// guard counts as held by its thread until its array is dropped. No other operation holds a page while a
-/// closure of the caller runs, except [sorts](crate::progress::with_progress) that report progress. For
-/// wakers see [tasks](crate::views::PagedView#for-tasks).
+/// [Page guards](crate::access::PageRef), cursors and iterators hold pages. While a thread holds a page,
+/// other threads wait before they write it; they also wait before they read the page of a
+/// [`PageMut`](crate::access::PageMut). A thread that holds guards never waits for a thread that could wait
+/// for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead, and [works
+/// alone](crate::access::must_work_alone). Guarded pages are ordered by the age of their arrays, then by
+/// number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts as
+/// held by its thread until its array is dropped. No other operation holds a page while it runs a closure of
+/// the caller, except [sorts](crate::progress::with_progress) that report progress. For wakers see
+/// [tasks](crate::views::PagedView#for-tasks).
 ///
 /// # Example
 ///

@@ -20,9 +20,9 @@ use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 use parking_lot::{Mutex, MutexGuard};
 
-/// News: a request was pushed.
+/// Reason to call `serve`: a thread pushed a request.
 pub const ASKED: usize = 1;
-/// News: a submission may have ended, or an obstacle may be gone.
+/// Reason to call `serve`: a submission may have ended, or the device may accept submissions again.
 pub const ENDED: usize = 2;
 
 #[cfg(loom)]
@@ -68,7 +68,7 @@ impl<R> Inbox<R> {
     }
 }
 
-/// Requests of type `R`, and the server's state.
+/// Queue of requests of type `R` with one server at a time, which works on a state of type `S`.
 #[derive(Debug)]
 pub struct Combiner<R, S> {
     inbox: Inbox<R>,
@@ -90,8 +90,8 @@ impl<R, S> Combiner<R, S> {
         }
     }
 
-    /// Pushes a request. True if the caller must [serve](Self::serve); otherwise the end of a submission in
-    /// flight does.
+    /// Pushes a request. Returns true if the caller must call [`serve`](Self::serve). Otherwise the limit of
+    /// submissions in flight is reached, and the thread that sees one end serves the request.
     #[must_use]
     #[inline]
     pub fn ask(&self, request: R) -> bool {
@@ -102,19 +102,19 @@ impl<R, S> Combiner<R, S> {
         self.has_room()
     }
 
-    /// True below the limit of submissions in flight.
+    /// Returns true if fewer submissions are in flight than the device's limit allows.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.under_way.load(Ordering::SeqCst) < self.under_way_max
     }
 
-    /// Counts a submission that is about to begin.
+    /// Counts a submission that the server is about to begin.
     #[inline]
     pub fn begin(&self) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts the end of a submission. The caller [serves](Self::serve) next.
+    /// Counts the end of a submission. The caller then calls [`serve`](Self::serve).
     #[inline]
     pub fn end(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
@@ -122,14 +122,14 @@ impl<R, S> Combiner<R, S> {
         fence(Ordering::SeqCst);
     }
 
-    /// Pops all requests pushed before this call.
+    /// Pops all requests that threads pushed before this call.
     #[inline]
     pub fn take(&self) -> impl Iterator<Item = R> + '_ {
         (0..self.inbox.len()).map_while(|_| self.inbox.pop())
     }
 
     /// Adds a reason to serve, and calls `serve` with all reasons until none is left. If another thread is
-    /// serving, it also serves this reason, and this call returns.
+    /// serving, that thread also serves this reason, and this call returns at once.
     pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
@@ -152,7 +152,7 @@ impl<R, S> Combiner<R, S> {
         }
     }
 
-    /// The state, unless a thread serves.
+    /// Returns the server's state, or `None` while a thread serves.
     #[cfg(all(test, loom))]
     #[inline]
     pub fn try_state(&self) -> Option<MutexGuard<'_, S>> {

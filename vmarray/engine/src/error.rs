@@ -222,7 +222,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns a short advice on how to avoid the error. The text of an error ends with this advice.
+    /// Returns advice on how to avoid the error, as one short clause. The text of an error ends with this
+    /// advice.
     #[must_use]
     pub fn advice(&self) -> String {
         self.texts().1
@@ -590,7 +591,7 @@ fn refused(what: &str, reason: &str, usual: &str) -> (String, String) {
     (format!("{what}: {reason}"), remedy.into())
 }
 
-/// A request for devices that discovery could not satisfy.
+/// A device filter that no device of the machine satisfies.
 ///
 /// ```
 /// let report = vmarray::Discovery::new().select("host, no such device").unwrap().report();
@@ -643,7 +644,7 @@ impl fmt::Display for ErrorKind {
 
 impl std::error::Error for ErrorKind {}
 
-/// An error of this crate. It has the size of a pointer, so that the results of element accesses are small.
+/// An error of this crate. It has the size of a pointer, so the results of element accesses are small.
 ///
 /// ```
 /// use vmarray::{ErrorKind, prelude::*};
@@ -689,7 +690,8 @@ impl Error {
 }
 
 impl Error {
-    /// Shifts elements by `start`, for an error whose ranges or item count from there.
+    /// Adds `start` to the element ranges or item numbers in the error, for an operation that began at
+    /// element `start`.
     #[doc(hidden)]
     pub fn counted_from(mut self, start: usize) -> Self {
         if let ErrorKind::KernelTime { item, .. } = &mut *self.0 {
@@ -732,7 +734,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Converts a device's error to one that lists the written and the unspecified elements.
+/// Converts a device's error to [`Interrupted`](ErrorKind::Interrupted), which lists the ranges of written
+/// and of unspecified elements.
 #[doc(hidden)]
 pub fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize>) -> Error {
     let Some(cause) = error.device_error().cloned() else { return error };
@@ -747,7 +750,8 @@ pub fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }
 }
 
-/// Out of line, so that the check costs callers one comparison.
+/// Returns the error of [`expect_len`]. A separate function, so that the check costs callers only one
+/// comparison.
 #[doc(hidden)]
 #[cold]
 #[inline(never)]

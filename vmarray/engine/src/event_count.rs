@@ -11,7 +11,7 @@
 
 use crate::page::sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, fence};
 
-/// Value of the count when a thread prepared to wait.
+/// The value of the event count when a thread prepared to wait; the thread waits for a greater value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKey(u64);
 
@@ -24,19 +24,19 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Begins a wait, before the check of the condition.
+    /// Begins a wait; the caller then checks its condition, and calls [`wait`](Self::wait) if it is false.
     #[inline]
     pub fn prepare(&self) -> EventKey {
         EventKey(self.count.load(Ordering::SeqCst))
     }
 
-    /// True if the count is unchanged since the preparation.
+    /// Returns true if no producer has advanced the count since the call of `prepare` that returned `key`.
     #[inline]
     pub fn is_current(&self, key: EventKey) -> bool {
         self.prepare() == key
     }
 
-    /// Sleeps until the first change after the preparation of the key.
+    /// Blocks until the first [`advance`](Self::advance) after the call of `prepare` that returned `key`.
     #[inline]
     pub fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -50,14 +50,14 @@ impl EventCount {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Ends all waits prepared so far: at once for awake threads, and at the next [`notify`](Self::notify)
-    /// for sleeping ones.
+    /// Ends all prepared waits. A thread that is still awake returns at once; a sleeping one returns at the
+    /// next [`notify`](Self::notify).
     #[inline]
     pub fn advance(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Wakes the threads of ended waits.
+    /// Wakes the sleeping threads whose waits [`advance`](Self::advance) has ended.
     #[inline]
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
@@ -68,7 +68,7 @@ impl EventCount {
         }
     }
 
-    /// Returns the number of threads that sleep or are about to, for tests.
+    /// Returns the number of threads that sleep or are about to sleep, for tests.
     #[must_use]
     pub fn sleepers(&self) -> u32 {
         self.sleepers.load(Ordering::SeqCst)

@@ -83,10 +83,10 @@ pub enum EvictionPolicy {
     TwoQueue,
 }
 
-/// The eviction state of one shard, for frames `0..frames`.
+/// An eviction policy and its state for the frames `0..frames` of one shard of the cache.
 ///
-/// A frame is *tracked* from [`inserted`](Self::inserted) until it is taken or [`removed`](Self::removed).
-/// The caller keeps frame numbers below `frames`; greater ones may panic.
+/// The policy *tracks* a frame from [`inserted`](Self::inserted) until the caller takes it as a victim or
+/// reports it as [`removed`](Self::removed). Frame numbers must be below `frames`; greater ones may panic.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Evictor {
@@ -99,7 +99,8 @@ pub enum Evictor {
 }
 
 impl Evictor {
-    /// Returns a policy that tracks none of its `frames` frames. Its memory grows with the inserted frames.
+    /// Returns a policy for `frames` frames, which tracks none of them yet. Its memory grows with the
+    /// inserted frames.
     pub fn new(policy: EvictionPolicy, frames: usize) -> Self {
         // The lists need two more numbers, and one that means "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers must fit into 32 bits");
@@ -110,15 +111,15 @@ impl Evictor {
         }
     }
 
-    /// Returns true if hits must be reported through [`touched`](Self::touched).
+    /// Returns true if the policy needs a call of [`touched`](Self::touched) for each cache hit.
     pub fn wants_touches(&self) -> bool {
         matches!(self, Self::Lru(_))
     }
 
-    /// The frame has received the page `page_key`, and is now the most recent one.
+    /// Reports that the frame has received the page `page_key`. The frame becomes the most recently used one.
     ///
-    /// If the frame is tracked already, its old state is discarded. Also call this for a taken frame that
-    /// could not be evicted.
+    /// If the policy tracks the frame already, it discards the frame's old state. The caller also reports a
+    /// victim here that it could not evict.
     pub fn inserted(&mut self, frame: u32, page_key: u64) {
         match self {
             Self::Clock(clock) => clock.inserted(frame),
@@ -127,9 +128,9 @@ impl Evictor {
         }
     }
 
-    /// The frame's page was accessed. Only exact LRU uses this.
+    /// Reports an access to the frame's page. Only exact LRU uses these reports.
     ///
-    /// Reports may be batched and delivered late, in order: a report of an untracked frame is ignored.
+    /// The caller may batch reports and deliver them late, but in order. The policy ignores untracked frames.
     #[inline]
     pub fn touched(&mut self, frame: u32) {
         if let Self::Lru(lru) = self {
@@ -137,7 +138,7 @@ impl Evictor {
         }
     }
 
-    /// The frame has lost its page other than by eviction. Does nothing if the frame is not tracked.
+    /// Reports that the frame has lost its page other than by eviction. Does nothing for an untracked frame.
     pub fn removed(&mut self, frame: u32) {
         match self {
             Self::Clock(clock) => clock.removed(frame),
@@ -146,12 +147,13 @@ impl Evictor {
         }
     }
 
-    /// Proposes tracked frames in order of eviction preference until `want` of them are taken, the reply is
-    /// [`Verdict::Stop`], or no frame is left. Returns the number of taken frames.
+    /// Proposes tracked frames to `candidate`, the best victims first. Ends when `candidate` has taken `want`
+    /// frames or replies [`Verdict::Stop`], or no frame is left. Returns the number of taken frames.
     ///
     /// Each tracked frame is proposed at most once, and once more if the first reply was
-    /// [`Verdict::Referenced`]. So a call makes at most twice as many proposals as there are tracked frames,
-    /// and ends even if all are pinned. In addition, CLOCK steps over untracked frames, in at most two turns.
+    /// [`Verdict::Referenced`]. So the number of proposals is at most twice that of tracked frames, and the
+    /// call ends even if all pages are pinned. In addition, CLOCK steps over untracked frames, in at most two
+    /// revolutions.
     pub fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         match self {
             Self::Clock(clock) => clock.victims(want, candidate),

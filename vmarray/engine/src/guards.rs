@@ -48,7 +48,7 @@ fn strike_out(held: &mut Vec<(u64, u64)>) {
     held.retain(|(array, _)| living.contains(array));
 }
 
-/// True if the thread holds a guard of any array.
+/// Returns true if the calling thread holds a page guard of any array.
 #[inline]
 pub fn held() -> bool {
     let is_any = |held: &mut Vec<(u64, u64)>| {
@@ -60,9 +60,9 @@ pub fn held() -> bool {
     with(is_any).unwrap_or(false)
 }
 
-/// True if the thread must not block until another thread drops a guard: it holds a guard, one of its futures
-/// will have one, or its [`WaitRule`] forbids it. A future's page, or its count, stays until the thread polls
-/// or drops the future.
+/// Returns true if the thread must not block until another thread drops a page guard. This holds if the
+/// thread has a guard, if one of its futures will have one, or if its [`WaitRule`] forbids the wait. A future
+/// keeps its page pinned until the thread polls or drops the future.
 #[inline]
 pub fn must_not_await_guards() -> bool {
     never_waits() || held_or_expected()
@@ -81,8 +81,9 @@ fn held_or_expected() -> bool {
     held() || expected.unwrap_or(false)
 }
 
-/// True if other threads may wait for the calling one, so that it must not wait for threads that use arrays:
-/// it holds guards, or will, or runs the program's function for work that holds pages.
+/// Returns true if other threads may wait for the calling thread, because it holds page guards, or will, or
+/// runs a function of the program while an operation holds pages. Such a thread must not wait for threads
+/// that use arrays.
 #[inline]
 pub fn is_waited_for() -> bool {
     held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))
@@ -94,12 +95,12 @@ fn works_alone() -> bool {
     is_waited_for() || progress::inherits(|_| true)
 }
 
-/// Identity of an array, unique in the process; the owner is the array.
+/// The identity of an array, unique in the process. The array owns this value; its drop ends the identity.
 #[derive(Debug)]
 pub struct Identity(u64);
 
 impl Identity {
-    /// Identity of a new array, greater than all earlier ones.
+    /// Returns the identity of a new array, greater than all earlier ones.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Set the rule before the first guard can exist.
@@ -109,13 +110,13 @@ impl Identity {
         Self(number)
     }
 
-    /// Number of the array, never reused.
+    /// Returns the number of the array, which no later array reuses.
     #[inline]
     pub fn number(&self) -> u64 {
         self.0
     }
 
-    /// Records a guard of this page in the calling thread's list.
+    /// Adds a guard of this page to the calling thread's list of guards.
     #[inline]
     pub fn hold(&self, page: u64) {
         with(|held| {
@@ -128,7 +129,7 @@ impl Identity {
         wake_tasks_of_thread();
     }
 
-    /// Removes a dropped guard.
+    /// Removes a dropped guard from the calling thread's list of guards.
     #[inline]
     pub fn let_go(&self, page: u64) {
         with(|held| {
@@ -138,13 +139,13 @@ impl Identity {
         });
     }
 
-    /// Counts a future of the calling thread as a guard.
+    /// Counts a future of the calling thread as a guard, because the future will return one.
     #[inline]
     pub fn expect(&self) {
         let _ = EXPECTED.try_with(|expected| expected.borrow_mut().push(self.0));
     }
 
-    /// Ends the count of such a future, which has its guard or stopped waiting.
+    /// Ends the count of a future as a guard, because it has returned its guard or was dropped.
     #[inline]
     pub fn expect_no_more(&self) {
         let _ = EXPECTED.try_with(|expected| {
@@ -155,7 +156,7 @@ impl Identity {
         });
     }
 
-    /// The first page in a range that the calling thread holds and that satisfies a condition.
+    /// Returns the first page of a range that the calling thread holds by a guard and that satisfies `is_so`.
     #[inline]
     pub fn first_held(&self, pages: &Range<u64>, is_so: impl Fn(u64) -> bool) -> Option<u64> {
         let own = |held: &mut Vec<(u64, u64)>| {
@@ -165,8 +166,8 @@ impl Identity {
         with(own).flatten()
     }
 
-    /// True if the page is held by work for which the calling thread runs the program's function, so that it
-    /// must not wait for the page.
+    /// Returns true if an operation of the calling thread holds the page while the thread runs a function of
+    /// the program. The thread must then not wait for the page.
     #[inline]
     pub fn is_held_by_work(&self, page: u64) -> bool {
         progress::inherits(|hold| match hold {
@@ -175,20 +176,21 @@ impl Identity {
         })
     }
 
-    /// True if the calling thread may wait for the end of another thread's snapshot of the array: not if it
-    /// runs the program's function for a snapshot of this array or of a younger one.
+    /// Returns true if the calling thread may wait for the end of another thread's snapshot of the array.
+    /// False if the thread runs a function of the program for a snapshot of this array or of a younger one.
     #[inline]
     pub fn may_wait_for_snapshot(&self) -> bool {
         !progress::inherits(|hold| matches!(hold, WorkHold::Snapshot { array } if *array >= self.0))
     }
 
-    /// True if the calling thread runs the program's function for a snapshot of the array.
+    /// Returns true if the calling thread runs a function of the program during its own snapshot of the
+    /// array.
     #[inline]
     pub fn is_inside_snapshot(&self) -> bool {
         progress::inherits(|hold| *hold == WorkHold::Snapshot { array: self.0 })
     }
 
-    /// True if the calling thread may wait for the release of other threads' guards of this page.
+    /// Returns true if the calling thread may block until other threads drop their guards of this page.
     #[inline]
     pub fn may_wait_for(&self, page: u64) -> bool {
         if never_waits() {

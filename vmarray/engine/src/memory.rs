@@ -5,23 +5,23 @@ use bytemuck::Zeroable;
 
 use crate::error::{ErrorKind, Result};
 
-/// Returns zeroed elements. The system provides untouched pages if it can, so that no zeroes are written.
+/// Returns a vector of `len` zeroed elements. If the system provides zeroed pages, the call writes no zeroes.
 ///
-/// Fails if the system refuses. A system that overcommits may still end the program later.
+/// Returns an error if the system refuses. A system that overcommits may still end the program later.
 pub fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(len)
         .map_err(|()| ErrorKind::NoMemory { bytes: len.saturating_mul(size_of::<T>()) }.into())
 }
 
-/// Returns zeroed elements as [`zeroed_vec`], for memory that will be written entirely. It asks the system
-/// for large pages, if it has any. A page fault then comes once per 2 MiB instead of 4 KiB.
+/// Returns zeroed elements like [`zeroed_vec`], for memory that the caller will write entirely. It requests
+/// large pages from the system, so that a page fault occurs once per 2 MiB instead of 4 KiB.
 pub fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let values = zeroed_vec::<T>(len)?;
     ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
     Ok(values)
 }
 
-/// Reserves room for `more` elements, in large pages if the system has any.
+/// Reserves capacity for `more` elements, in large pages if the system has any.
 pub fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     values
         .try_reserve(more)
@@ -31,8 +31,8 @@ pub fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Asks the system for large pages under the caller's own memory, which keeps its contents. Has no effect
-/// on memory that is too short to profit.
+/// Requests large pages for existing memory of the caller, which keeps its contents. Has no effect on memory
+/// that is too short for large pages.
 pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -51,8 +51,8 @@ pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// Asks the system to merge the memory of values into large pages: a GPU then maps 2 MiB by one table entry
-/// instead of 512. Advice only, at the cost of one copy of the bytes.
+/// Requests that the system merge the memory of `values` into large pages. A GPU then maps 2 MiB by one table
+/// entry instead of 512. The system may ignore this; otherwise it copies the bytes once.
 pub fn merge_into_large_pages<T>(values: &mut [T]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -69,9 +69,9 @@ pub fn merge_into_large_pages<T>(values: &mut [T]) {
     let _ = values;
 }
 
-/// Marks the large pages of numbers as free until a thread writes to them; returns false if the system does
-/// not support it. Until then, their values may change to zero at any time: write to each page of the system
-/// before a read.
+/// Marks the large pages of `numbers` as free until a thread writes to them. Returns false if the system does
+/// not support this. Until then their values may become zero at any time, so write to each page of the system
+/// before you read it.
 #[must_use]
 pub fn free_until_written(numbers: &mut [u64]) -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]
@@ -98,7 +98,7 @@ fn large_pages_of<T>(values: &mut [T]) -> (*mut u8, usize) {
     (start.wrapping_add(skip), size_of_val(values).saturating_sub(skip) / PAGE * PAGE)
 }
 
-/// Prefetches a place for a write. Any address will do.
+/// Prefetches the cache line at an address for a write. Any address is allowed.
 #[inline(always)]
 pub fn prefetch_write<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -110,7 +110,8 @@ pub fn prefetch_write<T>(at: *const T) {
     let _ = at;
 }
 
-/// Prefetches bytes for a read, soon but not next. Any address will do.
+/// Prefetches `bytes` bytes into the processor's caches for a read in the near future. Any address is
+/// allowed.
 #[inline(always)]
 pub fn prefetch(address: usize, bytes: usize) {
     /// The processor itself prefetches bytes beyond this length.
@@ -129,7 +130,7 @@ pub fn prefetch(address: usize, bytes: usize) {
     let _ = (address, bytes, BYTES_MAX);
 }
 
-/// Prefetches the cache lines of some elements for a read, soon but not next.
+/// Prefetches the cache lines of some elements for a read in the near future.
 #[inline(always)]
 pub fn prefetch_slice<T>(elements: &[T]) {
     const LINE: usize = 64;

@@ -10,17 +10,17 @@ const WORTH_IT_FROM: usize = 64 << 20;
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 const LINE: usize = 64;
 
-/// Returns true if non-temporal copies are better for parts of a copy of `bytes` bytes in total. To memory
-/// outside of the caches they are about twice as fast as normal copies. To cached memory they are about a
-/// third slower.
+/// Returns true if a copy of `bytes` bytes in total should use non-temporal stores. They are about twice as
+/// fast as normal copies to memory that is not in the processor's caches, and about a third slower to cached
+/// memory.
 #[inline]
 pub fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM
 }
 
-/// Copies bytes without loading their new places into the processor's caches, if it can: a plain copy
-/// reads each line that it is about to overwrite. Worth it for some hundred bytes and more, if the total
-/// copy is longer than the caches. Other threads may access both places meanwhile, as in [`racy::copy`].
+/// Copies bytes by non-temporal stores if the processor has them. A plain copy first loads each cache line
+/// that it overwrites. Useful for some hundred bytes and more, if the whole copy is longer than the caches.
+/// Other threads may access both places meanwhile, as in [`racy::copy`].
 ///
 /// # Safety
 /// The requirements of [`racy::copy`].
@@ -46,13 +46,13 @@ pub unsafe fn copy_racy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies of single lines. Its drop makes them visible before later writes of the thread, such as the end of
-/// a lock.
+/// Non-temporal copies of single cache lines. The drop of this value orders them before the thread's later
+/// writes, such as the release of a lock.
 #[derive(Debug, Default)]
 pub struct LineCopies(());
 
 impl LineCopies {
-    /// Copies bytes without the caches if they are a whole line of the target's, else plainly.
+    /// Copies bytes by non-temporal stores if `to` is one whole cache line, otherwise by a plain copy.
     #[inline(always)]
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]

@@ -19,8 +19,7 @@ const THREADS_A_BUS: usize = 12;
 /// Threads presently in long copies, callers included.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns true if a copy of this length would now run on several threads, or while threads of other calls
-/// copy.
+/// Returns true if a copy of this length would run on several threads now, or next to copies of other calls.
 #[inline]
 pub fn is_shared(bytes: u64) -> bool {
     bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0
@@ -48,9 +47,9 @@ impl Drop for Taken {
     }
 }
 
-/// Runs `copy` on the calling thread and on helper threads; each call processes shares until none is left. No
-/// helpers run if they are of no use, or if the calling thread holds guards, for which they would wait in
-/// vain. Returns the error of one thread.
+/// Runs `copy` on the calling thread and on helper threads; each call copies parts until none is left. There
+/// are no helpers if `bytes` is too small, or if the calling thread holds guards, because helpers could wait
+/// for these guards forever. Returns the error of one thread.
 #[inline]
 pub fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;

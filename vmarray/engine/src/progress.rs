@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::{ErrorKind, Result};
 
-/// The progress of a long operation: of saving or loading an array, or of a [sort](with_progress).
+/// The progress of a long operation: saving or loading an array, or a [sort](with_progress).
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -32,8 +32,9 @@ pub struct Progress {
     pub all_bytes: u64,
 }
 
-/// Hold of work while it reports progress to the program. A thread that runs the program's function must not
-/// wait for the hold, because the work that would release it waits for the function.
+/// A page or an array that an operation holds while it reports progress to the program. The thread that runs
+/// the program's progress function must not wait for it, because the operation continues only after the
+/// function returns.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkHold {
@@ -55,7 +56,7 @@ thread_local! {
     static HOLDS: RefCell<Holds> = RefCell::default();
 }
 
-/// Notes something that the work of the calling thread holds until this is dropped.
+/// Records that an operation of the calling thread holds a page or an array, until this value is dropped.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct HoldNote(WorkHold);
@@ -93,7 +94,8 @@ impl Drop for InsideProgress {
     }
 }
 
-/// True if some work, for which the calling thread runs the program's function, holds something of a kind.
+/// Returns true if an operation for which the calling thread runs the program's progress function holds
+/// something that satisfies a condition.
 #[doc(hidden)]
 #[inline]
 pub fn inherits(is_kind: impl Fn(&WorkHold) -> bool) -> bool {
@@ -119,17 +121,17 @@ impl Drop for Before {
 }
 
 /// Runs `work` on the calling thread, and reports the progress of each sort that `work` calls. The sort calls
-/// `progress` before its first step and after every few GiB or less: from any thread, but one call at a time.
-/// Sorts in RAM also report within a step. Sorts are `Sort::sort`, `Sort::sort_with`, and the sorting
-/// methods of `Order` and `OrderMut`. If a call has several sorts,
-/// each counts from 0. Matrix products in RAM report their steps likewise.
+/// `progress` before its first step and after every few GiB or less, from any thread, but one call at a time.
+/// Sorts in RAM also report within a step. Sorts are `Sort::sort`, `Sort::sort_with`, and the sorting methods
+/// of `Order` and `OrderMut`. If `work` calls several sorts, each counts from 0. Matrix products in RAM
+/// report their steps likewise.
 ///
-/// `progress` must not access the elements that are sorted: an access to an array returns
+/// `progress` must not access the elements that the operation sorts: an access to an array returns
 /// [`WouldDeadlock`](ErrorKind::WouldDeadlock), and an access to a source may block forever. `progress` runs
 /// without helper threads (see `must_work_alone`).
 ///
 /// If `progress` breaks, the sort ends with [`Cancelled`](ErrorKind::Cancelled) as soon as the work in flight
-/// is done. The elements are then in an unspecified order, no element is lost, and each value is still next
+/// is done. The elements are then in an unspecified order. No element is lost, and each value is still next
 /// to its key.
 ///
 /// ```
@@ -167,7 +169,7 @@ pub fn with_progress<R>(
     work()
 }
 
-/// Runs work whose progress is reported.
+/// Runs an operation, which reports its progress in steps to the function of [`with_progress`].
 ///
 /// # Errors
 /// The errors of `work`.
@@ -192,7 +194,7 @@ pub fn in_steps<R, E>(
     Ok(done)
 }
 
-/// Runs work as [`in_steps`], with a function of the caller for its progress.
+/// Runs an operation as [`in_steps`] does, but reports to a function of the caller.
 ///
 /// # Errors
 /// The errors of `work`.
@@ -205,7 +207,7 @@ pub fn in_reported_steps<R>(
     with_progress(progress, || in_steps(all_bytes as u64, work))
 }
 
-/// The steps of some work.
+/// The progress of one operation, which reports its steps through this value.
 #[doc(hidden)]
 pub struct Steps {
     teller: Option<&'static Teller<'static>>,
@@ -217,10 +219,10 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Reports `bytes` more bytes.
+    /// Reports that the operation has processed `bytes` more bytes.
     ///
     /// # Errors
-    /// [`Cancelled`](ErrorKind::Cancelled), from then on each time.
+    /// [`Cancelled`](ErrorKind::Cancelled) if the program's function breaks, now or in an earlier report.
     pub fn report(&self, bytes: u64) -> Result<()> {
         let Some(teller) = self.teller else { return Ok(()) };
         let mut progress = teller.lock();
@@ -239,7 +241,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Notes that the work holds something more until it ends.
+    /// Records another page or array that the operation holds until it ends.
     #[inline]
     pub fn add_hold(&self, hold: WorkHold) {
         self.holds.write().push(hold);

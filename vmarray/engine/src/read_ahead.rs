@@ -24,18 +24,18 @@ const RUN_MIN_MOST: u64 = 16;
 /// Pages at equal distances that begin a strided stream.
 const STRIDED_RUN: u64 = 4;
 
-/// Properties of the array of a stream.
+/// The array in which a thread's misses form streams, with its limit of read-ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
     /// Identity of the array.
     pub array: u64,
     /// Length of the array in pages.
     pub pages: u64,
-    /// Greatest window in pages; 0 disables prefetches.
+    /// The greatest number of pages to prefetch for a stream; 0 disables prefetches.
     pub window_max: u64,
 }
 
-/// Kind of a use of a page.
+/// The kind of a thread's access to a page: a miss, or the first use of a prefetched page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// The page was not resident.
@@ -44,7 +44,7 @@ pub enum Use {
     FetchedAhead,
 }
 
-/// Pages to fetch, at equal distances.
+/// Pages to prefetch: a first page, a stride and a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     pub first: u64,
@@ -53,7 +53,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// The pages, in the expected order of use.
+    /// Returns the pages, in the order in which the thread will probably use them.
     pub fn pages(self) -> impl Iterator<Item = u64> + Clone {
         (0..self.count as i64).map(move |step| self.first.wrapping_add_signed(step * self.stride))
     }
@@ -218,12 +218,13 @@ thread_local! {
     static MEMORY: RefCell<Memory> = const { RefCell::new(Memory::new()) };
 }
 
-/// Records a miss or the first use of a prefetched page; returns the pages to fetch now.
+/// Records a miss or the first use of a prefetched page. Returns the pages to prefetch now.
 pub fn advance(array: Streams, page: u64, usage: Use) -> Option<Ahead> {
     MEMORY.try_with(|memory| memory.borrow_mut().step(array, page, usage)).ok().flatten()
 }
 
-/// Records that the caller does not fetch the last of the pages that [`advance`] returned for this page.
+/// Records that the caller does not prefetch the last `left_out` pages of those that [`advance`] returned for
+/// `page`.
 pub fn retract(array: Streams, page: u64, left_out: u64) {
     let _ = MEMORY.try_with(|memory| {
         let streams = &mut memory.borrow_mut().streams;

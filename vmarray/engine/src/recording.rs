@@ -41,7 +41,7 @@ impl SubmittedWork {
     }
 }
 
-/// Records a submission of work.
+/// Records that a thread submitted work to a device's queue.
 #[doc(hidden)]
 #[inline]
 pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) {
@@ -51,7 +51,7 @@ pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) 
     let _ = (work, device, ticket);
 }
 
-/// Records the amount of work: bytes and pieces.
+/// Records the amount of submitted work: bytes and number of copies.
 #[doc(hidden)]
 #[inline]
 pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
@@ -61,7 +61,7 @@ pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
     let _ = (ticket, pieces, bytes);
 }
 
-/// Records that all work of a queue is done up to a ticket.
+/// Records that a queue has completed all its work up to a ticket.
 #[doc(hidden)]
 #[inline]
 pub fn done(ticket: Ticket) {
@@ -71,7 +71,7 @@ pub fn done(ticket: Ticket) {
     let _ = ticket;
 }
 
-/// Records an activity of a thread of the program, for as long as the value lives.
+/// Records an activity of a thread of the program, such as a miss, for as long as the value lives.
 #[doc(hidden)]
 #[cfg(feature = "tracing")]
 #[inline]
@@ -79,7 +79,7 @@ pub fn spent(on: &'static str) -> recorder::Spent {
     recorder::Spent::begin(on)
 }
 
-/// The replacement of an activity in a build without recordings.
+/// The placeholder of an activity in a build without the feature `tracing`.
 #[doc(hidden)]
 #[cfg(not(feature = "tracing"))]
 pub struct Unrecorded;
@@ -92,7 +92,7 @@ pub fn spent(_: &'static str) -> Unrecorded {
     Unrecorded
 }
 
-/// Records an event of `pages` pages.
+/// Records an event of a thread without a duration, which concerns `pages` pages.
 #[doc(hidden)]
 #[inline]
 pub fn happened(what: &'static str, pages: usize) {

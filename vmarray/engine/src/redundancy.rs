@@ -10,7 +10,7 @@ use vmarray_support::links::is_same;
 
 use crate::error::{ErrorKind, Result};
 
-/// The redundancy of an array's pages: none, or mirrors.
+/// The layer between an array and its devices that mirrors or moves pages, if the builder requested this.
 #[derive(Debug, Default)]
 pub struct Redundancy {
     keeper: Keeper,
@@ -36,13 +36,14 @@ impl From<Keeper> for Redundancy {
 }
 
 impl Redundancy {
-    /// True without redundancy and without movable pages.
+    /// Returns true if the array has neither mirrors nor movable pages.
     #[inline]
     pub fn is_none(&self) -> bool {
         matches!(self.keeper, Keeper::None)
     }
 
-    /// The wrapping device of a channel; `None` if the channel uses the program's device directly.
+    /// Returns the device that wraps the program's devices of a channel; `None` if the channel uses the
+    /// program's device directly.
     pub fn device(&self, channel: usize) -> Option<Arc<dyn Device>> {
         match &self.keeper {
             Keeper::None => None,
@@ -52,13 +53,13 @@ impl Redundancy {
         }
     }
 
-    /// Makes the redundancy layer also wipe its buffers on release.
+    /// Makes the wrapping devices overwrite their memory with zeroes when they release it.
     pub fn wipe_on_release(&self) -> Result<()> {
         let mut devices = (0..).map_while(|channel| self.device(channel));
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))
     }
 
-    /// Replicas of the pages of a channel with this device.
+    /// Returns the copies of a channel's pages, one for each device. `device` is the channel's device.
     pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],
@@ -70,7 +71,7 @@ impl Redundancy {
         }
     }
 
-    /// Replaces the first lost device by a spare.
+    /// Replaces the first lost device by `spare`, and copies the lost pages to it from their mirrors.
     pub fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
         let _only = self.replacing.lock();
         let refused = |reason| ErrorKind::MirrorRefused { reason };
@@ -84,8 +85,8 @@ impl Redundancy {
         with_it.try_for_each(|mirror| Ok(mirror.rebuild(&lost, Arc::clone(spare))?))
     }
 
-    /// Moves pages so that each channel has its own on one of these devices (two for mirrors), with about the
-    /// same number of channels per device.
+    /// Moves pages so that each channel is on one of `devices` (on two if mirrored), with about the same
+    /// number of channels on each device.
     pub fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
         let _only = self.replacing.lock();

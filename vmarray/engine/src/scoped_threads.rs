@@ -33,7 +33,7 @@ const IDLE_FOR: Duration = Duration::from_secs(5);
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
 
-/// The cores that this process may use, or the number of threads in the variable `VMARRAY_THREADS`.
+/// The number of cores that this process may use, or the number in the variable `VMARRAY_THREADS`.
 pub static CORES: LazyLock<usize> = LazyLock::new(|| {
     let chosen = std::env::var("VMARRAY_THREADS").ok().and_then(|text| text.trim().parse().ok());
     chosen.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
@@ -88,7 +88,7 @@ struct CallState {
 /// one.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Marks processes that are forked from now on, unless memory is exhausted.
+/// From now on, forked processes are detected by [`is_forked`], unless memory is exhausted.
 #[cfg(target_os = "linux")]
 pub fn watch_forks() {
     static WATCHES: Once = Once::new();
@@ -109,20 +109,20 @@ pub fn is_forked() -> bool {
     IS_FORKED.load(Ordering::Relaxed)
 }
 
-/// Sets the rule by which a thread works alone; the first one stays.
+/// Sets the function that decides if the calling thread must work alone. Only the first call has an effect.
 #[inline]
 pub fn set_rule(works_alone: fn() -> bool) {
     let _ = RULE.set(works_alone);
 }
 
-/// True if the calling thread must not have others work for it.
+/// Returns true if the calling thread must not use helper threads.
 #[inline]
 pub fn works_alone() -> bool {
     RULE.get().is_some_and(|works_alone| works_alone())
 }
 
-/// Runs `work` on `threads` threads. The calling thread is the first of them; it works alone if it
-/// [works alone](works_alone). If the system cannot start enough threads, fewer run it. Returns when all have
+/// Runs `work` on `threads` threads. The calling thread is one of them; it is the only one if it must [work
+/// alone](works_alone). If the system cannot start enough threads, fewer run `work`. Returns when all have
 /// finished.
 ///
 /// # Panics
@@ -158,7 +158,7 @@ fn run_together(threads: usize, work: &(dyn Fn() + Sync)) {
     }
 }
 
-/// Calls `work` for each number below `end`, on at most `threads` threads.
+/// Calls `work` with each number below `end`, on at most `threads` threads.
 ///
 /// # Panics
 /// As [`together`].
@@ -172,8 +172,8 @@ pub fn each(threads: usize, end: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Runs work on one of the machine's nodes, if this module has started the thread. The program's own
-/// threads stay on their processors.
+/// Runs `work` on the processors of one NUMA node, if this module has started the calling thread. The
+/// program's own threads stay on their processors.
 #[inline]
 pub fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
     let _there = move_near(node);

@@ -5,11 +5,11 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::scoped_threads;
 
-/// Runs `work` on all items. Up to `threads` threads, including the calling one, take one item at a time, in
-/// order. After an error the threads take no more items, and the call returns the error.
+/// Runs `work` on all items, on up to `threads` threads, including the calling one. Each thread takes one
+/// item at a time, in order. After an error the threads take no more items, and the call returns the error.
 ///
 /// If the system cannot start a thread, the other threads process all items. A thread that holds guards works
-/// [alone](scoped_threads::works_alone). A panic of `work` is passed on.
+/// [alone](scoped_threads::works_alone). A panic of `work` continues in the calling thread.
 pub fn for_each<I>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
@@ -18,7 +18,7 @@ pub fn for_each<I>(
     for_each_with(threads, items, || (), |(), item| work(item))
 }
 
-/// Runs `work` as [`for_each`] does; each thread has separate scratch memory.
+/// Runs `work` on all items as [`for_each`] does. Each thread has its own scratch value of type `S`.
 pub fn for_each_with<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,

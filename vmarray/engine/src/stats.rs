@@ -27,8 +27,8 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The counters of a channel. Threads write them only on misses. The counters share no cache line
-        /// with the data that hits read.
+        /// The counters of a channel. Threads write them only on misses. They share no cache line with data
+        /// that hits read.
         #[doc(hidden)]
         #[derive(Debug, Default)]
         #[repr(align(128))]
@@ -63,14 +63,14 @@ macro_rules! counters {
         }
 
         impl ChannelStats {
-            /// The counters, by name.
+            /// Returns the names and values of all counters.
             #[doc(hidden)]
             #[inline]
             pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            /// Sets the counter of a name, if it exists.
+            /// Sets the counter with this name, if it exists.
             #[doc(hidden)]
             #[inline]
             pub fn set(&mut self, name: &str, count: u64) {
@@ -138,10 +138,9 @@ counters! {
 
 /// The activity of an array since its creation, or since the last reset of its statistics.
 ///
-/// The array counts hits only if the builder enables it. The number of hits is
-/// for the whole array, because a hit does not determine the channel of its page. If more than 63 arrays
-/// count hits at the same time, the further arrays share one counter. All numbers are exact while no access
-/// is running.
+/// The array counts hits only if the builder enables it, and only for the whole array, because a hit does not
+/// determine the channel of its page. If more than 63 arrays count hits at the same time, the further arrays
+/// share one counter. All numbers are exact while no access is running.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -167,7 +166,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Creates statistics.
+    /// Creates statistics from the number of hits and the counters of each channel.
     #[doc(hidden)]
     pub fn new(hits: Option<u64>, channels: Vec<ChannelStats>) -> Self {
         Self { hits, channels }
@@ -257,13 +256,13 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The statistics at the last reset.
+/// The values of the counters at the last reset, which the array subtracts from later statistics.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Baseline(Mutex<Stats>);
 
 impl Baseline {
-    /// Returns the difference to the current statistics.
+    /// Returns the statistics since the last reset; `now` returns the current counters.
     #[inline]
     pub fn since(&self, now: impl FnOnce() -> Stats) -> Stats {
         let baseline = self.0.lock();

@@ -1,6 +1,6 @@
 //! Log messages of the engine. Without the feature `tracing`, important messages go to standard error.
 
-/// The cache cannot get more memory and stays shorter than requested.
+/// Logs that the cache cannot get `bytes` more bytes of memory, and stays shorter than requested.
 pub fn cache_is_small(bytes: u64, error: &crate::error::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(bytes, %error, "the cache cannot get more memory and keeps its size");
@@ -10,7 +10,7 @@ pub fn cache_is_small(bytes: u64, error: &crate::error::Error) {
     });
 }
 
-/// Page-locked memory was refused; the cache uses pageable memory.
+/// Logs that the system refused page-locked memory, so the cache uses pageable memory.
 pub fn pin_refused(error: &backend_api::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%error, "page-locking was refused: copies go through pageable memory and are slower");
@@ -20,7 +20,7 @@ pub fn pin_refused(error: &backend_api::Error) {
     });
 }
 
-/// A read-ahead failed.
+/// Logs that a read-ahead failed. The program gets no error, because it has not requested these pages.
 pub fn read_ahead_failed(error: &crate::error::Error) {
     #[cfg(feature = "tracing")]
     tracing::debug!(%error, "read-ahead failed; the access itself reports the error");
@@ -28,13 +28,13 @@ pub fn read_ahead_failed(error: &crate::error::Error) {
     let _ = error;
 }
 
-/// The program's executor has a waker that panics.
+/// Logs that a waker of the program's executor panicked.
 pub fn waker_panicked() {
     #[cfg(feature = "tracing")]
     tracing::error!("a waker panicked, so its task may never be polled again");
 }
 
-/// A link between devices delivered wrong bytes.
+/// Logs that copies between two devices delivered wrong bytes, so arrays do not use this link.
 pub fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::DeviceInfo) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%from, %to, "a link between devices corrupts data: copies go through the host");
@@ -42,7 +42,7 @@ pub fn link_broken(from: &backend_api::DeviceInfo, to: &backend_api::DeviceInfo)
     eprintln!("vmarray: the link from {from} to {to} corrupts data: copies go through the host");
 }
 
-/// A link between devices could not be tested, so it is not used for now.
+/// Logs that the link between two devices could not be tested, so arrays do not use it for now.
 pub fn link_untried(
     from: &backend_api::DeviceInfo,
     to: &backend_api::DeviceInfo,
@@ -54,8 +54,8 @@ pub fn link_untried(
     let _ = (from, to, error);
 }
 
-/// Reports a text to the operator once, even if it recurs with other details. A crate without its own feature
-/// `tracing` calls this, whether this crate has the feature or not.
+/// Logs a text once in the process, even if it recurs with other details. Crates without a feature `tracing`
+/// of their own call this, with and without this crate's feature.
 pub fn say_once(what: &str, details: impl FnOnce() -> String) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();

@@ -15,7 +15,7 @@ use crate::watched::Watched;
 /// The period in which programs publish.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Shows the published statistics until the user quits.
+/// Shows the published statistics of running programs until the user quits.
 pub fn run() -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal);

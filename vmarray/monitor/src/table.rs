@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::watched::{Watched, WatchedChannel};
 
-/// A table of text: names of columns, and rows of cells.
+/// A table of text: column names, and rows of cells.
 #[derive(Debug, Default)]
 pub struct Table {
     pub header: Vec<&'static str>,
@@ -67,7 +67,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 impl Table {
-    /// Creates a table with a row for each GPU: the traffic of all arrays on it.
+    /// Creates a table with one row for each GPU, which sums the traffic of all arrays on it.
     pub fn of_cards(watched: &Watched) -> Self {
         let mut cards: BTreeMap<&str, ([Traffic; 2], u64, u64)> = BTreeMap::new();
         for of in watched.channels() {
@@ -85,7 +85,7 @@ impl Table {
         Self { header, rows: cards.into_iter().map(row).collect() }
     }
 
-    /// Creates a table with a row for each channel of each array.
+    /// Creates a table with one row for each channel of each array.
     pub fn of_channels(watched: &Watched) -> Self {
         let header = vec![
             "program",

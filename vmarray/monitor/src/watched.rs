@@ -5,27 +5,27 @@ use std::time::Duration;
 use vmarray::monitor::{PublishedArray, PublishedChannel, PublishedProgram};
 use vmarray::stats::ChannelStats;
 
-/// The publishing programs, each with its last two readings.
+/// The programs that publish statistics, each with its last two readings.
 #[derive(Debug, Default)]
 pub struct Watched {
     programs: Vec<(PublishedProgram, Option<PublishedProgram>)>,
 }
 
-/// A channel of a published array, with its program and array.
+/// A channel of a published array, with its program and array, and its changes since the last reading.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedChannel<'a> {
     pub program: &'a PublishedProgram,
     pub array: &'a PublishedArray,
     pub number: usize,
     pub channel: &'a PublishedChannel,
-    /// Difference of the counters between the last two readings, and the time between them.
+    /// The increase of the counters between the last two readings, and the time between the readings.
     pub lately: Option<(ChannelStats, Duration)>,
     /// Hits and misses of the whole array: between the readings, or in all.
     hits: Option<(u64, u64)>,
 }
 
 impl Watched {
-    /// Stores a new reading of the programs' statistics.
+    /// Stores a new reading of the programs' statistics, and keeps the last one for rates.
     pub fn read(&mut self, programs: Vec<PublishedProgram>) {
         let mut before = std::mem::take(&mut self.programs);
         let with_before = |program: PublishedProgram| {
@@ -39,8 +39,8 @@ impl Watched {
         self.programs = programs.into_iter().map(with_before).collect();
     }
 
-    /// Returns the number of arrays whose statistics the programs do not publish, because their files have no
-    /// room.
+    /// Returns the number of arrays that the programs' files do not list, because the files have a maximal
+    /// size.
     pub fn left_out(&self) -> u64 {
         self.programs.iter().map(|(program, _)| program.left_out).sum()
     }
@@ -81,15 +81,16 @@ fn misses(array: &PublishedArray) -> u64 {
 }
 
 impl WatchedChannel<'_> {
-    /// Returns the share of hits in all accesses, 0 to 1: since the previous reading if there is one, else
-    /// since the array was built.
+    /// Returns hits / accesses, from 0 to 1: since the previous reading if there is one, otherwise since the
+    /// array was built.
     pub fn hit_rate(&self) -> Option<f64> {
         let (hits, misses) = self.hits?;
         let all = hits as f64 + misses as f64;
         (all > 0.0).then(|| hits as f64 / all)
     }
 
-    /// Returns the rate of a byte counter between the last two readings, in bytes per second.
+    /// Returns the rate of a byte counter between the last two readings, in bytes per second; `counter`
+    /// selects it.
     pub fn rate(&self, counter: impl Fn(&ChannelStats) -> u64) -> Option<f64> {
         let (stats, time) = self.lately.as_ref()?;
         (!time.is_zero()).then(|| counter(stats) as f64 / time.as_secs_f64())
@@ -100,7 +101,8 @@ impl WatchedChannel<'_> {
 pub mod tests {
     use super::*;
 
-    /// A program with one array of two channels, `steps` half seconds after its start.
+    /// Returns test statistics: a program with one array of two channels, `steps` half seconds after its
+    /// start.
     pub fn program(process: u32, steps: u64) -> PublishedProgram {
         let mut program = PublishedProgram::default();
         (program.process, program.name) = (process, "walker".into());

@@ -16,15 +16,16 @@ use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
 impl<T: Element, D: Device> Builder<T, D> {
-    /// Builds an array whose pages the program's own code reads and writes. A page can be a chunk of a
-    /// compressed file, an object of a server, or the result of a function. Page `p` has the elements from
-    /// `p * page_len` on, in native byte order. A thread that needs a page calls the [`Backing`], and reads
-    /// the whole page. The array caches pages in RAM, and with a [tier](Self::tier) also on GPUs.
+    /// Builds an array whose pages are read and written by the program's own code, the [`Backing`]. A page
+    /// can be a chunk of a compressed file, an object of a server, or the result of a function. Page `p` has
+    /// the elements from `p * page_len` on, in native byte order. A thread that needs a page calls the
+    /// backing, and reads the whole page. The array caches pages in RAM, and with a [tier](Self::tier) also
+    /// on GPUs.
     ///
-    /// The array writes changed pages when they leave the cache; in [`flush`]; in
-    /// [`sync`](VirtualArray::sync), which also [syncs](Backing::sync) the [`Backing`]; and when it is
-    /// dropped, which can only warn of a failure. The array does not grow. Devices, placement and page length
-    /// of the builder are ignored.
+    /// The array writes changed pages when it evicts them from the cache; in [`flush`]; in
+    /// [`sync`](VirtualArray::sync), which also [syncs](Backing::sync) the backing; and when it is dropped,
+    /// which can only warn of a failure. The array does not grow. The builder's devices, placement and page
+    /// length are ignored.
     ///
     /// [`flush`]: crate::views::View::flush
     ///

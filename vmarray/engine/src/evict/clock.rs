@@ -14,7 +14,7 @@ enum Referenced {
     Spared,
 }
 
-/// The frames as a ring, and the hand.
+/// The state of the CLOCK policy: the frames as a ring, and the position of the hand.
 #[derive(Debug)]
 pub struct Clock {
     /// Grows with the numbers of inserted frames; frames behind its end are absent.

@@ -3,7 +3,7 @@
 use super::list::{self, Link, List, ListSweep};
 use super::verdict::Candidate;
 
-/// The list of tracked frames. All updates take constant time.
+/// The state of the LRU policy: the list of tracked frames. All updates take constant time.
 #[derive(Debug)]
 pub struct Lru {
     links: Vec<Link>,

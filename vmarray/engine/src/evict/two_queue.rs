@@ -22,7 +22,7 @@ struct QueuedPage {
     is_hot: bool,
 }
 
-/// The state of the policy; the module describes its three parts.
+/// The state of the 2Q policy: the parts `recent`, `ghosts` and `hot` of the table above.
 #[derive(Debug)]
 pub struct TwoQueue {
     links: Vec<Link>,

@@ -1,6 +1,6 @@
 //! The engine's answer to a frame that an eviction policy proposes: claim it, keep it, or skip it.
 
-/// Reply of the paging core to a frame proposed by [`Evictor::victims`](super::Evictor::victims).
+/// The pager's reply to a frame that [`Evictor::victims`](super::Evictor::victims) proposes for eviction.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -14,6 +14,6 @@ pub enum Verdict {
     Stop,
 }
 
-/// The callback of [`Evictor::victims`](super::Evictor::victims).
+/// The callback of [`Evictor::victims`](super::Evictor::victims): gets a frame number and returns its reply.
 #[doc(hidden)]
 pub type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;

@@ -7,18 +7,19 @@ thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A rule for the calling thread's waits for guards. The drop restores the previous rule.
+/// Sets, for the calling thread, if it may block on page guards of other threads. The drop restores the
+/// previous rule.
 #[must_use]
 pub struct WaitRule(bool);
 
 impl WaitRule {
-    /// The thread gets an error in place of a wait for a guard.
+    /// From now on the thread gets an error instead of blocking on a page guard.
     #[inline]
     pub fn never() -> Self {
         Self(NEVER_WAITS.replace(true))
     }
 
-    /// The rule of threads outside of this library, for program code.
+    /// Restores the default for a while, for code of the program that runs within an operation.
     #[inline]
     pub fn usual() -> Self {
         Self(NEVER_WAITS.try_with(|never| never.replace(false)).unwrap_or(false))

@@ -21,8 +21,8 @@
 
 use super::sync::{Ordering, fence};
 
-/// The barrier of the cheap side: a compiler fence. Under loom, which does not model asymmetric barriers, it
-/// is a full fence.
+/// The cheap side of the asymmetric barrier: a compiler fence. Under loom, which does not model asymmetric
+/// barriers, it is a full fence.
 #[inline(always)]
 pub fn light() {
     #[cfg(loom)]
@@ -31,7 +31,8 @@ pub fn light() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The barrier of the expensive side. `threads` returns the threads that may have passed [`light`].
+/// The expensive side of the asymmetric barrier: a full fence on all cores that run threads of the process.
+/// `threads` returns the threads that may have passed [`light`]; the call happens only if `membarrier` fails.
 pub fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
@@ -54,14 +55,14 @@ pub fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
 /// The operating system's id of a thread.
 pub type Thread = i32;
 
-/// The calling thread.
+/// Returns the system's id of the calling thread.
 #[cfg(not(loom))]
 #[inline]
 pub fn this_thread() -> Thread {
     os::this_thread()
 }
 
-/// True if [`light`] suffices on the other side.
+/// Returns true if a thread on the cheap side needs only [`light`]; otherwise it needs a full fence.
 #[cfg_attr(loom, expect(dead_code, reason = "the models assume it"))]
 pub fn asymmetric() -> bool {
     #[cfg(loom)]
@@ -74,9 +75,9 @@ pub fn asymmetric() -> bool {
     }
 }
 
-/// Waits between two checks of a value that another thread will change within nanoseconds. That thread may
-/// have lost its core: after several checks the calling thread yields, and finally sleeps, so that threads of
-/// lower priority progress.
+/// Waits between two checks of a value that another thread will change within nanoseconds. `turns` is the
+/// number of checks so far. After several checks the calling thread yields, and finally sleeps, because the
+/// other thread may be preempted and have a lower priority.
 pub fn relax(turns: u64) {
     #[cfg(loom)]
     {

@@ -54,7 +54,7 @@ fn run(waker: Waker) {
     }
 }
 
-/// Wakes a task, at once or as soon as its thread may run program code.
+/// Wakes a task, at once or as soon as the calling thread may run code of the program.
 pub fn wake(waker: Waker) {
     let mut waker = Some(waker);
     // The access fails in a thread that is ending. Such a thread holds no locks, so it runs the waker at
@@ -67,8 +67,8 @@ pub fn wake(waker: Waker) {
     waker.into_iter().for_each(run);
 }
 
-/// While a thread has a value of this type, its wake-ups of tasks are deferred. They run at the drop of the
-/// thread's last value.
+/// While a thread has a value of this type, it collects the wake-ups of tasks. The drop of its last value
+/// runs them.
 pub struct DeferredWakes(PhantomData<*const ()>);
 
 impl DeferredWakes {
@@ -88,8 +88,8 @@ impl Drop for DeferredWakes {
     }
 }
 
-/// Lives while the thread holds a lock and calls devices under it. The thread wakes neither tasks nor
-/// [drivers](Self::postpone) during this time.
+/// A thread has this value while it holds a lock and calls devices under the lock. During this time the
+/// thread wakes neither tasks nor [drivers](Self::postpone).
 #[derive(Debug)]
 pub struct LockScope(PhantomData<*const ()>);
 
@@ -100,8 +100,8 @@ impl LockScope {
         Self(PhantomData)
     }
 
-    /// Wakes a driver when the calling thread has released all such locks. Returns `false`, without a
-    /// wake-up, if it holds none.
+    /// Defers the wake-up of a channel's driver until the calling thread has dropped its last `LockScope`.
+    /// Returns `false`, without a wake-up, if the thread has none.
     #[inline]
     pub fn postpone(driver: impl FnOnce() -> Waker) -> bool {
         DEFERRED
@@ -128,7 +128,8 @@ impl Drop for LockScope {
     }
 }
 
-/// Waker of a task for a device: it wakes the task when its thread may run program code.
+/// A task's waker that is safe to give to a device: it wakes the task when the device's thread may run code
+/// of the program.
 pub struct OutsideLocks(pub Waker);
 
 impl OutsideLocks {

@@ -14,7 +14,7 @@ use super::state::{
 };
 use super::sync::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Kind of a hold: by this library, or by the program.
+/// The kind of a page hold: a pin of this library, or a guard of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Pin,
@@ -30,7 +30,7 @@ impl Holder {
     }
 }
 
-/// Reason of a failed acquisition.
+/// The reason why a thread could not acquire a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The page has no frame.
@@ -39,7 +39,7 @@ pub enum Refusal {
     Busy(State),
 }
 
-/// Result of a sweep at a page.
+/// The result of one step of the victim search at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// The page was used since the last sweep; the bit is now cleared, and the page gets another chance.
@@ -52,7 +52,7 @@ pub enum Sweep {
     WriteBack(State),
 }
 
-/// A page table's entry: gates, state and address.
+/// The page table's entry of one page: the gates, the state word, and the address of the page's frame.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub struct Entry {
@@ -65,7 +65,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of an absent page; equal to zeroed memory, from which tables are made.
+    /// Returns the entry of an absent page. It equals zeroed memory, which new page tables consist of.
     #[cfg(test)]
     pub fn absent() -> Self {
         Self {
@@ -81,8 +81,8 @@ impl Entry {
         State(self.state.load(order))
     }
 
-    /// Reads an element of the page, by accesses that may race with a latched writer; `None` if one was
-    /// active.
+    /// Reads an element of the page by accesses that may race with a writer that holds the page. Returns
+    /// `None` if such a writer was active.
     #[inline(always)]
     pub fn read_validated<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.state(Ordering::Acquire);
@@ -91,10 +91,11 @@ impl Entry {
         before.validates(self.state(Ordering::Relaxed)).then_some(value)
     }
 
-    /// Reads several elements of the page, by accesses that may race with writers; `None` if one may have
-    /// been active. Latched writers are detected as in [`read_validated`](Self::read_validated). Lock-free
-    /// writers leave no trace, so pages open to them are not read. Opening a page requires an exclusive hold,
-    /// which is visible to a thread that sees any of their writes.
+    /// Reads several elements of the page by accesses that may race with writers. Returns `None` if a writer
+    /// may have been active. Writers that hold the page are detected as in
+    /// [`read_validated`](Self::read_validated). Lock-free writers leave no trace, so this refuses pages
+    /// whose write gate is open. Opening the gate requires an exclusive hold, which is visible to a thread
+    /// that sees any of the writes.
     #[inline(always)]
     pub fn read_undisturbed<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.state(Ordering::Acquire);
@@ -111,15 +112,15 @@ impl Entry {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// Returns the frame if lock-free reads are allowed, else null. The caller has announced the page in its
-    /// hazard slot.
+    /// Returns the page's frame if lock-free reads are allowed, otherwise null. The caller must have
+    /// announced the page in its hazard slot.
     #[inline(always)]
     pub fn read_gate(&self) -> *mut u8 {
         self.read_gate.load(Ordering::Acquire)
     }
 
-    /// Returns the frame if lock-free writes are allowed, else null. The caller has announced the page in its
-    /// hazard slot.
+    /// Returns the page's frame if lock-free writes are allowed, otherwise null. The caller must have
+    /// announced the page in its hazard slot.
     #[inline(always)]
     pub fn write_gate(&self) -> *mut u8 {
         self.write_gate.load(Ordering::Acquire)
@@ -145,13 +146,13 @@ impl Entry {
         }
     }
 
-    /// Shares a resident page, which excludes latched writes. If the returned earlier state has `WRITERS`,
-    /// lock-free writes may continue until [`shut_writes`](Self::shut_writes), a barrier and a check of the
-    /// hazard slots. If it has `WAITED` and the holder is a guard, the caller wakes sleepers, because they
-    /// may be forbidden to wait for guards.
+    /// Takes a resident page for shared use, which excludes exclusive holders. If the returned earlier state
+    /// has `WRITERS`, lock-free writes may continue until [`shut_writes`](Self::shut_writes), a barrier and a
+    /// check of the hazard slots. If it has `WAITED` and the holder is a guard, the caller must wake the
+    /// sleeping threads, because they may be forbidden to wait for guards.
     ///
-    /// Sharers queue behind a thread that wants the page exclusively, unless they are `barging`: threads with
-    /// guards must not wait for a thread that could wait for them.
+    /// A thread that wants the page exclusively has precedence, unless `barging` is set. Threads with guards
+    /// set it, because they must not wait for a thread that could wait for them.
     #[inline]
     pub fn try_share(&self, holder: Holder, barging: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -165,8 +166,8 @@ impl Entry {
         })
     }
 
-    /// Protects an absent page's home slot from writes. `Ok` is true if the slot has contents. Queues like
-    /// [`try_share`](Self::try_share).
+    /// Takes an absent page for shared use, which protects its home slot from writes. `Ok` is true if the
+    /// slot has contents. Precedence is as in [`try_share`](Self::try_share).
     #[inline]
     pub fn try_share_home(&self, barging: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {
@@ -177,7 +178,7 @@ impl Entry {
         .map(|s| s.has(HOME))
     }
 
-    /// Ends a shared hold. Returns true if the caller must wake sleepers.
+    /// Ends a shared hold. Returns true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn unshare(&self, holder: Holder) -> bool {
@@ -193,9 +194,10 @@ impl Entry {
         before.any(WAITED) && wakes(before)
     }
 
-    /// Takes a resident page exclusively: no other holder, no latched write. Accesses of `READERS` and
-    /// `WRITERS` in the returned earlier state may continue until the gates are shut and drained. As for
-    /// [`try_share`](Self::try_share), a guard wakes sleepers. Refused until a snapshot has saved the page.
+    /// Takes a resident page exclusively, if no other thread holds it. Lock-free accesses may continue, as
+    /// `READERS` and `WRITERS` in the returned earlier state show, until the caller shuts and drains the
+    /// gates. As for [`try_share`](Self::try_share), a guard wakes sleeping threads. Refused until a snapshot
+    /// has saved the page.
     #[inline]
     pub fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -211,9 +213,9 @@ impl Entry {
     /// Takes an absent page exclusively for one thread or transfer. Returns the previous state, which shows
     /// the contents of the home slot.
     ///
-    /// `readers_stay` allows it while other threads read the home slot: correct for loading a page that will
-    /// be shared first, wrong for writing to the slot, and for loading a page that will be written and
-    /// possibly written back. The same holds until a snapshot has saved the page.
+    /// `readers_stay` allows this while other threads read the home slot. It is correct for loading a page
+    /// that will be shared first. It is wrong for writing to the slot, and for loading a page that will be
+    /// written and possibly written back. The same holds until a snapshot has saved the page.
     #[inline]
     pub fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
@@ -225,8 +227,8 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page without contents for a thread that writes zeroes to its home slot, which no
-    /// snapshot can see.
+    /// Takes an absent page without contents exclusively, for a thread that writes zeroes to its home slot. A
+    /// snapshot cannot see this change.
     #[inline]
     pub fn try_claim_to_zero(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -235,10 +237,10 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page for one thread to load it; `readers_stay` as for
-    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents, the page is
-    /// [marked](Self::mark_in_flight) at once as in flight. Returns the previous state; if that has
-    /// [`WAITED`] and the slot has contents, the caller wakes sleepers.
+    /// Takes an absent page for the one thread that loads it; `readers_stay` as for
+    /// [`try_claim_absent`](Self::try_claim_absent). If the home slot has contents, the page is
+    /// [marked](Self::mark_in_flight) as in flight in the same step. Returns the previous state. If this has
+    /// [`WAITED`] and the slot has contents, the caller must wake sleeping threads.
     #[inline]
     pub fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -250,7 +252,7 @@ impl Entry {
     }
 
     /// Marks a page that the caller holds as in flight, in a transfer that other threads can find and finish.
-    /// Returns true if the caller must wake sleepers, to help.
+    /// Returns true if the caller must wake sleeping threads, which then help.
     #[must_use]
     #[inline]
     pub fn mark_in_flight(&self) -> bool {
@@ -282,56 +284,60 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Passes an exclusive hold to a guard, or does nothing. Returns true if the caller must wake sleepers.
+    /// Turns an exclusive hold into that of a guard; does nothing for a pin. Returns true if the caller must
+    /// wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn hold_exclusive(&self, holder: Holder) -> bool {
         holder == Holder::Guard && self.change(|s| (s.0 & !WAITED) + GUARD).any(WAITED)
     }
 
-    /// Marks a page, which the caller holds exclusively, as dirty.
+    /// Marks a page as dirty; the caller holds it exclusively.
     #[inline]
     pub fn mark_dirty(&self) {
         self.change(|s| s.0 | DIRTY);
     }
 
-    /// Records that the home slot of a page that the caller holds has zeroes.
+    /// Records that the home slot of a page contains zeroes; the caller holds the page.
     #[inline]
     pub fn home_is_zeroed(&self) {
         self.change(|s| s.0 | ZEROED);
     }
 
-    /// Records that the home slot of a page that the caller holds exclusively has unspecified contents,
-    /// before a write to it.
+    /// Records that the home slot of a page has unspecified contents, before the caller writes to the slot.
+    /// The caller holds the page exclusively.
     #[inline]
     pub fn home_is_unknown(&self) {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Makes new sharers wait. The thread then retries until it gets the page, or [gives up](Self::give_up).
-    /// Without effect while a snapshot has to read the page.
+    /// Makes new shared holders wait, because the calling thread wants the page exclusively. The thread then
+    /// retries until it gets the page, or [gives up](Self::give_up). Has no effect while a snapshot must read
+    /// the page.
     #[inline]
     pub fn set_writer_pending(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
     }
 
-    /// Forbids new changes of the page; the present holder continues, and readers are not affected. Returns
-    /// true if the caller must wake sleepers, because their condition has changed.
+    /// Marks the page for a snapshot: from now on no thread takes the page to change it. The present holder
+    /// continues, and readers are not affected. Returns true if the caller must wake sleeping threads,
+    /// because their condition has changed.
     #[must_use]
     #[inline]
     pub fn begin_saving(&self) -> bool {
         self.change(|s| (s.0 | UNSAVED) & !(WRITER_PENDING | WAITED)).any(WAITED)
     }
 
-    /// Allows changes of the page again. Returns true if the caller must wake sleepers.
+    /// Removes a snapshot's mark, so that threads may change the page again. Returns true if the caller must
+    /// wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn end_saving(&self) -> bool {
         self.change(|s| s.0 & !(UNSAVED | WAITED)).any(WAITED)
     }
 
-    /// Allows sharers again. Other threads that want the page mark it again when they wake. Returns true if
-    /// the caller must wake sleepers.
+    /// Allows new shared holders again. Other threads that want the page exclusively set the mark again when
+    /// they wake. Returns true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn give_up(&self) -> bool {
@@ -339,7 +345,7 @@ impl Entry {
     }
 
     /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Returns true if the caller must
-    /// wake sleepers.
+    /// wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
@@ -351,15 +357,16 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Sets the contents of the home slot of an unused page: contents (`HOME`), or zeroes (`ZEROED`).
+    /// Sets the initial state of the home slot of a page that no thread uses: contents (`HOME`), or zeroes
+    /// (`ZEROED`).
     #[inline]
     pub fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
         self.change(|s| s.0 | home);
     }
 
-    /// Ends an exclusive hold of an absent page whose home slot was written. Returns true if the caller must
-    /// wake sleepers.
+    /// Ends an exclusive hold of an absent page after a write to its home slot. Returns true if the caller
+    /// must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn release_written(&self) -> bool {
@@ -370,7 +377,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Turns an exclusive hold into a shared one. Returns true if the caller must wake sleepers.
+    /// Turns an exclusive hold into a shared one. Returns true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn downgrade(&self, holder: Holder) -> bool {
@@ -380,15 +387,17 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Takes the frame from an exclusively held page without lock-free accesses, and releases the page.
-    /// `forget` also declares the home slot empty. Returns true if the caller must wake sleepers.
+    /// Takes the frame from a page and releases the page, which the caller holds exclusively, with shut
+    /// gates. `forget` also declares the home slot empty. Returns true if the caller must wake sleeping
+    /// threads.
     #[must_use]
     #[inline]
     pub fn unmap(&self, forget: bool) -> bool {
         self.lose_frame(EXCLUSIVE | if forget { HOME | ZEROED } else { 0 })
     }
 
-    /// As [`unmap`](Self::unmap), but the caller keeps holding the page, which is now absent.
+    /// Takes the frame from a page as [`unmap`](Self::unmap) does, but the caller keeps holding the page,
+    /// which is now absent.
     #[must_use]
     #[inline]
     pub fn unmap_and_keep(&self) -> bool {
@@ -405,7 +414,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Returns true if the page was used since the last sweep, unless the use was
+    /// Returns true if the page was used since the last sweep of the victim search, unless the use was
     /// [forgotten](Self::forget_use).
     #[inline]
     pub fn is_used(&self) -> bool {
@@ -417,20 +426,21 @@ impl Entry {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
-    /// Marks the page as unused for the next sweep, unless lock-free accesses are possible.
+    /// Marks the page as unused for the next sweep of the victim search, unless its gates are open.
     #[inline]
     pub fn forget_use(&self) {
         self.change(|s| s.0 & !USED);
     }
 
-    /// Opens the page to lock-free reads. The caller holds it.
+    /// Opens the page to lock-free reads. The caller must hold the page.
     #[inline]
     pub fn open_reads(&self) {
         self.change(|s| s.0 | READERS);
         self.read_gate.store(self.address(), Ordering::Release);
     }
 
-    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller holds it exclusively.
+    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller must hold it
+    /// exclusively.
     #[inline]
     pub fn open_writes(&self) {
         self.change(|s| s.0 | READERS | WRITERS | DIRTY);
@@ -438,36 +448,35 @@ impl Entry {
         self.write_gate.store(self.address(), Ordering::Release);
     }
 
-    /// Prevents further lock-free writes, after a barrier.
+    /// Shuts the write gate: no lock-free write begins after a barrier.
     #[inline]
     pub fn shut_writes(&self) {
         self.write_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
     }
 
-    /// Prevents further lock-free accesses, after a barrier.
+    /// Shuts both gates: no lock-free access begins after a barrier.
     #[inline]
     pub fn shut(&self) {
         self.shut_writes();
         self.read_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
     }
 
-    /// Records that the holder has shut and drained gates: `WRITERS`, or both bits.
+    /// Records that the holder has shut and drained gates. `bits` is `WRITERS`, or `READERS` and `WRITERS`.
     #[inline]
     pub fn quiet(&self, bits: u64) {
         debug_assert!(bits & !(READERS | WRITERS) == 0);
         self.change(|s| s.0 & !bits);
     }
 
-    /// Records that a snapshot has shut and drained the write gate of an unchangeable page. If a thread with
-    /// guards has removed the mark, it may have opened the gate again; the next check of the page handles
-    /// this.
+    /// Records that a snapshot has shut and drained the write gate of a marked page. A thread with guards may
+    /// have removed the mark and opened the gate again; the next check of the page handles this.
     #[inline]
     pub fn quiet_unsaved(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
     }
 
-    /// One step of the victim search. `recency` makes use count (not for an exact policy), `write_back`
-    /// includes dirty pages.
+    /// One step of the victim search: clears the used bit, or claims the page for eviction. `recency` makes
+    /// use count (not for an exact policy); `write_back` includes dirty pages.
     pub fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
@@ -506,8 +515,8 @@ impl Entry {
         })
     }
 
-    /// Starts the write-back of a page that the caller holds exclusively, quiet, and keeps. Returns the
-    /// previous state.
+    /// Starts the write-back of a page that the caller holds exclusively, with shut gates, and continues to
+    /// hold. Returns the previous state.
     #[inline]
     pub fn write_back_held(&self) -> State {
         self.change(|s| {
@@ -516,8 +525,8 @@ impl Entry {
         })
     }
 
-    /// Ends a write-back. On success frame and home slot are equal. Returns true if the caller must wake
-    /// sleepers.
+    /// Ends a write-back. After a success, frame and home slot are equal. Returns true if the caller must
+    /// wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn end_write_back(&self, success: bool) -> bool {
@@ -528,8 +537,8 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Requests a wake-up if `busy` is still true for the state. Returns false if it is not; the caller then
-    /// checks again.
+    /// Requests a wake-up if `busy` still holds for the page's state. Otherwise returns false, and the caller
+    /// checks the page again.
     #[inline]
     pub fn ask_to_wake(&self, busy: impl Fn(State) -> bool) -> bool {
         self.transition(|s| if busy(s) { Ok(s.0 | WAITED) } else { Err(()) }).is_ok()

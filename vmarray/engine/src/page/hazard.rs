@@ -13,7 +13,7 @@ use super::barrier;
 use super::entry::Entry;
 use super::sync::{AtomicUsize, Ordering};
 
-/// The lock-free accesses for whose end a thread waits.
+/// The kind of lock-free accesses for whose end a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HazardAccess {
     /// Lock-free writes only.
@@ -22,7 +22,7 @@ pub enum HazardAccess {
     All,
 }
 
-/// The place in which a thread announces its access.
+/// The memory in which a thread announces the page that it accesses.
 #[derive(Debug)]
 pub struct HazardSlot {
     reading: AtomicUsize,
@@ -40,10 +40,11 @@ impl HazardSlot {
         Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
     }
 
-    /// Announces a read. The caller then checks the entry's read gate, reads, and [leaves](Self::leave_read).
+    /// Announces a read of a page. The caller then checks the entry's read gate, reads, and calls
+    /// [`leave_read`](Self::leave_read).
     ///
-    /// A release, like leaving: a thread that waits for the end of one access may see it only through the
-    /// announcement of the next one.
+    /// The store is a release, like that of `leave_read`. A thread that waits for the end of one access may
+    /// see only the announcement of the next one, and must then see the end of the first.
     #[inline(always)]
     pub fn enter_read(&self, entry: *const Entry) {
         self.reading.store(entry.addr(), Ordering::Release);
@@ -56,8 +57,8 @@ impl HazardSlot {
         self.reading.store(0, Ordering::Release);
     }
 
-    /// Announces a write. The caller then checks the entry's write gate, writes, and
-    /// [leaves](Self::leave_write). A release, like [`enter_read`](Self::enter_read).
+    /// Announces a write to a page. The caller then checks the entry's write gate, writes, and calls
+    /// [`leave_write`](Self::leave_write). The store is a release, as in [`enter_read`](Self::enter_read).
     #[inline(always)]
     pub fn enter_write(&self, entry: *const Entry) {
         self.writing.store(entry.addr(), Ordering::Release);
@@ -78,8 +79,8 @@ impl HazardSlot {
     }
 }
 
-/// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates
-/// so that no new access begins, and has issued [`barrier::heavy`] since.
+/// Waits until the slot announces no access of this kind to the page. The caller has shut the entry's gates,
+/// so no new access begins, and has then called [`barrier::heavy`].
 pub fn drain(slot: &HazardSlot, entry: *const Entry, access: HazardAccess) {
     let mut turns = 0;
     while slot.names(entry, access) {

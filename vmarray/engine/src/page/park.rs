@@ -11,8 +11,8 @@ use super::wakers::{Asleep, wake_tasks};
 /// Number of checks of a busy page before its waiter sleeps.
 const TURNS: u64 = 150;
 
-/// Waits while `busy` holds for the page's state: spins, yields, then sleeps until [`unpark`]. May return
-/// early. `busy` is as in [`sleep`].
+/// Waits while `busy` holds for the page's state: spins, yields, then sleeps until another thread calls
+/// [`unpark`]. May return early. The conditions of [`sleep`] apply to `busy`.
 #[inline]
 pub fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     for turn in 0..TURNS {
@@ -26,10 +26,11 @@ pub fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// Sleeps until [`unpark`], after [requesting](Entry::ask_to_wake) it, unless `busy` no longer holds.
+/// Sleeps until another thread calls [`unpark`], after [requesting](Entry::ask_to_wake) the wake-up. Returns
+/// at once if `busy` no longer holds.
 ///
-/// `busy` runs under a lock of the parking lot: it must neither panic nor take locks of `parking_lot`. Its
-/// callers look at the state, and at lists of the thread, whose locks are of the standard library.
+/// `busy` runs under a lock of the parking lot, so it must neither panic nor take locks of `parking_lot`.
+/// Callers check the state, and lists of the thread under locks of the standard library.
 pub fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on. The first
     // closure neither panics nor parks, as the callers have promised for `busy`; the others do nothing.
@@ -48,14 +49,15 @@ pub fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// Registers the waker of a task as [`park`] does for a thread. Returns `None` if the task need not wait.
+/// Registers the waker of a task that waits for the page, as [`park`] does for a thread. Returns `None` if
+/// the task need not wait.
 #[inline]
 pub fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> Option<Asleep> {
     let asleep = Asleep::at(key(entry), waker);
     entry.ask_to_wake(busy).then_some(asleep)
 }
 
-/// Wakes all threads and tasks that sleep for the page. The thread that cleared `WAITED` calls it.
+/// Wakes all threads and tasks that sleep for the page. The thread that cleared `WAITED` calls this.
 #[cold]
 pub fn unpark(entry: &Entry) {
     // SAFETY: as in `sleep`: the key is the address of an entry.

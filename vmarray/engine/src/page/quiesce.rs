@@ -5,9 +5,9 @@ use super::entry::Entry;
 use super::hazard::HazardAccess;
 use super::state::{READERS, State, WRITERS};
 
-/// Waits until no lock-free access allowed by the pages' earlier states is running, with one barrier for all.
-/// The caller holds the pages: exclusively for [`HazardAccess::All`], at least shared for
-/// [`HazardAccess::Writes`].
+/// Waits until no lock-free access that began before the gates were shut is running, with one barrier for all
+/// pages. `State` is the state before the shutting. The caller holds the pages: exclusively for
+/// [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
 pub fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
     access: HazardAccess,

@@ -24,7 +24,7 @@ const READS_MAX: u64 = if cfg!(loom) { 1 } else { 16 };
 /// The bit that is set while a writer is active.
 const LOCKED: u32 = 1;
 
-/// A sequence lock, which protects all elements that share it.
+/// A sequence lock, which protects all elements whose addresses map to it.
 #[derive(Debug)]
 pub struct SeqLock(AtomicU32);
 
@@ -36,7 +36,7 @@ struct Locks([SeqLock; 1 << COUNT_SHIFT]);
 static LOCKS: Locks = Locks([const { SeqLock(AtomicU32::new(0)) }; 1 << COUNT_SHIFT]);
 
 impl SeqLock {
-    /// The lock of the element at an address.
+    /// Returns the lock that protects the element at an address.
     #[cfg(not(loom))]
     #[inline(always)]
     pub fn of<T>(element: *const T) -> &'static Self {
@@ -51,8 +51,8 @@ impl SeqLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Reads data of the lock, by accesses that may race with writers: repeatedly until no writer was active,
-    /// or, after some attempts, while the lock excludes them. It must not panic.
+    /// Runs `read` on data under this lock, by accesses that may race with writers. Repeats it until no
+    /// writer was active; after some attempts it excludes writers. `read` must not panic.
     #[inline(always)]
     pub fn read<R>(&self, read: impl Fn() -> R) -> R {
         match self.try_read(&read) {
@@ -61,8 +61,8 @@ impl SeqLock {
         }
     }
 
-    /// Reads data of the lock once. Returns `None` if a writer was active. Only a reader that sleeps through
-    /// exactly 2^31 writes would not notice them.
+    /// Runs `read` once. Returns `None` if a writer was active. Only a reader that is preempted for exactly
+    /// 2^31 writes would not notice them.
     #[inline(always)]
     pub fn try_read<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.0.load(Ordering::Acquire);
@@ -83,15 +83,15 @@ impl SeqLock {
         self.lock_if(read, |_| false)
     }
 
-    /// Runs a write to data of the lock, by accesses that may race with readers, without other writers. It
-    /// must not panic.
+    /// Runs `write` on data under this lock, by accesses that may race with readers. Other writers wait.
+    /// `write` must not panic.
     #[inline(always)]
     pub fn write<R>(&self, write: impl FnOnce() -> R) -> R {
         self.lock_if(write, |_| true)
     }
 
-    /// As [`write`](Self::write), for a function whose result shows whether it wrote: if not, readers need
-    /// not retry.
+    /// Runs a function as [`write`](Self::write) does. `has_written` says from the result if the function
+    /// wrote; if not, readers need not retry.
     #[inline(always)]
     pub fn lock_if<R>(&self, run: impl FnOnce() -> R, has_written: impl FnOnce(&R) -> bool) -> R {
         if !self.try_lock() {

@@ -18,7 +18,7 @@ use super::entry::Entry;
 use super::state::{EXCLUSIVE, State, UNSAVED, WRITERS};
 use super::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock};
 
-/// The operations of a snapshot on the pages of an array.
+/// The operations that a snapshot needs on the pages of an array: access to entries, sleep, and barriers.
 pub trait MarkedPages {
     /// While this value lives, no thread adds a page.
     type FixedCount<'a>
@@ -70,7 +70,7 @@ struct Saving<S> {
     taken: Vec<AtomicU64>,
 }
 
-/// The marks of one snapshot, which saves pages by an `S`.
+/// The state of one snapshot: its phase, its marks, and the saver `S` that writes pages to the destination.
 #[derive(Debug)]
 pub struct SnapshotMarks<S> {
     marking: Mutex<Marking>,
@@ -83,7 +83,7 @@ pub struct SnapshotMarks<S> {
     wanted: Mutex<Vec<u64>>,
 }
 
-/// The snapshots of an array: one at a time.
+/// The snapshots of an array, one at a time.
 #[derive(Debug)]
 pub struct Snapshots<S> {
     /// The thread that creates the snapshot holds this lock.
@@ -98,8 +98,7 @@ impl<S> Default for Snapshots<S> {
 }
 
 impl<S> Snapshots<S> {
-    /// Begins a snapshot. If there is another one, waits for its end, or returns `None` if the thread must
-    /// not wait.
+    /// Begins a snapshot. If another one runs, waits for its end, or returns `None` if `may_wait` is false.
     #[inline]
     pub fn begin(&self, may_wait: bool) -> Option<(Arc<SnapshotMarks<S>>, MutexGuard<'_, ()>)> {
         let making = if may_wait { self.making.lock() } else { self.making.try_lock()? };
@@ -122,15 +121,15 @@ impl<S> Snapshots<S> {
         saver
     }
 
-    /// Returns the current snapshot.
+    /// Returns the snapshot that runs now.
     #[inline]
     pub fn current(&self) -> Option<Arc<SnapshotMarks<S>>> {
         self.current.lock().clone()
     }
 
-    /// Waits until a marked page can be saved, for a thread that wants to change it and holds no page, but
-    /// possibly guards. Returns the marks of the snapshot that saves it; `None` if the thread must check the
-    /// page again.
+    /// Waits until a marked page can be saved. A thread calls this that wants to change the page and holds no
+    /// page, but possibly guards. Returns the marks of the snapshot that saves the page, or `None` if the
+    /// thread must check the page again.
     pub fn await_instant(
         &self,
         pages: &impl MarkedPages,
@@ -167,8 +166,8 @@ impl<S> SnapshotMarks<S> {
         }
     }
 
-    /// Marks all pages, and waits until no thread changes any: the instant. Returns the number of pages; none
-    /// is added while the second part of the result lives.
+    /// Marks all pages, and waits until no thread changes any: the instant of the snapshot. Returns the
+    /// number of pages; no thread adds a page while the second part of the result lives.
     pub fn mark_all<'a, P: MarkedPages>(&self, pages: &'a P) -> (u64, P::FixedCount<'a>) {
         let (mut marked, mut passed) = (0, Vec::new());
         let mut count = pages.fix_count().0;
@@ -210,7 +209,8 @@ impl<S> SnapshotMarks<S> {
         pages.quiesce_marked(&open);
     }
 
-    /// Removes a page's mark for a thread that holds guards, unless the instant has come.
+    /// Removes a page's mark for a thread that holds guards, if the instant of the snapshot has not come.
+    /// Otherwise returns false.
     pub fn pass(&self, pages: &impl MarkedPages, page: u64) -> bool {
         let mut marking = self.marking.lock();
         if marking.phase != Phase::Marking {
@@ -226,7 +226,8 @@ impl<S> SnapshotMarks<S> {
         true
     }
 
-    /// Makes all threads that want to change one of the first `count` pages save it first.
+    /// Begins the phase `Saving`: all threads that want to change one of the first `count` pages save the
+    /// page first.
     pub fn save_by(&self, saver: S, count: u64) {
         let words = count.div_ceil(64) as usize;
         let taken = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -234,8 +235,8 @@ impl<S> SnapshotMarks<S> {
         self.turn_to(Phase::Saving);
     }
 
-    /// Saves a page and removes its mark; returns false if another thread saves it. Also returns true if the
-    /// snapshot is over.
+    /// Saves a page by `save` and removes its mark. Returns false if another thread is saving it. Returns
+    /// true also if the snapshot is over.
     #[inline]
     pub fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
         // While this lock is held the snapshot is not over, and the mark belongs to it.
@@ -249,7 +250,7 @@ impl<S> SnapshotMarks<S> {
         true
     }
 
-    /// Takes the pages of a range that no thread has taken, and returns them as ranges.
+    /// Takes the pages of a range that no other thread has taken for saving, and returns them as ranges.
     #[inline]
     pub fn take(&self, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
@@ -264,38 +265,37 @@ impl<S> SnapshotMarks<S> {
         runs
     }
 
-    /// Calls a function with the saver in the phase `Saving`.
+    /// Calls a function with the saver; returns `None` outside of the phase `Saving`.
     pub fn with_saver<R>(&self, look: impl FnOnce(&S) -> R) -> Option<R> {
         self.saving.read().as_ref().map(|saving| look(&saving.saver))
     }
 
-    /// Waits for threads that save pages, and prevents others from starting. Returns the saver, if there was
-    /// one.
+    /// Waits for threads that save pages, and prevents further saves. Returns the saver, if there was one.
     #[inline]
     pub fn stop_saving(&self) -> Option<S> {
         self.saving.write().take().map(|saving| saving.saver)
     }
 
-    /// True if a page in this state has a mark of this snapshot. The order of the two loads matters: a thread
-    /// that sees a later snapshot's mark also sees the end of this one.
+    /// Returns true if the page with this state has a mark of this snapshot. The order of the two loads
+    /// matters: a thread that sees a later snapshot's mark also sees the end of this one.
     #[inline]
     pub fn has_marked(&self, state: State) -> bool {
         state.any(UNSAVED) && !self.is_over.load(Ordering::Acquire)
     }
 
-    /// Waits until a page that another thread saves has lost this snapshot's mark; may return early.
+    /// Waits until another thread has saved a page and removed this snapshot's mark; may return early.
     #[inline]
     pub fn await_unmarked(&self, pages: &impl MarkedPages, page: u64) {
         pages.park(page, |state| self.has_marked(state));
     }
 
-    /// Requests an early save of a page.
+    /// Requests that the snapshot's threads save a page early.
     #[inline]
     pub fn want(&self, page: u64) {
         self.wanted.lock().push(page);
     }
 
-    /// Returns the pages requested since the last call.
+    /// Returns the pages for which threads have requested an early save since the last call.
     #[inline]
     pub fn take_wanted(&self) -> Vec<u64> {
         std::mem::take(&mut self.wanted.lock())
@@ -315,7 +315,7 @@ impl<S> Saving<S> {
     }
 }
 
-/// Removes a page's mark. The caller has taken the page, or prevents its snapshot from continuing.
+/// Removes a page's mark. The caller has taken the page for saving, or prevents its snapshot from continuing.
 #[inline]
 pub fn unmark(pages: &impl MarkedPages, page: u64) {
     if pages.entry(page).end_saving() {

@@ -49,17 +49,17 @@ const PIN_SHIFT: u32 = 11;
 const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
 const VERSION_SHIFT: u32 = 33;
 
-/// The state's increment for a pin.
+/// One pin in the state word: added when a thread pins the page, subtracted when it unpins.
 pub const PIN: u64 = 1 << PIN_SHIFT;
-/// The state's increment for a guard.
+/// One guard in the state word: added when the program gets a guard of the page, subtracted at its drop.
 pub const GUARD: u64 = 1 << GUARD_SHIFT;
-/// The state's increment for a version.
+/// One step of the version in the state word.
 pub const VERSION: u64 = 1 << VERSION_SHIFT;
 
 /// Bits that show a reader of a huge element that it raced with a writer: the latch and the version.
 const VALIDATED: u64 = EXCLUSIVE | !(VERSION - 1);
 
-/// A value of a page's state word.
+/// A value of a page's atomic state word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct State(pub u64);
 
@@ -84,21 +84,21 @@ impl State {
         (self.0 >> GUARD_SHIFT) & COUNT_MAX
     }
 
-    /// True if a thread shares the page.
+    /// Returns true if a thread holds the page for shared use.
     #[inline]
     pub fn shared(self) -> bool {
         self.any((COUNT_MAX << PIN_SHIFT) | (COUNT_MAX << GUARD_SHIFT))
     }
 
-    /// True if one more holder can be counted.
+    /// Returns true if the state word can count one more holder.
     #[inline]
     pub fn has_room(self) -> bool {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
     }
 
-    /// True if threads hold or want the page, so that a thread that wants it sleeps until a release. False
-    /// for states with another end: a thread helps a transfer, and asks the snapshot that marked the page,
-    /// because waiting for it may not be allowed.
+    /// Returns true if threads hold or want the page, so a thread that wants it must sleep until a release.
+    /// Returns false if the wait ends otherwise: a thread helps with a transfer, or asks the snapshot that
+    /// marked the page, because it may be forbidden to wait.
     #[inline]
     pub fn is_held_against(self, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };
@@ -107,13 +107,13 @@ impl State {
             && !(exclusive && self.any(UNSAVED))
     }
 
-    /// Changes with each exclusive release.
+    /// Returns the version, which changes with each release of an exclusive hold.
     #[inline]
     pub fn version(self) -> u64 {
         self.0 >> VERSION_SHIFT
     }
 
-    /// Returns true if the state is consistent: a dirty page has a frame, a page with possible lock-free
+    /// Returns true if the state is consistent. A dirty page has a frame, a page with possible lock-free
     /// writers is dirty, and a transfer holds the page exclusively or by a pin. So at most one of home slot
     /// and frame is newer, and neither changes during a transfer.
     #[inline]
@@ -124,7 +124,7 @@ impl State {
             && !self.has(HOME | ZEROED)
     }
 
-    /// True if no latched write was running, began or ended between this state and a later one.
+    /// Returns true if no thread held the page exclusively at any time between this state and `later`.
     #[inline]
     pub fn validates(self, later: State) -> bool {
         !self.any(EXCLUSIVE) && (self.0 ^ later.0) & VALIDATED == 0

@@ -26,7 +26,7 @@ mod locks {
     #[derive(Debug, Default)]
     pub struct Mutex<T>(inner::Mutex<T>);
 
-    /// Empty only while its thread waits for a [`Condvar`].
+    /// A guard of a [`Mutex`]. It is empty only while its thread waits for a [`Condvar`].
     #[derive(Debug)]
     pub struct MutexGuard<'a, T>(Option<inner::MutexGuard<'a, T>>);
 

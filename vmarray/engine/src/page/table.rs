@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::entry::Entry;
 use crate::memory::{ask_for_large_pages, prefetch_write};
 
-/// A flat table with 32 bytes for each page, reserved for the maximal number of pages. It never moves. Unused
-/// entries are untouched zeroed memory.
+/// The page table: a flat array with an entry of 32 bytes for each page, reserved for the maximal number of
+/// pages. It never moves. Unused entries are untouched zeroed memory.
 #[derive(Debug)]
 pub struct PageTable {
     /// The first entry, after the [`Lengths`].
@@ -27,8 +27,8 @@ unsafe impl Send for PageTable {}
 // SAFETY: as above.
 unsafe impl Sync for PageTable {}
 
-/// Lengths of an array, in elements. They precede its first entry, so a hit, which already has that address,
-/// needs no second one. They are not fields of the array, so the compiler may keep the array's other words in
+/// The lengths of an array, in elements. They are in memory directly before the first entry, so a hit needs
+/// no second address. They are not fields of the array, so the compiler may keep the array's fields in
 /// registers.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -40,7 +40,7 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// The lengths of the array with this first entry.
+    /// Returns the lengths that precede the first entry of a page table.
     ///
     /// # Safety
     /// The entry is the [first](PageTable::first) of a table that lives as long as `'a`.
@@ -50,7 +50,7 @@ impl Lengths {
         unsafe { first.cast::<Self>().sub(1).as_ref() }
     }
 
-    /// Returns true if an index is in bounds and quick, in the array with this first entry. Then the thread
+    /// Returns true if an index is in bounds and allows the quick path, in the array with this first entry. Then the thread
     /// also sees all writes before the publication of the length.
     ///
     /// # Safety
@@ -81,13 +81,14 @@ impl Lengths {
         }
     }
 
-    /// Length of the array. A thread that finds an index below it sees all writes before its publication.
+    /// Returns the length of the array in elements. A thread that finds an index below it sees all writes
+    /// before its publication.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Publishes a greater length. The caller holds the page of the last element.
+    /// Publishes a greater length in elements. The caller holds the page of the last element.
     #[inline]
     pub fn publish(&self, len: usize, is_quick: bool) {
         // The quick length of a growing array never exceeds `len`: a thread that sees an element by the quick
@@ -99,7 +100,7 @@ impl Lengths {
         }
     }
 
-    /// Sets another length of an array that no other thread uses.
+    /// Sets another length, in elements. No other thread may use the array.
     #[inline]
     pub fn set(&self, len: usize, is_quick: bool) {
         self.len.store(len, Ordering::Release);
@@ -108,8 +109,8 @@ impl Lengths {
 }
 
 impl PageTable {
-    /// Returns a table of absent pages: `pages` of them have a home, and `most` may get one. `None` if there
-    /// is not enough memory.
+    /// Returns a table of absent pages. `pages` of them have a home slot now, and the array can grow to
+    /// `most` pages. Returns `None` if there is not enough memory.
     pub fn new(pages: usize, most: usize) -> Option<Self> {
         assert!(pages <= most, "a new table must not have more pages than its maximum");
         let layout = Self::layout(most)?;
@@ -139,19 +140,19 @@ impl PageTable {
         unsafe { Lengths::of(self.first) }
     }
 
-    /// Number of pages with a home.
+    /// Returns the number of pages that have a home slot.
     #[inline]
     pub fn len(&self) -> u64 {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Maximal number of pages.
+    /// Returns the maximal number of pages to which the array can grow.
     #[inline]
     pub fn most(&self) -> u64 {
         self.most as u64
     }
 
-    /// Increases the number of pages with a home to `pages`.
+    /// Increases the number of pages that have a home slot to `pages`.
     #[inline]
     pub fn lengthen(&self, pages: u64) {
         self.pages.fetch_max(pages, Ordering::AcqRel);
@@ -169,19 +170,19 @@ impl PageTable {
         unsafe { self.first.add(page as usize).as_ref() }
     }
 
-    /// Prefetches the entry of a page for a write. Any number is allowed.
+    /// Prefetches the entry of a page into the processor's cache for a write. Any page number is allowed.
     #[inline(always)]
     pub fn prefetch(&self, page: u64) {
         prefetch_write(self.first.as_ptr().wrapping_add(page as usize));
     }
 
-    /// Memory of the entries of pages with a home.
+    /// Returns the bytes of the entries of pages that have a home slot.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.len() as usize * size_of::<Entry>()
     }
 
-    /// Address of the first entry, even if there is none.
+    /// Returns the address of the first entry, even if the table has no pages.
     #[inline]
     pub fn first(&self) -> NonNull<Entry> {
         self.first

@@ -114,8 +114,8 @@ fn local<'a>() -> &'a Local {
     unsafe { &*LOCAL.with(ptr::from_ref) }
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed. Returns `None` if the caller must take
-/// the slow path. `access` must neither panic nor use other pages.
+/// Runs `access` on the page's frame if lock-free reads are allowed. Returns `None` if the caller must hold
+/// the page instead. `access` must neither panic nor use other pages.
 ///
 /// If `COUNTS` is true, a success counts a hit of the element at `place`. The count takes as long as the rest
 /// of the function.
@@ -142,7 +142,7 @@ pub fn read_lock_free<const COUNTS: bool, R>(
     result
 }
 
-/// As [`read_lock_free`], for writes that are atomic or under the element's lock.
+/// Runs a write as [`read_lock_free`] runs a read. The write is atomic or under the element's sequence lock.
 #[inline(always)]
 pub fn write_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
@@ -175,13 +175,14 @@ impl Local {
     }
 }
 
-/// Counts a hit on a slow path. Registers the thread, so that its count is found.
+/// Counts a hit outside of the lock-free functions. Registers the thread, so that [`hits`] finds its count.
 #[inline]
 pub fn count_hit(counter: HitCounter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
-/// Slow form of [`read_lock_free`], called after it: registers the thread, and issues a full fence.
+/// Slow form of [`read_lock_free`], which the caller has tried before: registers the thread, and issues a
+/// full fence.
 #[cold]
 pub fn read_fenced<R>(
     entry: &Entry,
@@ -198,7 +199,7 @@ pub fn read_fenced<R>(
     })
 }
 
-/// Slow form of [`write_lock_free`].
+/// Slow form of [`write_lock_free`], as [`read_fenced`] for reads.
 #[cold]
 pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*mut u8) -> R) -> Option<R> {
     fenced(counter, |slot| {
@@ -230,7 +231,7 @@ fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) ->
     result
 }
 
-/// `barrier::heavy`, skipped if no other thread can have an access in progress.
+/// Calls `barrier::heavy`, unless no other thread can have an access in progress.
 pub fn barrier_all() {
     fence(Ordering::SeqCst);
     let is_other = |known: *const Local| LOCAL.with(|local| !ptr::eq(known, local));
@@ -239,8 +240,8 @@ pub fn barrier_all() {
     }
 }
 
-/// Waits until no thread announces an access of this kind to the entry. Its gates were shut before, followed
-/// by [`barrier_all`].
+/// Waits until no thread announces an access of this kind to the page. The caller has shut the entry's gates
+/// and then called [`barrier_all`].
 pub fn drain_all(entry: &Entry, access: HazardAccess) {
     for (_, local) in &REGISTRY.read().locals {
         // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released.
@@ -249,7 +250,7 @@ pub fn drain_all(entry: &Entry, access: HazardAccess) {
     }
 }
 
-/// Returns the number of hits of all threads for a counter; `None` for an array that does not count hits.
+/// Returns the hits that all threads have counted for an array; `None` if the array does not count hits.
 pub fn hits(counter: HitCounter) -> Option<u64> {
     if !counter.counts() {
         return None;
@@ -266,7 +267,7 @@ pub fn hits(counter: HitCounter) -> Option<u64> {
     Some(registry.past_hits[number].wrapping_add(now))
 }
 
-/// Number of an array's hit counter: at most `UNCOUNTED`, because only `counter::acquire` creates one.
+/// The number of an array's hit counter, at most `UNCOUNTED`. Only `counter::acquire` creates one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitCounter(u32);
 
@@ -278,14 +279,14 @@ impl HitCounter {
     }
 }
 
-/// Allocation of hit counters to arrays.
+/// Assignment of the limited number of hit counters to arrays.
 pub mod counter {
     use super::{COUNTERS, HitCounter, UNCOUNTED};
     use parking_lot::Mutex;
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
-    /// Returns an exclusive number while there are free ones, else a shared one.
+    /// Returns the number of an unused counter, or of a shared one if all are in use.
     #[inline]
     pub fn acquire(counts: bool) -> HitCounter {
         if !counts {
@@ -300,7 +301,7 @@ pub mod counter {
         HitCounter(number)
     }
 
-    /// Releases a number.
+    /// Returns a counter number for use by a later array.
     #[inline]
     pub fn release(HitCounter(number): HitCounter) {
         if (number as usize) < COUNTERS - 1 {

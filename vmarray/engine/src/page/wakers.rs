@@ -28,7 +28,7 @@ static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) 
 /// At least the number of tasks in all lists. Releasing threads read it first, so they usually need no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A task's registration in a list, removed on drop.
+/// The registration of a waiting task in a list. The drop removes it.
 #[derive(Debug)]
 pub struct Asleep {
     key: usize,
@@ -39,7 +39,7 @@ fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
     &SLEEPERS[(key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> (usize::BITS - LISTS.ilog2())]
 }
 
-/// Returns an id of the calling thread.
+/// Returns a number that identifies the calling thread.
 #[inline]
 pub fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
@@ -48,8 +48,8 @@ pub fn this_thread() -> usize {
 }
 
 impl Asleep {
-    /// Registers a waker for the object at the address `key`. Afterwards the caller checks again whether it
-    /// must wait.
+    /// Registers the waker of a task that waits for the object at the address `key`. Afterwards the caller
+    /// must check again if the task must wait.
     pub fn at(key: usize, waker: &Waker) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -75,15 +75,15 @@ impl Drop for Asleep {
     }
 }
 
-/// Wakes all tasks that wait for a key.
+/// Wakes all tasks that wait for the object at the address `key`.
 pub fn wake_tasks(key: usize) {
     if COUNT.load(Ordering::SeqCst) > 0 {
         wake_matching(list(key), |sleeper| sleeper.key == key);
     }
 }
 
-/// Wakes all tasks that were last polled on the calling thread, to check again. The thread now holds one more
-/// guard, so it may no longer wait for some objects.
+/// Wakes all tasks that were last polled on the calling thread, so that they check again. The thread holds
+/// one more guard now, so it may no longer wait for some objects.
 pub fn wake_tasks_of_thread() {
     if COUNT.load(Ordering::SeqCst) > 0 {
         let thread = this_thread();

@@ -13,7 +13,8 @@ use super::recorder::{Events, Recording, end};
 const PROGRAM: usize = 1;
 
 impl Recording {
-    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends at the time of the call.
+    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends at the time of this
+    /// call.
     ///
     /// # Errors
     /// The errors of the writer.

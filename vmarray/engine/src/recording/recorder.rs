@@ -22,12 +22,12 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// The result is a Chrome trace: open it at <https://ui.perfetto.dev> (no data leaves the machine) or in
 /// `chrome://tracing`. The trace shows each device as a process, and each of its queues as a thread with the
 /// work of the queue: `fetch`, `write`, `question`, `change`, with bytes and pieces. It also shows the
-/// program's threads that missed or evicted pages. The times are not from the device's clock: in the trace,
-/// work begins at its submission, or at the end of earlier work in its queue. It ends when a thread of the
-/// program observes its end. The trace does not include the work of sessions, of
-/// sources, and of joins.
+/// program's threads that missed or evicted pages. The times come from the host's clock. Work begins in the
+/// trace at its submission, or at the end of earlier work in its queue; it ends when a thread of the program
+/// observes its end. The trace does not include the work of sessions, sources and joins.
 ///
-/// A recording stores the first million events; `otherData` has the number of further events.
+/// A recording stores the first million events; the field `otherData` of the trace has the number of further
+/// events.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -46,7 +46,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 pub struct Recording(());
 
 impl Recording {
-    /// Begins a recording; returns `None` while another recording is active.
+    /// Begins a recording. Returns `None` while another recording of the process is active.
     pub fn begin() -> Option<Self> {
         let mut events = EVENTS.lock();
         if RECORDS.load(Ordering::Relaxed) {
@@ -75,9 +75,9 @@ pub(super) fn end() -> Events {
 #[derive(Debug)]
 pub(super) struct Events {
     pub began: Instant,
-    /// Work of devices, in the order of submission.
+    /// The work of devices, in the order of submission.
     pub work: Vec<DeviceWork>,
-    /// Activities of threads of the program.
+    /// Activities of the program's threads, such as misses and evictions.
     pub threads: Vec<Doing>,
     /// Number of events that were not stored, because the recording was full.
     pub left_out: u64,
@@ -106,7 +106,7 @@ pub(super) struct Doing {
     pub what: &'static str,
     pub thread: ThreadId,
     pub began: Instant,
-    /// The end of the event; `None` for an event without a duration.
+    /// The end of the activity; `None` for an event without a duration.
     pub ended: Option<Instant>,
     pub pages: usize,
 }
@@ -181,7 +181,7 @@ pub(super) fn done(ticket: Ticket) {
     }
 }
 
-/// An activity of a thread, until it is dropped.
+/// An activity of a thread, which the recorder adds when this value is dropped.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Spent {
