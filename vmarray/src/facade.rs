@@ -14,7 +14,7 @@ pub use backend_host as host;
 #[cfg(feature = "opencl")]
 pub use backend_opencl as opencl;
 pub use vmarray_redundancy as redundancy;
-/// Backend for files, persistent files and storage that the program implements.
+/// Backend for files: raw files, crash-safe persistent files, and storage that the program implements.
 #[cfg(feature = "host")]
 pub use vmarray_store as store;
 #[doc(hidden)]

@@ -53,7 +53,7 @@ pub use tuple_groups::TupleGroups;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::scratch_pool;
 
-/// The label of a column: it names the dimension that the column's values index.
+/// The label of an index set's column: the number of the dimension that the column's values index.
 ///
 /// ```
 /// use vmarray::{index_set::Dimension, IndexSet};
@@ -64,16 +64,16 @@ use crate::base::scratch_pool;
 /// ```
 pub type Dimension = u32;
 
-/// A multiset of tuples of `u64`, all of one width, with a dimension label for each column.
+/// A list of tuples of `u64` values, all of one width, with a dimension label for each column.
 ///
-/// The set keeps the order of the tuples, and keeps duplicates. Labels are distinct numbers in any order. One
+/// The set keeps the order of the tuples, and duplicates. Labels are distinct numbers in any order. One
 /// vector stores the values, tuple after tuple. A set without dimensions contains empty tuples, so it stores
 /// only their number.
 ///
 /// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
 ///
-/// [`combine`](Self::combine) computes the natural join of two sets. [`Combine`] also bounds the memory,
-/// returns the results in chunks, or writes them to an array larger than RAM.
+/// [`combine`](Self::combine) computes the natural join of two sets in RAM. [`Combine`] can also limit the
+/// memory, return the results in chunks, or write them to an array larger than RAM.
 ///
 /// ```
 /// use vmarray::{ErrorKind, IndexSet};
@@ -118,7 +118,7 @@ impl IndexSet {
         Ok(Self { dimensions: distinct(dimensions)?, values: Vec::new(), len: 0 })
     }
 
-    /// Creates a set of the given tuples, in their order.
+    /// Creates a set of the given tuples (rows), in their order.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if a
@@ -149,7 +149,7 @@ impl IndexSet {
         Self { dimensions, values, len }
     }
 
-    /// Appends a tuple.
+    /// Appends one tuple.
     ///
     /// # Errors
     /// [`RaggedTuple`](ErrorKind::RaggedTuple); [`NoMemory`](ErrorKind::NoMemory). The set is then
@@ -167,7 +167,7 @@ impl IndexSet {
         Ok(())
     }
 
-    /// The number of tuples, including duplicates.
+    /// Returns the number of tuples, including duplicates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -183,26 +183,27 @@ impl IndexSet {
         self.dimensions.len()
     }
 
-    /// The labels of the columns, in the order of a tuple's values.
+    /// Returns the labels of the columns, in the order of a tuple's values.
     #[must_use]
     pub fn dimensions(&self) -> &[Dimension] {
         &self.dimensions
     }
 
-    /// All values, tuple after tuple.
+    /// Returns all values as one slice, tuple after tuple.
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.values
     }
 
-    /// All tuples as slices, in order. `rows().nth(index)` returns the tuple at an index in constant time.
+    /// Iterates over the tuples as slices, in order. `rows().nth(index)` returns the tuple at an index in
+    /// constant time.
     #[must_use]
     pub fn rows(&self) -> IndexSetRows<'_> {
         IndexSetRows { values: &self.values, width: self.width(), len: self.len }
     }
 
-    /// The values of a dimension, in the order of the tuples. [`to_columns`](Self::to_columns) copies all
-    /// columns, on all threads.
+    /// Iterates over the values of one dimension, in the order of the tuples.
+    /// [`to_columns`](Self::to_columns) copies all columns, on all threads.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension) if no column has this label.

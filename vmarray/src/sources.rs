@@ -45,8 +45,8 @@ pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
 
-/// Elements in memory of the program, such as a slice, a vector or a mapped file. Devices can search and
-/// change them as well.
+/// Elements in memory of the program, such as a slice, a vector or a mapped file, which devices can search
+/// and change too.
 ///
 /// The pages of a [`VirtualArray`](crate::VirtualArray) are stored on devices and cached in RAM. A source is
 /// the reverse: its pages are stored in memory of the program, their *home*, and cached on devices. An
@@ -133,8 +133,8 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     devices: PhantomData<fn() -> D>,
 }
 
-/// The state of a page, from [`Source::page_state`]: the numbers of elements that are valid on the device,
-/// and in the program's memory (the home).
+/// The state of one page, from [`Source::page_state`]: the number of its elements that are valid on the
+/// device and in the program's memory (the home).
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -149,7 +149,7 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageState {
-    /// The channel of the page, which determines the device.
+    /// The index of the page's channel, which determines the device.
     pub channel: usize,
     /// Number of elements of the page.
     pub elements: usize,
@@ -162,7 +162,8 @@ pub struct PageState {
     pub newer: usize,
 }
 
-/// Error of [`Source::into_home`]: a device failed to copy newer elements to the home. Contains the source.
+/// Error of [`Source::into_home`]: a device failed to copy newer elements to the program's memory (the home).
+/// Contains the source.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -174,7 +175,7 @@ pub struct PageState {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Unfinished<T: Element, H: Home<T>, D: Device = AnyDevice> {
-    /// The unchanged source, whose devices still have the newer elements.
+    /// The source, whose devices still have the newer elements.
     pub source: Source<T, H, D>,
     /// The error of the copy.
     pub error: Error,
@@ -207,8 +208,8 @@ impl<T: Element, H: Home<T>, D: Device> From<Unfinished<T, H, D>> for Error {
 }
 
 impl<T: Element, H: Home<T>> Source<T, H> {
-    /// Creates a source of the memory `home` on all [devices of the machine](crate::devices), with default
-    /// settings. Allocates device memory, but copies nothing.
+    /// Creates a source over the memory `home` on all [devices of the machine](crate::devices), with default
+    /// settings. Allocates device memory, but copies no elements.
     ///
     /// # Errors
     /// The errors of [`SourceBuilder::build`].
@@ -226,20 +227,21 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
-    /// Number of elements of a page; the last page may have fewer. A block, the unit of copies, has 1/64 of
-    /// this number, rounded up.
+    /// Returns the number of elements of a page; the last page may have fewer. A block, the unit of copies,
+    /// has 1/64 of this number, rounded up.
     #[must_use]
     pub fn page_len(&self) -> usize {
         self.core.cuts.page_len
     }
 
-    /// Device memory of the source in bytes, as the sum over all devices.
+    /// Returns the device memory of the source in bytes, as the sum over all devices.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.core.channels.iter().map(|channel| channel.slot_bytes()).sum()
     }
 
-    /// The present state of a page: the number of its elements on the device and at home.
+    /// Returns the present state of a page: the number of its elements on the device and in the program's
+    /// memory.
     ///
     /// # Errors
     /// [`PageOutside`](ErrorKind::PageOutside).
@@ -271,8 +273,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(self.core.slice(&range))
     }
 
-    /// Discards the device copies of a range, so that its elements at home are valid. Call it after other
-    /// code has changed the memory, for example a mapped file. Newer elements on the devices are lost.
+    /// Discards the device copies of a range, so that the elements in the program's memory (the home) are
+    /// valid. Call this after other code has changed the memory, for example a mapped file. Newer elements on
+    /// the devices are lost.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
@@ -283,9 +286,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     }
 
     /// Compares the device copies of a range with the program's memory (the home), except for copies that are
-    /// newer than the home. Returns the index of the first element that differs, if any. A difference shows
-    /// that other code has changed the memory; then call [`invalidate`](Self::invalidate). The comparison
-    /// includes all blocks that overlap the range.
+    /// newer than the home. Returns the index of the first element that differs, if any. If one differs,
+    /// other code has changed the memory; then call [`invalidate`](Self::invalidate). The comparison includes
+    /// all blocks that overlap the range.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -309,9 +312,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(*home)
     }
 
-    /// Counters since the creation of the source, or since [`reset_stats`](Self::reset_stats). For each page,
-    /// a device-side operation counts a hit if all necessary data was already on the device, and otherwise a
-    /// miss.
+    /// Returns the counters since the creation of the source, or since [`reset_stats`](Self::reset_stats). A
+    /// device-side operation counts a hit for each page whose data was already on the device, and a miss for
+    /// each other page.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
@@ -325,7 +328,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
     /// Copies elements of a range that are newer on a device to the program's memory (the home), and returns
-    /// the range as a mutable slice of this memory. Takes no lock, because the source is borrowed
+    /// the range as a mutable slice of this memory. The call takes no lock, because it borrows the source
     /// exclusively. The device copies of the range become invalid. If you overwrite the whole range, first
     /// call [`discard`](crate::views::ViewMut::discard) to avoid the copies to the home.
     ///

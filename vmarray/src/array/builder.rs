@@ -25,7 +25,7 @@ const FRAME_ALIGN: usize = 64;
 /// Upper bound of the counts of eviction policies.
 const FRAMES_MAX: usize = 1 << 30;
 
-/// Settings of a new array. Each setting has a default.
+/// The settings of a new array, from which [`build`](Self::build) creates it. Each setting has a default.
 ///
 /// | setting | default |
 /// |---|---|
@@ -121,17 +121,17 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the devices of the pages. The call may change the type parameter `D`, so call it before the other
-    /// methods.
+    /// Sets the devices that store the pages. The call may change the type parameter `D`, so call it before
+    /// the other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::named(devices);
         let Self { len, max_len, settings, .. } = self;
         Builder { len, max_len, devices, settings, marker: PhantomData }
     }
 
-    /// Sets the greatest length of an array that [grows](VirtualArray#growth). The array starts with `len`
-    /// elements, and cannot grow unless `elements` is greater. [`usize::MAX`] stands for the capacity of the
-    /// devices.
+    /// Sets the greatest length of an array that [grows](VirtualArray#growth), in elements. The array starts
+    /// with `len` elements, and cannot grow unless `elements` is greater. [`usize::MAX`] means the capacity
+    /// of the devices.
     ///
     /// The setting reserves addresses on the devices and for the page table. Unused addresses take no memory.
     /// The builder chooses the cache and the default page length for the greatest length.
@@ -166,23 +166,23 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the number of elements of a page. Prefer a power of two: with another length, each access needs a
-    /// division.
+    /// Sets the number of elements of a page. Prefer a power of two, because with another length each access
+    /// needs a division.
     ///
-    /// Long pages use the bus well if the program uses neighbouring elements together. Short pages waste less
-    /// bandwidth if it does not.
+    /// If the program uses neighbouring elements together, long pages use the bus better. Otherwise short
+    /// pages waste less bandwidth.
     ///
     /// The default is the power of two that gives a page of at most 64 KiB. If this process knows the
-    /// [profiles](crate::profile::Profile) of the devices, the longest page length of the profiles replaces
-    /// 64 KiB, up to 1/64 of the cache. A short array has shorter pages.
+    /// [profiles](crate::profile::Profile) of the devices, the longest page of the profiles replaces 64 KiB,
+    /// up to 1/64 of the cache. A short array has shorter pages.
     pub fn page_len(mut self, elements: usize) -> Self {
         self.settings.common.page_len = Some(elements);
         self
     }
 
-    /// Sets the maximum RAM of the cache in bytes: at least one page for each channel, and at most the
-    /// array's length. [`frames_per_channel`](Self::frames_per_channel) sets the same limit in pages; the
-    /// later of the two calls is used.
+    /// Sets the maximum RAM of the cache in bytes, rounded to at least one page for each channel, and at most
+    /// the array's length. [`frames_per_channel`](Self::frames_per_channel) sets the same limit in pages; the
+    /// later of the two calls applies.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.settings.cache = Cache::Bytes(bytes);
         self
@@ -195,15 +195,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the eviction policy of the cache.
+    /// Sets the policy that chooses the pages to evict when the cache is full.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.settings.common.eviction = policy;
         self
     }
 
-    /// Sets the kind of memory of the cache. Devices copy page-locked memory at full speed. If page-locking
-    /// fails, the cache uses pageable memory and warns once, unless [`require_pinned`](Self::require_pinned)
-    /// is set. A later call with [`HostMemory::Pageable`] cancels `require_pinned`.
+    /// Sets the kind of host memory for the cache. Devices copy page-locked memory at full speed. If
+    /// page-locking fails, the cache uses pageable memory and warns once, unless
+    /// [`require_pinned`](Self::require_pinned) is set. A later call with [`HostMemory::Pageable`] cancels
+    /// `require_pinned`.
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
         self.settings.memory = kind;
         // Another request for page-locked memory keeps the requirement.
@@ -234,28 +235,29 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Makes [`build`](Self::build) write all device memory once, to prove that it exists. Many drivers
-    /// allocate memory only at its first use. The call then takes the time of the write.
+    /// Makes [`build`](Self::build) write all device memory once, to prove that the memory exists. Many
+    /// drivers allocate memory only at its first use. `build` then takes the time of this write.
     pub fn commit(mut self, commit: Commit) -> Self {
         self.settings.commit = commit;
         self
     }
 
-    /// Stores a checksum of each page, and compares it when the page is copied from its device. If a bit
-    /// flips on the device or on the bus, the access returns an error of kind
+    /// Stores a checksum of each page, and compares it when a page is copied from its device. If a bit flips
+    /// on the device or on the bus, the access returns an error of kind
     /// [`Corrupted`](crate::device::ErrorKind::Corrupted) that names the page and the device. A write of the
-    /// whole page repairs the page. Off by default: GPUs with ECC memory correct single bits.
+    /// whole page repairs the page. Off by default, because GPUs with ECC memory correct single bits.
     ///
-    /// After a device has written a page itself (assignments, kernels, scatters, partial copies), the page
-    /// gets a checksum at its next fetch or write-back. Reads within devices (searches, expressions, kernels,
-    /// gathers) and single elements read [past the cache](crate::views::PagedView::get_uncached) are not
-    /// compared. [`check_pages`](VirtualArray::check_pages) checks all pages.
+    /// If a device has written a page itself (assignments, kernels, scatters, partial copies), the page gets
+    /// a new checksum at its next fetch or write-back. Two kinds of reads compare no checksums: reads within
+    /// devices (searches, expressions, kernels, gathers), and reads of single elements [past the
+    /// cache](crate::views::PagedView::get_uncached). [`check_pages`](VirtualArray::check_pages) checks all
+    /// pages.
     ///
-    /// A thread that fetches or writes back a page reads it once more; hits cost the same. Tables take 16
-    /// bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
+    /// A thread that fetches a page or writes it back reads it once more; a hit costs the same. The checksums
+    /// take 16 bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
     /// devices. If pages have replicas, an access compares only the replica that it reads, and does not try
-    /// the other one. Arrays [in files](VirtualArray::create) ignore this setting: files have checksums of
-    /// their own.
+    /// the other one. Arrays [in files](VirtualArray::create) ignore this setting, because files have
+    /// checksums of their own.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -269,21 +271,21 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Enables or disables read-ahead; the default is on. If a thread accesses the array in order, the array
-    /// fetches pages before the thread needs them.
+    /// Enables or disables read-ahead; the default is on. If a thread accesses the array in order, read-ahead
+    /// fetches pages into the cache before the thread needs them.
     pub fn read_ahead(mut self, on: bool) -> Self {
         self.settings.read_ahead = on;
         self
     }
 
-    /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) while the array is in
-    /// use.
+    /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) while threads use the
+    /// array.
     ///
-    /// Hits cost the same. Each channel's device is then a [mirror](crate::redundancy::Mirrored) of one
-    /// device. The mirror tracks submissions and shares no memory with other devices, so joins with other
-    /// arrays, and lists over several GPUs, go through the host. Errors and statistics use the name of the
-    /// first device, also after a move; [`homes`](VirtualArray::homes) reports the current devices. Arrays
-    /// with [`Placement::Mirrored`] are always movable.
+    /// Hits cost the same. Each channel's device is then wrapped in a [mirror](crate::redundancy::Mirrored)
+    /// of one device. The mirror tracks submissions and shares no memory with other devices. So joins with
+    /// other arrays, and lists of indices over several GPUs, go through the host. Errors and statistics use
+    /// the name of the first device, also after a move; [`homes`](VirtualArray::homes) reports the current
+    /// devices. Arrays with [`Placement::Mirrored`] are always movable.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -299,14 +301,14 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Enables the counter [`Stats::hits`](crate::Stats::hits). Off by default, because the count takes as
-    /// long as the rest of a hit. The array always counts misses.
+    /// Enables the counter [`Stats::hits`](crate::Stats::hits). Off by default, because counting a hit takes
+    /// as long as the rest of the hit. The array always counts misses.
     pub fn count_hits(mut self, on: bool) -> Self {
         self.settings.counts_hits = on;
         self
     }
 
-    /// Publishes statistics of the array under a name for other processes of this user, such as the program
+    /// Publishes the array's statistics under a name, for other processes of this user such as the program
     /// `vmarray-monitor`; see [`monitor`](crate::monitor). The cost of accesses does not change. If the
     /// environment variable `VMARRAY_PUBLISH` is set, except to `0`, the process publishes all arrays.
     ///
@@ -324,15 +326,17 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Overwrites memory that held elements with zeroes before it returns to the driver or the system: device
-    /// memory (slots, and scratch memory of kernels), page-locked and pageable host memory (frames, stages,
-    /// lists, answers), and contents of files. For confidential data. Off by default.
+    /// Overwrites memory that held elements with zeroes before the driver or the system gets it back, for
+    /// confidential data. This covers device memory (slots, and scratch memory of kernels), page-locked and
+    /// pageable host memory (frames, staging buffers, lists of indices, results), and contents of files. Off
+    /// by default.
     ///
     /// From the call of [`build`](Self::build) until they are dropped, the devices wipe all memory that is
-    /// freed: also of other arrays that share them, after a partial failure of `build`, and after the loss of
-    /// another device. Dropping the array then blocks for about the time of writing all its memory once.
+    /// freed. This includes memory of other arrays that share the devices, memory freed after a partial
+    /// failure of `build`, and after the loss of another device. Dropping the array then blocks for about the
+    /// time of writing all its memory once.
     ///
-    /// Not wiped are:
+    /// The following are not wiped:
     ///
     /// - data given to the program (vectors, values, arguments of closures), and small results on the heap;
     /// - pieces of up to a page of other arrays that are copied or read by expressions;

@@ -10,14 +10,14 @@ use crate::base::error::{Error, ErrorKind};
 /// An array of bytes as a file, with the traits `Read`, `Write` and `Seek` of the standard library.
 ///
 /// Writes overwrite existing bytes, and extend the array at its end if it can [grow](VirtualArray#growth). A
-/// program may seek beyond the end: reads return nothing there, and a write fills the gap with zeroes. A call
-/// locks one page at a time; a long call bypasses the cache. For calls of a few bytes, wrap the stream in a
-/// [`BufReader`](io::BufReader) or a [`BufWriter`](io::BufWriter).
+/// program may seek beyond the end. There, reads return no bytes, and a write fills the gap with zeroes. Each
+/// call locks one page at a time; a long call bypasses the cache. For calls of a few bytes, wrap the stream
+/// in a [`BufReader`](io::BufReader) or a [`BufWriter`](io::BufWriter).
 ///
 /// # Errors
-/// [`io`] errors wrap errors of the array, as [`Other`](io::ErrorKind::Other). If the array cannot grow,
-/// their kind is [`StorageFull`](io::ErrorKind::StorageFull) or [`OutOfMemory`](io::ErrorKind::OutOfMemory),
-/// and the failed call has written nothing.
+/// An error of the array becomes an [`io`] error of kind [`Other`](io::ErrorKind::Other). If the array cannot
+/// grow, the kind is [`StorageFull`](io::ErrorKind::StorageFull) or
+/// [`OutOfMemory`](io::ErrorKind::OutOfMemory), and the failed call has written no bytes.
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};

@@ -50,9 +50,9 @@ struct RangeRest<'a, T: Element, D: Device> {
     failed: Option<Error>,
 }
 
-/// A cursor that reads elements by index. It holds the page of the last element, so that the next read from
-/// this page costs a comparison and a load. While the cursor lives, other threads cannot write to the held
-/// page.
+/// A cursor that reads elements by index. It holds the page of the last element that it has read. So the next
+/// read from this page costs a comparison and a load. While the cursor lives, other threads cannot write to
+/// the held page.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -80,9 +80,9 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
     held: Box<CursorPage<'a, T, D, PageRef<'a, T, D>>>,
 }
 
-/// A cursor that reads and writes elements by index. It holds the page of the last element exclusively. While
-/// the cursor lives, no other thread can use the held page. Pages that the cursor only reads are not written
-/// back.
+/// A cursor that reads and writes elements by index. It exclusively holds the page of the last element that
+/// it has accessed. While the cursor lives, no other thread can use the held page. The array does not write
+/// back pages that the cursor only reads.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -319,7 +319,7 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
         Ok(unsafe { *self.address.add(at) })
     }
 
-    /// Releases the held page, if any.
+    /// Releases the page that the cursor holds, if any.
     pub fn release(&mut self) {
         self.count = 0;
         self.held.page = None;
@@ -375,7 +375,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
         Ok(index - range.start)
     }
 
-    /// Releases the held page, if any.
+    /// Releases the page that the cursor holds, if any.
     pub fn release(&mut self) {
         (self.count, self.writable) = (0, 0);
         self.held.page = None;

@@ -79,14 +79,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         &self.recipe
     }
 
-    /// Creates an array of `len` zeroes with the same devices, settings and page length. Both arrays store
-    /// the elements of an index on the same device. Kernels, copies and sessions on both arrays therefore
-    /// copy nothing through the host, unless the arrays are [movable](crate::Builder::movable) or have
-    /// [checksums](crate::Builder::checksums).
+    /// Creates an array of `len` zeroes with the same devices, settings and page length as this array. In
+    /// both arrays, elements with the same index are on the same device. So kernels, copies and sessions on
+    /// both arrays copy nothing through the host, unless the arrays are [movable](crate::Builder::movable) or
+    /// have [checksums](crate::Builder::checksums).
     ///
-    /// If this array can [grow](Self#growth), the new one can grow to the same length. Statistics are not
-    /// [published](crate::Builder::publish). A file holds only one array: if this array is in files, the new
-    /// one is in host RAM, on one channel, with the same cache.
+    /// If this array can [grow](Self#growth), the new one can grow to the same length. Statistics of the new
+    /// array are not [published](crate::Builder::publish). If this array is in files, the new one is in host
+    /// RAM, on one channel, with the same cache, because a file holds only one array.
     ///
     /// # Errors
     /// The errors of [`Builder::build`](crate::Builder::build).

@@ -11,7 +11,7 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::Pager;
 
-/// Elements of an array that other libraries can read and write in place, from
+/// Elements of an array in device memory, which other libraries can read and write in place; returned by
 /// [`export`](VirtualArray::export).
 ///
 /// If the array has one device and one channel, all of its elements are contiguous. Otherwise pages are
@@ -50,7 +50,7 @@ pub struct ExportedElements<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportedSlice {
-    /// The device of the memory, and the kind of address.
+    /// The device of the memory, and its kind of address, such as CUDA or host.
     pub space: AddressSpace,
     /// Address of the first element.
     pub address: u64,
@@ -104,12 +104,14 @@ impl ExportedElements<'_> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Shares elements with other libraries of the process, which can read and write them in place without a
-    /// copy. The call first writes back cached elements, and waits for all work of the array on the range.
+    /// Shares the addresses of elements with other libraries of the process, which can read and write the
+    /// elements in place. The call first writes back cached elements, and waits for all work of the array on
+    /// the range.
     ///
-    /// The addresses are valid until the next use of the array, including reads, or until it is dropped.
-    /// Another library may submit work on the elements to a device, such as kernels in a stream. Before the
-    /// next use of the array, wait for that work, or call [`synchronize`](ExportedElements::synchronize).
+    /// The addresses are valid until the next use of the array, including reads, or until the array is
+    /// dropped. Another library may submit work on the elements to a device, such as kernels in a stream.
+    /// Before the next use of the array, wait for this work, or call
+    /// [`synchronize`](ExportedElements::synchronize).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -7,7 +7,7 @@ use backend_api::{Device, HostMemory, readable_bytes};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 
-/// RAM and device memory of an array, at the time of the call.
+/// The RAM and device memory that an array uses, at the time of the call.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -25,13 +25,14 @@ pub struct Footprint {
     pub device_bytes: u64,
     /// RAM allocated by the cache so far, in bytes.
     pub cache_bytes: usize,
-    /// Maximum RAM of the cache, in bytes: at most [`Builder::cache_bytes`](crate::Builder::cache_bytes), but
+    /// Maximum RAM of the cache, in bytes. At most [`Builder::cache_bytes`](crate::Builder::cache_bytes), but
     /// at least one page for each channel.
     pub cache_max_bytes: usize,
-    /// RAM in addition to the cache, allocated so far, in bytes, for operations that bypass the cache: stages
-    /// of long ranges, lists of indices, results of devices. The first such operation allocates it, and later
-    /// ones reuse it: up to 64 MiB of stages and some 130 MiB of lists and results for each channel. Arrays
-    /// on the same devices share it, and each counts an equal part.
+    /// RAM allocated so far for operations that bypass the cache, in bytes, in addition to the cache. It
+    /// holds staging buffers for long ranges, lists of indices, and results of devices: up to 64 MiB of
+    /// staging buffers and some 130 MiB of lists and results for each channel. The first such operation
+    /// allocates it, and later ones reuse it. Arrays on the same devices share it, and each counts an equal
+    /// part.
     pub staging_bytes: usize,
     /// True if all RAM that the cache has allocated is page-locked.
     pub is_pinned: bool,
@@ -65,7 +66,7 @@ impl fmt::Display for Footprint {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// RAM and device memory of the array.
+    /// Returns the RAM and device memory that the array uses.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let pager = self.pager();

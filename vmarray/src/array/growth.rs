@@ -31,14 +31,16 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Arrays [in files](crate::Builder::create) grow too, without a given greatest length.
 /// [`sync`](Self::sync) stores the length at the time of the call, with all elements below it.
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns the greatest length, in elements: [`Builder::max_len`](crate::Builder::max_len), limited by
-    /// the capacity of the devices. Without this setting, it is the initial length.
+    /// Returns the greatest length to which the array can grow, in elements.
+    /// [`Builder::max_len`](crate::Builder::max_len) sets it, and the capacity of the devices limits it.
+    /// Without this setting, it is the initial length.
     #[must_use]
     pub fn max_len(&self) -> usize {
         self.max_len
     }
 
-    /// Number of elements with device memory: whole pages, and at least [`len`](Self::len).
+    /// Returns the number of elements for which device memory is allocated: whole pages, and at least
+    /// [`len`](Self::len).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -53,8 +55,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
     }
 
-    /// Allocates device memory for `additional` further elements, without a copy of existing ones. Blocks
-    /// during the allocation.
+    /// Allocates device memory for `additional` more elements, without copying existing ones. Blocks during
+    /// the allocation.
     ///
     /// # Errors
     /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) if a device has too little
@@ -89,7 +91,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().extend(len.div_ceil(self.page_len()) as u64, spare)
     }
 
-    /// Adds an element at the end, and returns its index. All threads can then read the element.
+    /// Adds an element at the end, and returns its index. After the call, all threads can read the element.
     ///
     /// Threads may push concurrently; each push gets its own index. Blocks like [`set`](Self::set), and like
     /// [`reserve`](Self::reserve) when the array has reached its [`capacity`](Self::capacity).
@@ -166,7 +168,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.lengthen(values.len(), |array, added| array.write_range(added.start, values))
     }
 
-    /// Adds all elements of an iterator at the end, some thousands at a time.
+    /// Adds all elements of an iterator at the end, in batches of some thousands.
     ///
     /// # Errors
     /// The errors of [`extend_from_slice`](Self::extend_from_slice). The elements before the failed batch are
@@ -211,10 +213,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(Some(value))
     }
 
-    /// Removes all elements except the first `len`. Pages after the first `len` elements leave the cache
-    /// without a write-back; the device memory stays allocated. Files keep their length. They reuse the space
-    /// of these pages at once if no [`sync`](Self::sync) has stored them, else after the next `sync`. Does
-    /// nothing to an array of at most `len` elements.
+    /// Removes all elements except the first `len`. Does nothing if the array has at most `len` elements.
+    /// Removed pages leave the cache without a write-back, and their device memory stays allocated. Files
+    /// keep their length. They reuse the space of removed pages at once if no [`sync`](Self::sync) has stored
+    /// the pages, otherwise after the next `sync`.
     ///
     /// # Errors
     /// The errors of [`discard`](crate::views::ViewMut::discard), for pages held by leaked guards; the array
@@ -239,7 +241,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Changes the length to `len`, by adding copies of a value, or by [`truncate`](Self::truncate).
+    /// Changes the length to `len` elements, by adding copies of `value` or by [`truncate`](Self::truncate).
     ///
     /// # Errors
     /// The errors of [`truncate`](Self::truncate), and of [`reserve`](Self::reserve) and

@@ -11,7 +11,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::profile;
 
-/// The devices that store the pages of one channel, at the time of the call.
+/// The devices that store the pages of one channel of an array, at the time of the call.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,10 +46,10 @@ pub struct ChannelHome {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns the devices and the number of lost pages of each channel.
+    /// Returns, for each channel of the array, its devices and the number of its lost pages.
     ///
-    /// Queries each device. For a lost device without redundancy, the call examines all pages of the
-    /// channels; other threads may change them meanwhile.
+    /// The call queries each device. If a device without redundancy is lost, the call examines the state of
+    /// all pages of its channels; other threads may change the pages meanwhile.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -74,13 +74,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         pager.channels().iter().enumerate().map(home).collect()
     }
 
-    /// Replaces a lost device with a spare, in an array with
+    /// Replaces a lost device by the device `spare`, in an array with
     /// [`Placement::Mirrored`](crate::Placement::Mirrored), and restores its pages from a replica. Other
     /// threads can use the array meanwhile. The call returns when all pages are restored. If several devices
     /// are lost, the call replaces one of them.
     ///
-    /// New work on the device waits for the piece that is being copied, about a millisecond. If another
-    /// device with copies of these pages is lost before the call returns, pages are lost.
+    /// The call copies pages in pieces; new work on the device waits for the present piece, about a
+    /// millisecond. If another device with copies of these pages is lost before the call returns, pages are
+    /// lost.
     ///
     /// # Errors
     /// [`MirrorRefused`](crate::ErrorKind::MirrorRefused) if the array has no mirrors, or no device is lost;
@@ -114,20 +115,19 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Moves the pages to other devices while the array is in use: to an added GPU, or away from one that
-    /// will be removed or reports memory errors. For [movable](crate::Builder::movable) arrays, and for
-    /// arrays with [`Placement::Mirrored`](crate::Placement::Mirrored).
+    /// Moves the pages to other devices while threads use the array: to an added GPU, or away from a GPU that
+    /// will be removed or reports memory errors. The array must be [movable](crate::Builder::movable) or have
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored).
     ///
     /// Each device gets about the same number of channels; a device named twice gets twice as many. A channel
     /// whose pages are already on one of `devices` stays there, unless that device has more than its share.
     /// The number of channels does not change; build the array with several channels for each device if you
     /// plan to add devices.
     ///
-    /// The call moves one channel after the other, and returns when the old devices are unused. The pages of
-    /// a channel are copied over a direct link if the devices [reach each
-    /// other](backend_api::Device::reaches), else through host memory. New work on the channel waits for the
-    /// piece that is being copied, about a millisecond; hits do not wait. Both devices need memory for the
-    /// channel meanwhile.
+    /// The call moves one channel after the other, and returns when the old devices are unused. A channel's
+    /// pages are copied over a direct link if the devices [reach each other](backend_api::Device::reaches),
+    /// otherwise through host memory. New work on the channel waits for the piece that the call is copying,
+    /// about a millisecond; hits do not wait. Meanwhile both devices need memory for the channel.
     ///
     /// # Errors
     /// [`MoveRefused`](crate::ErrorKind::MoveRefused) if the array is not movable, if `devices` is empty (or

@@ -12,13 +12,14 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// An iterator over the elements of a range, by value, from both ends. The iterator holds its current page.
+/// An iterator over the elements of a range, by value, from both ends. While it is in a page, it holds this
+/// page.
 ///
-/// Each item is one element, or an error. After an error the iterator does not retry: for each remaining
-/// element outside of the held page, it returns the same error.
+/// Each item is one element, or an error. After an error the iterator does not retry: it returns the same
+/// error for each remaining element outside of the held page.
 ///
-/// If a program alternates between both ends, each call releases the held page, and holds the page of the
-/// other end.
+/// If a program alternates between both ends, each call releases the held page and holds the page of the
+/// other end, which is slow.
 ///
 /// Internal iteration (`for_each`, `fold`, `rfold`, …) runs over slices, which the compiler vectorises; `for`
 /// loops, and adapters that may end early, cost a comparison and a load for each element.
@@ -39,7 +40,7 @@ pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
     rest: PageEnds<'a, T, D>,
 }
 
-/// An iterator over pages. Each item is a guard with shared access to a page.
+/// An iterator over the pages of an array or section. Each item is a guard with shared access to a page.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -58,7 +59,7 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
     visit: Visit,
 }
 
-/// An iterator over pages. Each item is a guard with exclusive access to a page.
+/// An iterator over the pages of an array or section. Each item is a guard with exclusive access to a page.
 ///
 /// ```
 /// use vmarray::prelude::*;

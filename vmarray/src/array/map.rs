@@ -10,7 +10,8 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
-/// The accesses of the closure to a mapped range: it reads, writes, or overwrites the elements.
+/// The accesses of a closure to a range that `map_mut` shows as a slice: it reads, writes, or overwrites the
+/// elements.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -46,7 +47,8 @@ impl MapMode {
     }
 }
 
-/// The location of the slice of a mapped range: in a page of the cache, or in a copy.
+/// The memory of the slice that a mapped range becomes: a page of the cache, a new copy, or the program's
+/// buffer.
 ///
 /// ```
 /// use vmarray::prelude::*;

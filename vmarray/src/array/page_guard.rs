@@ -17,12 +17,12 @@ use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::pager::{Fetch, Stream};
 use crate::setup::any::AnyDevice;
 
-/// A guard with shared access to the elements of a page, as a slice in the cache. In a section, the slice has
-/// only the elements of the section.
+/// A guard with shared access to the elements of a page, which dereferences to a slice in the cache. In a
+/// section, the slice has only the elements of the section.
 ///
-/// While the guard lives, the page stays in RAM. Other threads can read the page, and wait before they write
-/// to it. The guard belongs to its thread. Leaking it keeps the page in RAM and unwritable until the array is
-/// dropped.
+/// While the guard lives, the page stays in RAM. Other threads can read the page, but wait before they write
+/// to it. The guard belongs to its thread. If the program leaks the guard, the page stays in RAM and
+/// unwritable until the array is dropped.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -37,11 +37,12 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
     place: HeldPart<'a, T, D>,
 }
 
-/// A guard with exclusive access to the elements of a page, as a mutable slice in the cache.
+/// A guard with exclusive access to the elements of a page, which dereferences to a mutable slice in the
+/// cache.
 ///
 /// While the guard lives, other threads wait before they access the page. The array writes the page back
-/// later if the program borrowed the slice mutably. The guard belongs to its thread. Leaking it locks the
-/// page until the array is dropped.
+/// later if the program borrowed the slice mutably. The guard belongs to its thread. If the program leaks the
+/// guard, the page stays locked until the array is dropped.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -58,9 +59,9 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
     written: bool,
 }
 
-/// Returns true if the calling thread must not wait for threads that use arrays, because they may wait for
-/// the calling thread. The result is true while the calling thread holds page guards, cursors or iterators,
-/// or runs a progress function for the library.
+/// Returns true if the calling thread must not wait for threads that use arrays, because these threads may
+/// wait for the calling thread. The result is true while the calling thread holds page guards, cursors or
+/// iterators, or runs a progress function for the library.
 ///
 /// Operations that normally use helper threads then run on the calling thread alone. Call this function
 /// before you start threads and wait for them.
@@ -175,7 +176,7 @@ impl<T: Element, D: Device> Drop for HeldPart<'_, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns the range of indices of a page's elements.
+    /// Returns the range of element indices that a page contains.
     #[must_use]
     pub fn page_range(&self, page: usize) -> Range<usize> {
         let start = page.saturating_mul(self.page_len()).min(self.len());
@@ -227,13 +228,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 macro_rules! common {
     ($Guard:ident) => {
         impl<T: Element, D: Device> $Guard<'_, T, D> {
-            /// The index of the page among the pages of the view.
+            /// Returns the index of the guard's page among the pages of the view.
             #[must_use]
             pub fn page(&self) -> usize {
                 self.place.cut.page
             }
 
-            /// The indices of the guard's elements in its view.
+            /// Returns the indices of the guard's elements in its view.
             #[must_use]
             pub fn range(&self) -> Range<usize> {
                 self.place.cut.range.clone()

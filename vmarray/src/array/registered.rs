@@ -12,14 +12,15 @@ use crate::base::error::Result;
 use crate::base::memory;
 use crate::base::registered_memory::RegisteredVec;
 
-/// A vector that the devices of an array access directly: page-locked in place.
+/// A page-locked vector that the devices of an array access directly, without copies by the processor.
 ///
-/// For values in such memory, the device executes [`gather_into`](crate::views::View::gather_into) and
-/// [`scatter`](crate::views::ViewMut::scatter) on uncached elements without a copy by the processor. If the
-/// list of a gather is registered too, and the array exceeds twice its cache, the devices also read the list:
-/// dirty pages are written back before that, and the processor only checks bounds. If an array has several
-/// devices that do not [reach](backend_api::Device::reaches) each other, its copies go through the processor
-/// as without registration. The type dereferences to a slice; calls may use parts of the slice.
+/// If values are in such a vector, the device itself executes
+/// [`gather_into`](crate::views::View::gather_into) and [`scatter`](crate::views::ViewMut::scatter) on
+/// uncached elements. If the indices of a gather are registered too, and the array exceeds twice its cache,
+/// the devices also read the indices. The call then first writes back dirty pages, and the processor only
+/// checks bounds. If an array has several devices that do not [reach](backend_api::Device::reaches) each
+/// other, the processor copies as without registration. The type dereferences to a slice; calls may use parts
+/// of the slice.
 ///
 /// Registering takes about a tenth of a second for each GB, so register once and reuse the memory.
 /// Page-locked memory cannot be swapped out, and systems limit it.
@@ -41,8 +42,8 @@ pub struct Registered<T: Element> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Registers a vector with the devices of this array, for use as values or indices of calls. The
-    /// registration is valid for all arrays on these devices.
+    /// Registers a vector with the devices of this array, so that later calls can use it for values or
+    /// indices. The registration is valid for all arrays on these devices.
     ///
     /// Blocks while the system locks the memory. The call does not copy the values.
     ///
@@ -66,7 +67,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element> Registered<T> {
-    /// Releases the registration and returns the vector.
+    /// Ends the registration and returns the vector.
     ///
     /// ```
     /// use vmarray::prelude::*;

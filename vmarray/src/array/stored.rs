@@ -55,12 +55,13 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Makes all earlier writes and the length durable: after it returns they survive any end of the process,
-    /// and a loss of power. Concurrent writes and pushes may be included or not.
+    /// Makes all earlier writes and the length durable: after `sync` returns, they survive any end of the
+    /// process, and a loss of power. Concurrent writes and pushes may be included or not.
     ///
-    /// After a crash each page, and the length, has the state of the last completed `sync` or a later one; no
-    /// page is torn, and no element below the length is missing. All pages of all files are from one `sync`.
-    /// If a file was replaced by a copy from another time, [`open`](Builder::open) returns an error.
+    /// After a crash, each page and the length have the state of the last completed `sync`, or a later one.
+    /// No page is torn, and no element below the length is missing. All pages of all files have the state of
+    /// the same `sync`. If a file was replaced by a copy from another time, [`open`](Builder::open) returns
+    /// an error.
     ///
     /// Blocks until dirty pages are written back and the drives have stored them; hits continue meanwhile.
     ///
@@ -84,15 +85,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
-    /// Caches pages of the array's files in the memory of GPUs, between the drive and the cache in RAM.
-    /// Frequently read pages that do not fit into RAM are then as fast as the bus. The setting applies to
-    /// arrays in files that this builder creates or opens, also read-only; [`build`](Self::build) fails with
-    /// [`FileRefused`](crate::ErrorKind::FileRefused). A [`FileDevice`](crate::store::FileDevice) takes a
-    /// tier at its creation.
+    /// Caches pages of the array's files in the memory of GPUs, as a tier between the drive and the cache in
+    /// RAM. Reads of frequently used pages that do not fit into RAM then have the speed of the bus. The
+    /// setting applies to arrays in files that this builder creates or opens, also read-only;
+    /// [`build`](Self::build) fails with [`FileRefused`](crate::ErrorKind::FileRefused). For a
+    /// [`FileDevice`](crate::store::FileDevice), set the tier when you create the device.
     ///
-    /// Creating or opening the array allocates the memory of the GPUs. A GPU that has too little memory, or
-    /// fails later, is skipped without an error: [`Tier::status`](crate::store::Tier::status) has the reason.
-    /// Several arrays with one page length can share a tier.
+    /// The call that creates or opens the array allocates GPU memory. The tier skips a GPU that has too
+    /// little memory or fails later, without an error: [`Tier::status`](crate::store::Tier::status) has the
+    /// reason. Several arrays with the same page length can share a tier.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -120,8 +121,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self
     }
 
-    /// Creates an array of zeroes in new files, accessible by this user only, and locked while it is open. A
-    /// later program [opens](Self::open) it again.
+    /// Creates an array of zeroes in new files. Only this user can access the files, and the array locks them
+    /// while it is open. A later program [opens](Self::open) the array again.
     ///
     /// Writes are durable after [`sync`](VirtualArray::sync), or after dropping the array, which syncs and
     /// can only warn of a failure. Files take space for non-zero pages, and a second time for each page
@@ -129,9 +130,10 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// crash safety and checksums.
     ///
     /// The array can [grow](VirtualArray#growth), now and whenever it is open for writing. Files store no
-    /// greatest length: [`max_len`](Self::max_len) reserves a page table until the array is dropped. The
-    /// default is 16 Mi pages (a TiB, with the default page length), 65536 pages shorter than 4 KiB, or four
-    /// times the present number. The default page has 64 KiB, or the greatest length of the array.
+    /// greatest length, so [`max_len`](Self::max_len) applies until the array is dropped; it only reserves a
+    /// page table. The default is 16 Mi pages (a TiB, with the default page length), or 65536 pages if they
+    /// are shorter than 4 KiB, but at least four times the present length. The default page has 64 KiB, or
+    /// the greatest length of the array.
     ///
     /// The devices of the builder are ignored. The placement is [`Equal`](crate::Placement::Equal) or
     /// [`Ratios`](crate::Placement::Ratios) over the files, which may be on different drives.
@@ -275,12 +277,13 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok(StoredRows { items, offsets, rows, kept, is_read_only: files.is_read_only })
     }
 
-    /// Opens the files of an array, in any order, for reading and writing. No other program may have the
-    /// files open.
+    /// Opens an array in files for reading and writing. The files may be in any order, and no other program
+    /// may have them open.
     ///
     /// The array has the length of the last [`sync`](VirtualArray::sync), or a later length. The files
     /// determine the page length and the placement; the builder determines the other settings. The call reads
-    /// 16 bytes for each page. If the array was not closed properly, it also reads up to 16 MiB of pages.
+    /// 16 bytes for each page. If the last program did not close the array properly, the call also reads up
+    /// to 16 MiB of pages.
     ///
     /// # Errors
     /// [`FileMismatch`](crate::ErrorKind::FileMismatch) if the elements have another type or byte order, or
@@ -306,7 +309,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.open_as(files, false, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    /// Opens the files of an array for reading only, like [`open`](Self::open). Other programs may open them
+    /// Opens an array in files for reading only, like [`open`](Self::open). Other programs may open the files
     /// for reading at the same time. Writes return an error of kind `ReadOnly`.
     ///
     /// # Errors

@@ -12,7 +12,8 @@ use crate::base::stats::{ChannelStats, Stats};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// Observation of an array since the call of [`VirtualArray::watch`]. The cost of accesses does not change.
+/// A measurement of an array's work since the call of [`VirtualArray::watch`]. It does not slow down
+/// accesses.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -38,10 +39,10 @@ pub struct Watch<'a, T: Element, D: Device> {
     began: Instant,
 }
 
-/// Report on the work of an array during a [watch](Watch).
+/// A report on the work of an array during a [watch](Watch).
 ///
 /// The [shares](ReportedDevice) of a device are relative to the limits in its [`Profile`], so they exist only
-/// if this process knows the profile. They include only the work of *this array*.
+/// if this process knows the profile. They include the work of *this array* only.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -61,7 +62,7 @@ pub struct Watch<'a, T: Element, D: Device> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WatchReport {
-    /// Duration of the watch.
+    /// The time from the start of the watch to the report.
     pub elapsed: Duration,
     /// The increase of the array's counters during the watch.
     pub stats: Stats,
@@ -69,7 +70,7 @@ pub struct WatchReport {
     pub devices: Vec<ReportedDevice>,
 }
 
-/// Work of one device for an array, over all its channels.
+/// The work of one device for an array, summed over the device's channels.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -87,13 +88,13 @@ pub struct WatchReport {
 pub struct ReportedDevice {
     /// Name of the device, as in error messages.
     pub device: String,
-    /// The counters of the device.
+    /// The increase of the device's counters during the watch.
     pub stats: ChannelStats,
-    /// Share of the bus's measured bandwidth that the array used: the time that its bytes need at full speed,
+    /// The used share of the bus's measured bandwidth: the time that the array's bytes need at full speed,
     /// divided by the elapsed time. 1 is the limit. `None` without a known profile.
     pub bus_share: Option<f64>,
-    /// Share of the device memory's measured bandwidth that the array used, computed like `bus_share`. `None`
-    /// without a known profile.
+    /// The used share of the device memory's measured bandwidth, computed like `bus_share`. `None` without a
+    /// known profile.
     pub memory_share: Option<f64>,
 }
 
@@ -120,8 +121,8 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
         self.report_after(self.began.elapsed())
     }
 
-    /// Returns the [`report`](Self::report) with a given elapsed time, for devices with virtual time, such as
-    /// simulated ones.
+    /// Returns the [`report`](Self::report) for an elapsed time that the caller gives, for devices with
+    /// virtual time, such as simulated ones.
     #[must_use]
     pub fn report_after(&self, elapsed: Duration) -> WatchReport {
         let pager = &self.array.pager;
@@ -157,9 +158,9 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
 }
 
 impl WatchReport {
-    /// Returns the greatest share of a limit, and the limit; `None` without a known profile. If the share is
-    /// near 1, the limit determines the speed: only less work makes the program faster. If it is far below 1,
-    /// the time went into driver calls, waits, or the program itself.
+    /// Returns the greatest of the devices' shares, and the limit to which it belongs; `None` without a known
+    /// profile. If the share is near 1, this limit determines the speed, so only less work makes the program
+    /// faster. If it is far below 1, driver calls, waits, or the program itself took the time.
     #[must_use]
     pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
         let shares = self.devices.iter().flat_map(|device| {

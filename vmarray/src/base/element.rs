@@ -252,7 +252,7 @@ const fn assert_searchable(bytes: usize) {
 /// checks the types.
 ///
 /// The methods of a field create [expressions](crate::expr). A field has 1 to 4096 bytes, because devices can
-/// search for values of these lengths.
+/// search for values of these lengths only.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -277,8 +277,8 @@ const fn assert_searchable(bytes: usize) {
 /// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
 /// ```
 ///
-/// [Methods](Self::eq) such as `eq` compare fields, and return conditions on elements. Operators would return
-/// a `bool` at once, so they do not compile:
+/// The [methods](Self::eq) `eq`, `lt` and others compare fields, and return conditions on elements. The
+/// operators `==` and `<` would return a `bool` at once, so they do not compile:
 ///
 /// ```compile_fail,E0277
 /// use vmarray::prelude::*;

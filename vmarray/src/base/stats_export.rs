@@ -94,8 +94,8 @@ impl Drop for Publication {
     }
 }
 
-/// Updates the published statistics of this process at once, in addition to the updates twice a second. Has
-/// no effect if no array is [published](crate::Builder::publish).
+/// Writes the published statistics of this process at once, in addition to the two writes per second. Has no
+/// effect if no array is [published](crate::Builder::publish).
 pub fn publish_now() {
     publish(&mut PUBLISHER.lock());
 }
@@ -158,8 +158,8 @@ impl Publisher {
     }
 }
 
-/// Returns the running programs of this user that publish statistics of their arrays, in the order of process
-/// IDs. The call removes the files of programs that have ended, and ignores files with other contents.
+/// Returns the running programs of this user that publish statistics, in the order of process IDs. The call
+/// removes the files of programs that have ended, and ignores files with invalid contents.
 #[must_use]
 pub fn programs() -> Vec<PublishedProgram> {
     PrivateDir::open(&folder()).map(|folder| read_all(&folder)).unwrap_or_default()

@@ -10,9 +10,8 @@ use crate::base::error::Result;
 use crate::base::scratch_pool::unspecified_vec;
 use crate::engine::shared_work;
 
-/// An iterator over the results of a [`Combination`](super::Combination), as index sets.
-/// [`chunks`](super::Combination::chunks) creates it, and sets the maximum length of a set. The iterator ends
-/// after the first error.
+/// An iterator over the results of a [`Combination`](super::Combination) as index sets of limited length,
+/// created by [`chunks`](super::Combination::chunks). The iterator ends after the first error.
 ///
 /// ```
 /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3]])?;

@@ -65,7 +65,7 @@ impl IndexSetColumns {
         self.len == 0
     }
 
-    /// The values of a dimension.
+    /// Returns the values of one dimension, in the order of the tuples.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension) if no column has this label.
@@ -74,7 +74,7 @@ impl IndexSetColumns {
         found.map(|(_, column)| column).ok_or_else(|| ErrorKind::UnknownDimension { dimension }.into())
     }
 
-    /// Returns each dimension with its values.
+    /// Iterates over the columns, as pairs of a dimension and its values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Dimension, &[u64])> {
         self.dimensions.iter().copied().zip(self.columns.iter().map(Vec::as_slice))
     }

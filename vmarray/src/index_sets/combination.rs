@@ -23,9 +23,9 @@ use crate::engine::shared_work;
 use crate::ops::view::{INTERNAL, Linear, Store as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// The result of a join of two sets, before its tuples are written. Only their number is computed.
+/// The result of a join of two index sets. Its tuples are counted but not yet written.
 ///
-/// The number determines the length of a target array, so the results can be larger than RAM.
+/// The number of tuples gives the length of a target array, so the results can be larger than RAM.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -63,7 +63,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(Self { engine: JoinEngine::new(a, b, merge, limits)?, threads: limits.threads })
     }
 
-    /// The number of results.
+    /// Returns the number of result tuples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.engine.len()
@@ -75,8 +75,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.len() == 0
     }
 
-    /// The dimensions of a result: all dimensions of the first set, then the dimensions that only the second
-    /// set has.
+    /// Returns the dimensions of a result tuple: all dimensions of the first set, then the dimensions that
+    /// only the second set has.
     #[must_use]
     pub fn dimensions(&self) -> &[Dimension] {
         &self.engine.merge().dimensions
@@ -96,7 +96,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
     }
 
-    /// Returns all results in columns. All threads write to the columns, without an intermediate set.
+    /// Returns all results in columns, without an intermediate index set. All threads write to the columns.
     ///
     /// ```
     /// use vmarray::{IndexSet, index_set::Combine};
@@ -128,8 +128,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
     }
 
-    /// Writes all results to the elements of an array from `start` on, tuple after tuple. Does not fetch
-    /// pages that it overwrites entirely. Each thread needs memory for two pages of results.
+    /// Writes all results to an array, tuple after tuple, beginning at element `start`. The call does not
+    /// fetch pages that it overwrites entirely. Each thread needs memory for two pages of results.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; errors of
@@ -152,8 +152,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(())
     }
 
-    /// Writes all results to a new array. The closure `describe` receives the builder of the array, and may
-    /// set its devices and its cache.
+    /// Writes all results to a new array, and returns it as an index set. The closure `describe` gets the
+    /// array's builder, and may set its devices and its cache.
     ///
     /// # Errors
     /// The errors of [`Builder::build`] and [`write_to`](Self::write_to).

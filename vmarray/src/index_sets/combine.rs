@@ -37,18 +37,18 @@ use crate::ops::sort::is_unsupported;
 ///
 /// # Cost
 ///
-/// The join groups the second set in RAM by the common values. The groups take about 100 bytes per tuple,
+/// The join groups the second set in RAM by the common values. These groups take about 100 bytes per tuple,
 /// plus a copy of the values that go into results. The first set takes 24 bytes per tuple during the
 /// look-ups, and 8 bytes afterwards. [`run`](Self::run) counts the results; the methods of [`Combination`]
-/// write them. If the order does not matter, pass the smaller set as the second one.
+/// write them. If the order of results does not matter, pass the smaller set as the second one.
 ///
 /// The join processes sources that exceed the memory bound in pieces. For each block of the second source it
 /// reads the first source twice: once to count, and once to write.
 ///
-/// Scoped threads share the work, and end before the call returns. If the calling thread holds guards of
-/// pages, it works alone, and the call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have
-/// to wait for a page. The hash function has no secret key: an attacker who chooses the values can make the
-/// join slow, but not wrong.
+/// Scoped threads share the work, and end before the call returns. If the calling thread holds page guards,
+/// it works alone, and the call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) if it would have to wait
+/// for a page. The hash function has no secret key: an attacker who chooses the values can make the join
+/// slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{index_set::Combine, IndexSet};
@@ -100,20 +100,20 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         Self { is_product: true, ..Self::new(a, b) }
     }
 
-    /// Sets the number of threads, including the calling one; at least one.
+    /// Sets the number of threads of the join, including the calling one; 0 counts as 1.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Sets an approximate bound in bytes for the RAM of the index structures and of the loaded parts of the
-    /// sources. The bound does not include the results.
+    /// Sets an approximate limit in bytes for the RAM of the join's index structures and of the loaded parts
+    /// of the sources. The limit does not include the results.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = Some(bytes);
         self
     }
 
-    /// Finds and counts the results, without writing them.
+    /// Finds and counts the result tuples, without writing them.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or
@@ -126,18 +126,18 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)
     }
 
-    /// Computes the join on the devices of an array, and writes the results to a new array with the same
-    /// devices and page length. The call does not use the elements of the given array. If both sets are in
+    /// Computes the join on the devices of `array`, and writes the results to a new array with the
+    /// same devices and page length. The call does not use the elements of `array`. If both sets are in
     /// arrays that share the handle of one GPU, the GPU reads them in place, without a copy through the host.
     /// The GPU needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128
     /// MiB.
     ///
     /// If a set is elsewhere, such as in a file or in RAM, the call copies it to the devices in parts. Then
-    /// [`memory_bytes`](Self::memory_bytes) bounds the device memory, and the [order](Self#order) is by
-    /// blocks. Each of several devices has a copy of the index. The host computes the join instead if there
-    /// is no GPU, if the sets do not fit into the memory of the GPUs, or if the second set has more than 64
-    /// dimensions: see [`run`](Self::run) and [`write_to`](Combination::write_to). Other threads must not
-    /// write to the sets during the call.
+    /// [`memory_bytes`](Self::memory_bytes) limits the device memory, and the [order](Self#order) of results
+    /// is by blocks. Each of several devices has a copy of the index. In three cases the host computes the
+    /// join: there is no GPU, the sets do not fit into the memory of the GPUs, or the second set has more
+    /// than 64 dimensions. See [`run`](Self::run) and [`write_to`](Combination::write_to). Other threads must
+    /// not write to the sets during the call.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};
@@ -193,8 +193,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// Computes the natural join with another set on the devices that store this set: merges each pair of
-    /// tuples with equal values in the common dimensions. The results stay on these devices.
+    /// Computes the natural join with another set on the devices that store this set. Each pair of tuples
+    /// with equal values in the common dimensions becomes one result, which stays on these devices.
     /// [`Combine::run_on_devices_of`] documents the copies of the other set.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use crate::base::error::{Result, expect_len};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
-    /// Computes the natural join with another set: merges each pair of tuples with equal values in the common
-    /// dimensions. [`Combine`] documents the order of the results. It also has settings for threads and
-    /// memory, writes results larger than RAM, counts results, and computes products.
+    /// Computes the natural join with another set: each pair of tuples with equal values in the common
+    /// dimensions becomes one result. [`Combine`] documents the order of the results. It also has settings
+    /// for threads and memory, writes results larger than RAM, counts results, and computes products.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -18,8 +18,8 @@ impl IndexSet {
         Combine::new(self, other).run()?.to_index_set()
     }
 
-    /// Returns a copy with some of the columns, in the given order. Keeps duplicates, so the number of
-    /// tuples does not change.
+    /// Returns a copy of the set with some of the columns, in the given order. Keeps duplicates, so the
+    /// number of tuples does not change.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),

@@ -14,12 +14,12 @@ use crate::ops::executor::OperandStore;
 use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so that they may
-/// exceed RAM.
+/// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so the set may exceed
+/// RAM.
 ///
-/// Any number of threads may use the set. A tuple may span two pages. As with all operations on ranges, a
-/// read of a tuple is atomic for each page, not for the whole tuple. The trait [`Tuples`] provides the labels
-/// and the length.
+/// Any number of threads may use the set at once. A tuple may span two pages. A read of a tuple is then
+/// atomic for each page, not for the whole tuple, as in all operations on ranges. The trait [`Tuples`]
+/// provides the labels and the length.
 ///
 /// ```
 /// use vmarray::{prelude::*, IndexSet};
@@ -60,7 +60,7 @@ impl<D: Device> PagedIndexSet<D> {
         Self { dimensions, array, len }
     }
 
-    /// Copies a set to a new array. The closure `describe` receives the builder of the array, and may set its
+    /// Copies an index set to a new array. The closure `describe` gets the array's builder, and may set its
     /// devices and its cache.
     ///
     /// # Errors
@@ -74,19 +74,19 @@ impl<D: Device> PagedIndexSet<D> {
         Ok(Self::assemble(set.dimensions().to_vec(), array, set.len()))
     }
 
-    /// The array with the values, tuple after tuple.
+    /// Returns the array that stores the values, tuple after tuple.
     #[must_use]
     pub fn array(&self) -> &VirtualArray<u64, D> {
         &self.array
     }
 
-    /// Returns the array with the values, without a copy.
+    /// Converts the set into the array that stores its values, without a copy.
     #[must_use]
     pub fn into_array(self) -> VirtualArray<u64, D> {
         self.array
     }
 
-    /// Copies consecutive tuples to RAM; `tuples` is their range of indices.
+    /// Copies consecutive tuples to RAM; `tuples` is the range of their numbers.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and

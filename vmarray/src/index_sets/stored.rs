@@ -46,7 +46,7 @@ fn open_values(
 
 impl IndexSet {
     /// Writes all tuples and their labels to a file, in the format of [`VirtualArray::save`].
-    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read the file.
+    /// [`load`](Self::load), [`PagedIndexSet::load`] and [`PagedIndexSet::open`] read such a file.
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
@@ -115,8 +115,8 @@ impl<D: Device> PagedIndexSet<D> {
         self.array().save_as(path.as_ref(), &words, SaveOptions::new(), progress)
     }
 
-    /// Copies the tuples of a [saved](Self::save) set to a new array. The closure `describe` receives the
-    /// builder of the array, and may set its devices and its cache.
+    /// Copies the tuples of a [saved](Self::save) set to a new array, and returns it as an index set. The
+    /// closure `describe` gets the array's builder, and may set its devices and its cache.
     ///
     /// # Errors
     /// The errors of [`Builder::load`].
@@ -145,9 +145,9 @@ impl<D: Device> PagedIndexSet<D> {
 }
 
 impl PagedIndexSet {
-    /// Opens a [saved](Self::save) set to read and write its tuples in the file. The number of tuples is
-    /// fixed. The closure `describe` may set the cache of the array. Writes to the [array](Self::array)
-    /// become durable with [`sync`](VirtualArray::sync).
+    /// Opens a [saved](Self::save) set, to read and write its tuples in the file itself. The number of tuples
+    /// is fixed. The closure `describe` gets the array's builder, and may set its cache. Writes to the
+    /// [array](Self::array) become durable with [`sync`](VirtualArray::sync).
     ///
     /// # Errors
     /// The errors of [`Builder::open`].

@@ -8,7 +8,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::ops::order::Groups;
 use crate::setup::any::AnyDevice;
 
-/// The tuples of a [`PagedIndexSet`] in groups of equal values in some dimensions, from
+/// The tuples of a [`PagedIndexSet`], grouped by equal values in some dimensions; the result of
 /// [`group_by`](PagedIndexSet::group_by).
 ///
 /// ```
@@ -30,15 +30,15 @@ pub struct TupleGroups<D: Device = AnyDevice> {
 }
 
 impl<D: Device> TupleGroups<D> {
-    /// The keys of the groups: one tuple of common values for each group. The keys are in lexicographic order
-    /// of the given dimensions.
+    /// Returns the keys of the groups: for each group, the values that its tuples have in common. The keys
+    /// are in lexicographic order of the given dimensions.
     #[must_use]
     pub fn tuples(&self) -> &PagedIndexSet<D> {
         &self.tuples
     }
 
-    /// The groups in the order of their keys in [`tuples`](Self::tuples). Use them for counts, for sums of
-    /// [columns](PagedIndexSet::column), and for the indices of each group's tuples.
+    /// Returns the groups, numbered in the order of their keys in [`tuples`](Self::tuples). Use them for
+    /// counts, for sums of [columns](PagedIndexSet::column), and for the indices of each group's tuples.
     #[must_use]
     pub fn by_number(&self) -> &Groups<u64, D> {
         &self.groups
@@ -46,7 +46,7 @@ impl<D: Device> TupleGroups<D> {
 }
 
 impl<D: Device> PagedIndexSet<D> {
-    /// Returns the values of a dimension, in the order of the tuples, in a new array on the same devices.
+    /// Returns the values of one dimension in a new array on the same devices, in the order of the tuples.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension); errors of devices, and of [building
@@ -63,8 +63,8 @@ impl<D: Device> PagedIndexSet<D> {
         on_devices::column(self, self.position(dimension)?)
     }
 
-    /// Sorts the tuples by some dimensions on the devices that store them, and groups equal tuples. Needs 24
-    /// bytes of device memory per tuple during the call, and 16 bytes afterwards.
+    /// Sorts the tuples by some dimensions on the devices that store them, and puts tuples with equal values
+    /// there into groups. Needs 24 bytes of device memory per tuple during the call, and 16 bytes afterwards.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),

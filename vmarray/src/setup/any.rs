@@ -51,10 +51,11 @@ are_devices! {
     backend_opencl::OpenClDevice;
 }
 
-/// A device of any compiled-in backend, or of the program's own type.
+/// A device of any compiled-in backend, or of the program's own type, so that one array can use several
+/// types.
 ///
-/// Each call is dispatched by a comparison and a function table. Accesses to cached pages (hits) do not call
-/// devices. To avoid the dispatch, use the type of the device itself as the type parameter of the array.
+/// Each call to the device compares the type and uses a function table. Accesses to cached pages (hits) do
+/// not call devices. To avoid this dispatch, use the device's own type as the type parameter of the array.
 ///
 /// ```
 /// use vmarray::{AnyDevice, host::HostDevice, prelude::*};

@@ -44,19 +44,19 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
     }
 }
 
-/// Discovery of devices, with filters.
+/// The search for devices of the machine, with filters.
 ///
-/// By default it chooses all discrete GPUs, each once, or host RAM if there is no GPU. If CUDA and OpenCL
-/// both support a GPU, it uses CUDA. Integrated GPUs and CPUs have no memory besides RAM, so discovery
-/// chooses them only if a filter selects them.
+/// By default, discovery chooses all discrete GPUs, each once, or host RAM if there is no GPU. If CUDA and
+/// OpenCL both support a GPU, it uses CUDA. Integrated GPUs and CPUs have no memory of their own, so
+/// discovery chooses them only if a filter selects them.
 ///
-/// If the [health](CardHealth) of a GPU recommends replacement, the library warns, and discovery chooses the
+/// If the [health](CardHealth) of a GPU recommends replacement, the library warns. Discovery then chooses the
 /// GPU only if a filter has its number (`cuda:0`) or its identity (`pci:0000:81:00.0`). This rule applies to
 /// all backends.
 ///
-/// The [report](Self::report) has a row for each device, and for each backend without one, with the reason.
-/// If host RAM is the default because an installed driver does not work, the library warns once: through
-/// `tracing` with the feature of that name, else on standard error.
+/// The [report](Self::report) has a row for each device, and a row with the reason for each backend without
+/// devices. If discovery uses host RAM because an installed driver does not work, the library warns once:
+/// through `tracing` with the feature of that name, otherwise on standard error.
 ///
 /// ```
 /// use vmarray::{device::Device, discovery::Choice, Discovery};
@@ -201,7 +201,7 @@ impl Term {
     }
 }
 
-/// Report on all devices of the machine, with the decision for each.
+/// A report on all devices of the machine: for each one, if [`Discovery`] uses it, and the reason.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -214,18 +214,18 @@ impl Term {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveryReport {
-    /// All devices, with the decision for each.
+    /// All devices that discovery found, each with its decision.
     pub devices: Vec<(DeviceInfo, Choice)>,
     /// Memory health of each device, in the order of `devices`. Only NVIDIA GPUs report it, with the feature
     /// `cuda`; for other devices it is unknown.
     pub health: Vec<CardHealth>,
-    /// Reasons for missing devices: one for each compiled-in backend without devices.
+    /// Reasons for missing devices, one for each compiled-in backend that found no device.
     pub absences: Vec<Absence>,
     /// Filters that selected no device.
     pub unmet: Vec<Unmet>,
 }
 
-/// Decision of [`Discovery`] to use a device or not.
+/// The decision of [`Discovery`] on a device: used, or left out for a reason.
 ///
 /// ```
 /// use vmarray::{discovery::Choice, Discovery};
@@ -343,7 +343,7 @@ impl Candidate {
 }
 
 impl Discovery {
-    /// Creates a discovery with the default choice.
+    /// Creates a discovery with the default choice of devices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -376,7 +376,7 @@ impl Discovery {
     /// selects.
     ///
     /// If no filter selects a device, [`open`](Self::open) fails. If only some filters select no device, the
-    /// library warns and lists them [in the report](DiscoveryReport::unmet).
+    /// library warns, and lists these filters [in the report](DiscoveryReport::unmet).
     ///
     /// | filter | devices |
     /// |---|---|
@@ -397,17 +397,18 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Opens a GPU through all backends that support it, as several devices that share the GPU's memory. For
-    /// tests.
+    /// Opens a GPU once through each backend that supports it, as several devices that share the GPU's
+    /// memory. For tests.
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
         self.duplicates = allow;
         self
     }
 
-    /// Opens new devices for the caller instead of the shared devices of the process. Use it for tests that
-    /// lose a device, count its work or wipe its memory without an effect on other arrays. Copies and kernels
-    /// between an array on a separate device and an array on a shared device do not go through the host.
+    /// Opens new devices for the caller instead of the shared devices of the process. Use this in tests that
+    /// lose a device, count its work or wipe its memory, so that other arrays are not affected. Copies and
+    /// kernels between an array on a separate device and an array on a shared device do not go through the
+    /// host.
     ///
     /// To open a device with other options, such as a memory limit, use the type of its backend, for example
     /// [`HostDevice`](crate::host::HostDevice).
@@ -428,8 +429,8 @@ impl Discovery {
         self
     }
 
-    /// Searches for devices without opening them. Reports the decision and its reason for each device, and
-    /// the reasons why backends have no devices.
+    /// Searches for devices without opening them. Returns the decision and its reason for each device, and
+    /// the reason for each backend without devices.
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
         let (candidates, absences) = candidates();
@@ -452,7 +453,7 @@ impl Discovery {
     ///
     /// The process opens each GPU once, and host RAM once: all calls that choose a GPU return the same
     /// device. Arrays, sources and index sets without a list of devices share this device with its compiled
-    /// kernels, threads and page-locked memory. A device stays open until the process ends, or until
+    /// kernels, threads and page-locked memory. A device stays open until the process ends or calls
     /// [`close_unused`](crate::discovery::close_unused). After the loss of a device the next call opens the
     /// GPU again, as another device; operations on arrays of the lost device still fail.
     /// [`separate`](Self::separate) opens devices that are not shared.

@@ -109,8 +109,8 @@ impl CardKey {
     }
 }
 
-/// Closes all shared devices that are not in use, and returns their number. The next array without a list of
-/// devices opens them again.
+/// Closes all shared devices of the process that are not in use, and returns their number. The next array
+/// without a list of devices opens them again.
 ///
 /// Without this call, shared devices stay open until the process ends: an open GPU keeps its driver context,
 /// its compiled kernels and some threads. A device is in use while an array, a source or the program holds a
@@ -139,12 +139,12 @@ pub fn close_unused() -> usize {
     unused.len()
 }
 
-/// Sets the default devices of the process: for all arrays, sources and index sets that it creates later
-/// without a list of devices. An empty list restores the [devices of the machine](crate::devices). Existing
-/// arrays keep their devices.
+/// Sets the default devices of the process, for all later arrays, sources and index sets without a list of
+/// devices. An empty list restores the [devices of the machine](crate::devices). Existing arrays keep their
+/// devices.
 ///
-/// Use the call for devices with a memory limit, with driver options, or in the context of another library.
-/// Call it once, before the first array is created.
+/// Use this for devices with a memory limit, with driver options, or in the context of another library. Call
+/// it once, before the program creates the first array.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -12,7 +12,7 @@ use crate::setup::profile::{Direction, Profile};
 use shares::{CHANNELS_MAX, Demand, by_capacity, channels_shared};
 use stripe_pattern::stripe_pattern;
 
-/// Distribution of the pages of an array over its devices.
+/// The distribution of an array's pages over its devices.
 ///
 /// A device's share is a number of *channels*. With `K` channels over all devices, page `p` is on channel `p
 /// % K`. The channels of different devices alternate. A device with twice the channels therefore has twice

@@ -16,7 +16,7 @@ use backend_api::{Device, Routing};
 
 pub(crate) use registry::{apply_known, suited_page_bytes};
 
-/// Direction of copies from the program's view: a read copies from the device to the host.
+/// The direction of copies, as seen by the program: a read copies from the device to the host.
 ///
 /// ```
 /// use vmarray::{prelude::*, profile::Direction, Placement};
@@ -39,15 +39,16 @@ pub enum Direction {
     OnDevice,
 }
 
-/// Measured bandwidth of a device, and its best settings.
+/// The measured bandwidth of a device, and its best settings.
 ///
 /// # Measurement
 /// The measurement copies batches of scattered pages between page-locked RAM and the device, as an array
-/// does: 2 MiB in a batch and two batches in flight; from the device, to the device, and in both directions
-/// at once. If a backend has several [routes](crate::device::Route) for a batch, the measurement compares
-/// each with the backend's default route, by direction, number and length of the copies. The profile contains
-/// a route if the route was faster by a tenth in two measurements. The profile contains no routes at all if
-/// they slow down simultaneous copies in both directions.
+/// does, with 2 MiB in a batch and two batches in flight. It copies from the device, to the device, and in
+/// both directions at once. A backend may have several [routes](crate::device::Route) for a batch, such as
+/// copy engines or kernels. The measurement compares each route with the backend's default route, by
+/// direction, number and length of the copies. The profile contains a route if the route was faster by a
+/// tenth in two measurements. It contains no routes at all if they slow down simultaneous copies in both
+/// directions.
 ///
 /// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that meets three conditions. The
 /// bandwidth with this page length is within 10 % of the greatest in both directions. The copy of a page
@@ -58,9 +59,9 @@ pub enum Direction {
 /// thread. [`link`](Self::link) measures copies between devices.
 ///
 /// The measurement of a device takes less than a second. It needs up to 32 MiB of device memory and 64 MiB of
-/// RAM. On discrete GPUs it briefly needs 256 MiB more, which exceed the caches of the GPU. Concurrent work
-/// on the GPU distorts the results. The clock of the machine measures the times, so the results are
-/// meaningless for simulated devices: tests [declare](Self::remember) a profile instead.
+/// RAM. On discrete GPUs it briefly needs 256 MiB more, to exceed the caches of the GPU. Concurrent work on
+/// the GPU distorts the results. For simulated devices the results are meaningless, because the machine's
+/// clock measures the times. Tests [declare](Self::remember) a profile instead.
 ///
 /// # Use
 /// The library measures a device only for [`Profile::of`], or for a [placement](crate::Placement) by
@@ -107,11 +108,11 @@ pub struct Profile {
     pub both: u64,
     /// The best page length of the device, in bytes.
     pub page_bytes: usize,
-    /// Fixed time of a single copy, in addition to the transfer of its bytes: the time of the submission and
-    /// of the wait. Zero if unknown.
+    /// The fixed time of a single copy in addition to the transfer of its bytes, for the submission and the
+    /// wait. Zero if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub call: Duration,
-    /// Total bandwidth of reads and writes by the device in its own memory, in bytes per second; 0 if
+    /// The bandwidth of the device's own memory, as the total of reads and writes in bytes per second; 0 if
     /// unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
@@ -122,7 +123,8 @@ pub struct Profile {
     /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub host_memory: u64,
-    /// Copy routes that are faster than the backend's default, for each class of batches.
+    /// Copy routes that are faster than the backend's default, for batches by direction, number and length of
+    /// copies.
     #[cfg_attr(feature = "serde", serde(default))]
     pub routing: Routing,
 }

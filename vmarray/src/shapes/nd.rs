@@ -60,9 +60,9 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 /// position.
 ///
 /// A [`VirtualArray`] stores the elements in the order of the [layout](NdLayout): row-major, or tiled with
-/// one tile per page. Consistency, cost and locks are as in `VirtualArray`. In a position such as `[row,
-/// column]`, the slowest axis is first. Boxes are ranges of positions, `[top, left]..[bottom, right]`, half
-/// open along each axis.
+/// one tile per page. Consistency, cost and locks are those of `VirtualArray`. In a position such as
+/// `[row, column]`, the slowest axis is first. A box is a range of positions, `[top, left]..[bottom, right]`,
+/// half open along each axis.
 ///
 /// # Access
 ///
@@ -124,22 +124,22 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(Self { elements, geometry })
     }
 
-    /// The layout of the elements.
+    /// Returns the storage layout of the elements: row-major or tiled.
     #[must_use]
     pub fn layout(&self) -> NdLayout<N> {
         self.geometry.layout()
     }
 
     /// Returns the one-dimensional array that stores the elements, for operations without positions, such as
-    /// statistics, flushes and evictions. In a tiled array it may contain padding. The padding must stay
-    /// zero, because counts on the devices rely on it. To write by index, use
+    /// statistics, flushes and evictions. In a tiled array it may contain padding, which must stay zero,
+    /// because counts on the devices rely on it. To write by index, use
     /// [`element_ranges`](Self::element_ranges).
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {
         &self.elements
     }
 
-    /// Returns the index of a position's element in [`elements`](Self::elements).
+    /// Returns the index in [`elements`](Self::elements) of the element at a position.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) for a position outside of the shape.
@@ -156,10 +156,10 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.position_of(index)
     }
 
-    /// Returns the elements of a box as ranges of indices of [`elements`](Self::elements), ascending;
-    /// adjacent ranges are merged.
+    /// Returns the elements of a box as ascending ranges of indices in [`elements`](Self::elements); adjacent
+    /// ranges are merged.
     ///
-    /// Use the ranges to apply operations on ranges of a [`VirtualArray`] to a box.
+    /// Use these ranges to apply operations of a [`VirtualArray`] on ranges to a box.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).

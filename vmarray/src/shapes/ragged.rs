@@ -38,8 +38,8 @@ type RowsKept = std::convert::Infallible;
 /// The number of offsets that are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
 
-/// A store of the items of rows: an array of elements, another [`Ragged`] whose rows are the items, or a type
-/// of the program.
+/// The storage of the items of rows: an array of elements, another [`Ragged`] whose rows are the items, or a
+/// type of the program.
 ///
 /// ```
 /// use vmarray::ragged::{Items, RaggedRow};
@@ -75,7 +75,7 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
     }
 }
 
-/// Rows of different lengths, one after the other in one virtual array.
+/// An array of rows of different lengths, whose elements follow one another in one virtual array.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -98,9 +98,9 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// An array of rows of different lengths: each row consists of consecutive items.
 ///
 /// Items are elements (in a [`RaggedArray`]) or rows themselves: a row of a `Ragged<RaggedArray<T>>` consists
-/// of rows of elements. A virtual array stores the offsets of the rows as well, eight bytes per row. The
-/// offsets may therefore exceed RAM as well. The lengths of rows are fixed; any number of threads may change
-/// their elements. An array in [files](RaggedArray::create) outlives the program.
+/// of rows of elements. A second virtual array stores the offsets of the rows, eight bytes per row, so the
+/// offsets may exceed RAM too. The lengths of rows are fixed; any number of threads may change their
+/// elements. An array in [files](RaggedArray::create) outlives the program.
 ///
 /// Create an array [from rows](RaggedBuilder::from_rows), [from lengths](RaggedBuilder::with_lengths), or
 /// [from existing items](Self::new). Several threads can add rows at the same time with a [`RaggedWriter`],
@@ -130,10 +130,10 @@ pub struct Ragged<S, D: Device = AnyDevice> {
 }
 
 impl<S: Items, D: Device> Ragged<S, D> {
-    /// Divides items into rows of the given lengths, in order. Items behind the last row belong to no row.
+    /// Divides items into rows of the given lengths, in order. Items after the last row belong to no row.
     ///
-    /// `offsets` has the settings of the array of offsets. The number of rows determines the length of this
-    /// array.
+    /// `offsets` has the settings of the array that stores the rows' offsets. The number of rows determines
+    /// the length of this array.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are too few items, and errors of
@@ -173,22 +173,22 @@ impl<S: Items, D: Device> Ragged<S, D> {
         self.rows == 0
     }
 
-    /// The number of items of all rows.
+    /// Returns the number of items of all rows together.
     #[must_use]
     pub fn item_total(&self) -> usize {
         self.total
     }
 
-    /// Returns the store with the items of all rows, and possibly unused items behind [the last
-    /// row](Self::item_total). For a [`RaggedArray`] this is the array of elements; use it for operations
-    /// without rows, such as searches on the devices, statistics and flushes.
+    /// Returns the storage of all rows' items; unused items may follow [the last row](Self::item_total). For
+    /// a [`RaggedArray`] this is the array of elements. Use it for operations without rows, such as searches
+    /// on the devices, statistics and flushes.
     #[must_use]
     pub fn items(&self) -> &S {
         &self.items
     }
 
-    /// The index of each row's first item, and then the end of the last row; later entries are unused. Flush
-    /// this array separately from the items.
+    /// Returns the array that stores the index of each row's first item, and then the end of the last row;
+    /// later entries are unused. A flush of the items does not flush this array.
     #[must_use]
     pub fn offsets(&self) -> &VirtualArray<u64, D> {
         &self.offsets
@@ -199,7 +199,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         range::checked(start as usize..end as usize, self.items.item_count())
     }
 
-    /// Returns the row that contains an item, by a binary search.
+    /// Returns the index of the row that contains an item, by a binary search.
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside) for items behind the last row, and errors of
@@ -218,7 +218,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(low)
     }
 
-    /// Returns the items without their rows. If the array is in files, rows that were not
+    /// Returns the storage of the items, without their rows. If the array is in files, rows that were not
     /// [synced](RaggedArray::sync) may be lost.
     #[must_use]
     pub fn into_items(self) -> S {
@@ -229,7 +229,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// Copies all rows.
+    /// Copies each row to a vector.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory), and errors of [`View::read`](crate::views::View::read).

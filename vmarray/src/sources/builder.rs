@@ -25,7 +25,7 @@ const PAGE_BYTES: usize = 256 << 10;
 /// Maximum number of slots of a channel.
 const SLOTS_MAX: usize = 1 << 30;
 
-/// Settings of a new [`Source`], each with a default.
+/// The settings of a new [`Source`]. Each setting has a default.
 ///
 /// | setting | default |
 /// |---|---|
@@ -79,7 +79,8 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
-    /// Sets the devices. The call may change the type parameter `D`, so call it before the other methods.
+    /// Sets the devices of the source. The call may change the type parameter `D`, so call it before the
+    /// other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
@@ -91,7 +92,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         }
     }
 
-    /// Sets the distribution of the pages over the devices.
+    /// Sets the distribution of the source's pages over its devices.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.placement = placement;
         self
@@ -104,29 +105,30 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     }
 
     /// Sets the device memory of the source in bytes, as the sum over all devices. Each channel uses at least
-    /// one page.
+    /// the memory of one page.
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self
     }
 
-    /// Sets the eviction policy: the choice of pages that give up their slot in device memory.
+    /// Sets the eviction policy, which chooses the pages to remove from device memory when it is full.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.settings.eviction = policy;
         self
     }
 
-    /// Wipes device memory and staging memory before their release, as
-    /// [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop) does. The source does not wipe the home.
+    /// Overwrites device memory and staging memory with zeroes before their release, as
+    /// [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop) does. The source does not wipe the program's
+    /// memory.
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
         self.settings.wipe = wipe;
         self
     }
 
     /// Registers the program's memory (the home) with the devices, which then copy from it and to it
-    /// directly. [`HostMemory::Pinned`] locks the pages: the registration is slow, and the copies are fast.
+    /// directly. [`HostMemory::Pinned`] locks the pages: the registration is slow, and copies are fast.
     /// [`HostMemory::Pageable`] does not lock the pages. If a device does not support the registration,
-    /// copies use staging memory.
+    /// copies go through staging memory.
     ///
     /// The home must own its memory:
     ///
@@ -153,7 +155,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Builds the source. Allocates all of its device memory, but copies nothing.
+    /// Builds the source. Allocates all of its device memory, but copies no elements.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),

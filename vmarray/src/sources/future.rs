@@ -19,11 +19,12 @@ use crate::ops::executor::Lane as _;
 /// Pages in transfer at a time.
 const PAGES: usize = 16;
 
-/// Future of [`View::flush_async`](crate::views::View::flush_async) of a source.
+/// The future of [`View::flush_async`](crate::views::View::flush_async) for a source. It copies newer
+/// elements from the devices to the program's memory (the home).
 ///
 /// The future holds no lock of a page between two polls. If a page changes during its copy, the future copies
-/// it again. The program may drop the future at any time; the drop blocks until running copies end. The
-/// copied pages are then valid at home, and the other pages are still newer on the devices.
+/// it again. The program may drop the future at any time; the drop blocks until running copies end. Copied
+/// pages are then valid in the home, and the other pages are still newer on the devices.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -14,7 +14,7 @@ use crate::base::racy_slice::ExclusiveMemory;
 use crate::base::registered_memory::RegisteredMemory;
 use crate::engine::channel::PinnedPiece;
 
-/// Memory of the program for a [`Source`](crate::Source): slices, vectors, mapped files.
+/// Memory of the program over which a [`Source`](crate::Source) can be built: slices, vectors, mapped files.
 ///
 /// ```
 /// fn length<T: vmarray::Element>(mut home: impl vmarray::source::Home<T>) -> usize {
@@ -39,7 +39,7 @@ pub unsafe trait Home<T: Element>: Send + Sync {
     fn memory(&mut self) -> NonNull<[T]>;
 }
 
-/// Memory that a [`Source`](crate::Source) may also write to.
+/// Memory of the program over which a writable [`Source`](crate::Source) can be built.
 ///
 /// ```
 /// fn takes(_: impl vmarray::source::HomeMut<u32>) {}

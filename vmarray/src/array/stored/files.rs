@@ -40,15 +40,15 @@ pub(super) const ROWS: &str = "rows";
 pub(super) struct Description {
     pub byte_order: String,
     pub element: String,
-    /// The shape of the elements, in words.
+    /// The shape of the array in words, such as the extents of an N-dimensional array.
     pub shape: String,
     pub page_elements: usize,
-    /// The file of each channel.
+    /// For each channel, the number of the file that stores the channel's pages.
     pub stripe_pattern: Vec<usize>,
-    /// The number of this file, and of all files.
+    /// The number of this file, and the number of all files of the array.
     pub file: usize,
     pub files: usize,
-    /// A number unique to this array.
+    /// A random number that identifies the array in all of its files.
     pub array: u64,
 }
 
@@ -155,7 +155,7 @@ pub(super) struct Files {
     pub description: Description,
     /// The stored length, which `sync` updates.
     pub kept: Arc<PersistentLen>,
-    /// Length: the number of elements, or of rows in a ragged array.
+    /// The number of elements, or of rows in a ragged array.
     pub len: usize,
     pub is_read_only: bool,
 }
@@ -217,7 +217,8 @@ fn store(device: &AnyDevice) -> &StoreDevice {
 }
 
 impl Files {
-    /// Creates files for `pages` pages of elements and of the starts of rows; all pages have the same length.
+    /// Creates files for `pages` pages of elements and, in a ragged array, of the starts of rows. All pages
+    /// have the same length.
     pub fn make(
         paths: Vec<PathBuf>,
         description: Description,
@@ -241,9 +242,9 @@ impl Files {
         Ok((made, Self::new(stores, paths, description, tier)))
     }
 
-    /// Opens the files of an array with elements `T`; the files can be in any order. `read` parses the shape
-    /// in a file's description, and the call also returns its result. If `read` returns `None`, the call
-    /// returns an error that names the expected shape `asked`.
+    /// Opens the files of an array with elements `T`, in any order. `read` parses the shape in a file's
+    /// description, and the call also returns this shape. If `read` returns `None`, the call returns an error
+    /// that names the expected shape `asked`.
     pub fn open<T: Element + KernelType, P: AsRef<Path>, S>(
         files: impl IntoIterator<Item = P>,
         is_read_only: bool,
@@ -349,8 +350,8 @@ impl Files {
         Ok(array)
     }
 
-    /// Makes the devices treat all buffers that they allocate from now on as scratch memory. Call it after
-    /// [`part`](Self::part) has returned all arrays in the files.
+    /// From now on, the devices treat all buffers that they allocate as scratch memory, which is not stored.
+    /// Call this after [`part`](Self::part) has returned all arrays in the files.
     pub fn serve_work(&self) {
         self.devices().iter().for_each(|device| store(device).serve_work());
     }
@@ -377,7 +378,7 @@ impl Files {
         Ok((page_len, pages))
     }
 
-    /// Returns the array of `len` elements in a part of the files, with the settings of a builder.
+    /// Returns the array of `len` elements that a part of the files stores, with the settings of a builder.
     pub fn part<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,

@@ -32,14 +32,14 @@ use crate::base::stats::ChannelStats;
 pub struct PublishedProgram {
     /// The process ID.
     pub process: u32,
-    /// The name of the program's file.
+    /// The file name of the program.
     pub name: String,
-    /// The time of publication, since the beginning of 1970. The rate of a counter is the difference of two
-    /// of its values, divided by the difference of their times.
+    /// The time of publication, since the beginning of 1970. To compute a rate, divide the difference of two
+    /// values of a counter by the difference of their times.
     pub at: Duration,
     /// The arrays of the program, in the order in which they were built.
     pub arrays: Vec<PublishedArray>,
-    /// The number of further arrays, which the file omits.
+    /// The number of further arrays, which the file omits because it has a maximal size.
     pub left_out: u64,
 }
 
@@ -80,9 +80,10 @@ pub struct PublishedChannel {
     pub device: String,
     /// The counters since the array was built.
     pub stats: ChannelStats,
-    /// RAM of the channel's frames, in bytes.
+    /// RAM of the channel's cache frames, in bytes.
     pub cache_bytes: u64,
-    /// Page-locked RAM of the channel's frames and buffers, in bytes; 0 if the frames are not page-locked.
+    /// Page-locked RAM of the channel's cache frames and buffers, in bytes; 0 if the frames are not
+    /// page-locked.
     pub pinned_bytes: u64,
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
     /// known.

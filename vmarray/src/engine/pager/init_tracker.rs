@@ -30,8 +30,8 @@ struct KnownPages {
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins a check that the device slots of pages are initialised. Returns the pages that still need the
-    /// check.
+    /// Begins a check that the home slots of pages are initialized. Returns the pages that are not yet known
+    /// to be.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();
@@ -48,8 +48,8 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// Ends a check. The caller has ensured, after `begin`, that the slot of each page was initialised at
-    /// some time.
+    /// Ends a check. Since `begin`, the caller has initialized the home slots of all these pages, or found
+    /// them so.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();
         let touch = known.pages.start <= pages.end && pages.start <= known.pages.end;
@@ -60,8 +60,8 @@ impl InitTracker {
         }
     }
 
-    /// Records that a page's slot is no longer initialised. Call it after the change of the page's state, and
-    /// before another thread may rely on the new state.
+    /// Records that some page's home slot is no longer initialized. Call this after the change of the page's
+    /// state, and before another thread may rely on the new state.
     pub fn lose(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }

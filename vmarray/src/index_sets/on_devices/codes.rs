@@ -26,7 +26,7 @@ pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 pub(super) struct TupleRows {
-    /// The index of the first tuple.
+    /// The index of the part's first tuple in the set.
     pub first: usize,
     /// Number of values of a tuple.
     pub width: usize,
@@ -100,7 +100,7 @@ enum RowValues<'a, D: Device> {
 }
 
 impl<D: Device> DeviceRows<'_, D> {
-    /// Adds the array of all values to the arguments of a kernel, which may read any of them.
+    /// Adds the array of all values to the arguments of a kernel, whose GPU threads may read any of them.
     pub fn given<'g>(&'g self, to: KernelArguments<'g>) -> KernelArguments<'g> {
         match &self.values {
             RowValues::InPlace(store, len) => to.all_of(Operand::new(*store, 0), *len),
@@ -137,7 +137,7 @@ pub(super) struct DeviceGroups<'a, D: Device> {
 pub(super) struct TupleDevices<'a, T: Element, D: Device>(pub &'a VirtualArray<T, D>);
 
 impl<T: Element, D: Device> TupleDevices<'_, T, D> {
-    /// Creates a temporary array on the devices.
+    /// Creates a temporary array of `len` elements on the devices.
     pub fn scratch<U: Element>(&self, len: usize) -> Result<VirtualArray<U, D>> {
         let devices: Vec<_> = self.0.pager().channels().iter().map(|channel| channel.device()).collect();
         scratch(&devices, len)
@@ -156,7 +156,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         (is_there && !is_file && channels.len() <= READ_IN_PLACE_MAX).then_some(store)
     }
 
-    /// Returns a part of a set, copied to the devices unless it can be read in place.
+    /// Returns a part of a set on the devices: in place if possible, otherwise a copy.
     pub fn rows<'s, S: Tuples + ?Sized>(
         &self,
         set: &'s S,
@@ -185,8 +185,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         Ok(DeviceRows { values: RowValues::Loaded(array), places })
     }
 
-    /// Sorts tuples of a part of a set by some of their columns, the first of which is the most
-    /// significant.
+    /// Sorts the tuples of a part of a set by some of their columns, the most significant one first.
     pub fn group<'s, S: Tuples + ?Sized>(
         &self,
         set: &'s S,
@@ -244,7 +243,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         rows.given(given).result(to).run::<coded>()
     }
 
-    /// Extends the code of each tuple, a number, by the values of the columns `keys`.
+    /// Adds the values of the columns `keys` to the number that encodes each tuple.
     pub fn code(
         &self,
         rows: &DeviceRows<'_, D>,

@@ -34,8 +34,8 @@ fn key(info: &DeviceInfo) -> String {
 }
 
 impl Profile {
-    /// Returns the profile of a device. If it is neither known in this process nor in a file, the call
-    /// measures it, and blocks for less than a second. From now on the device uses the routes of the profile.
+    /// Returns the profile of a device. If neither this process nor a file has it, the call measures it, and
+    /// blocks for less than a second. From then on the device uses the copy routes of the profile.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) if the device cannot allocate memory, or if a copy fails.
@@ -67,20 +67,21 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Returns the profile of a device if this process knows it. Measures nothing.
+    /// Returns the profile of a device if this process knows it, without a measurement.
     #[must_use]
     pub fn known(info: &DeviceInfo) -> Option<Self> {
         let known = known();
         known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
     }
 
-    /// Declares the profile of a device, instead of a measurement. Arrays built from now on use it.
+    /// Declares this profile for the device with this identity, instead of a measurement. Arrays that the
+    /// program builds later use it.
     pub fn remember(self, identity: &str) {
         known().declared.insert(identity.into(), self);
     }
 
     /// Removes the profile of a device from this process, and deletes its file. The device then uses the
-    /// default routes again.
+    /// backend's default routes again.
     pub fn forget<D: Device>(device: &D) {
         let info = device.info();
         let key = key(info);

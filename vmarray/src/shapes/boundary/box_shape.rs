@@ -7,7 +7,7 @@ use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut};
 use crate::shapes::nd::{NdShape, Segment};
 
-/// A shape of views that can have a boundary mode: a box, or a range as a box of one axis. The trait is
+/// A view's shape that can have a boundary mode: a box, or a range as a box with one axis. The trait is
 /// sealed.
 ///
 /// ```

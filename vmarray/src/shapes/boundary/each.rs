@@ -15,9 +15,9 @@ where
     V: View<'a, Shape: BoxShape<N>>,
     R: Boundary<V::Element, N>,
 {
-    /// Runs a closure for each box, in order. The closure receives the box and its window, in row-major
-    /// order. The window is the box, enlarged by `halo` in both directions of each axis. The call prefetches
-    /// the next window.
+    /// Runs a closure for each box of `boxes`, in order. The closure gets the box and the elements of its
+    /// window, in row-major order. The window is the box, enlarged by `halo` elements in both directions of
+    /// each axis. The call prefetches the next window.
     ///
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and the
@@ -54,8 +54,9 @@ where
         Ok(())
     }
 
-    /// Does the same as [`for_each_window`](Self::for_each_window), in parallel on rayon's threads, and in no
-    /// particular order. Each thread has the memory of one window, and prefetches its next window.
+    /// Runs a closure for each box as [`for_each_window`](Self::for_each_window) does, but in parallel on
+    /// rayon's threads and in any order. Each thread has the memory of one window, and prefetches its next
+    /// window.
     ///
     /// # Errors
     /// The errors of [`for_each_window`](Self::for_each_window). The iteration ends soon after the first

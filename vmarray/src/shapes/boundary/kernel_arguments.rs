@@ -80,8 +80,8 @@ fn modes<T: ElementMemory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
 }
 
 impl<T: ElementMemory, S: Shape> SessionArray<T, S> {
-    /// Adds a boundary mode to the elements: a mode of the library, or a tuple with a mode for each axis. See
-    /// [`SessionWindow`].
+    /// Adds a boundary mode, so that a kernel can read elements beyond the edges: a mode of the library, or a
+    /// tuple with a mode for each axis. See [`SessionWindow`].
     ///
     /// ```
     /// use vmarray::boundary::Clamp;
@@ -110,7 +110,8 @@ impl<T: ElementMemory, S: Shape> SessionArray<T, S> {
 }
 
 impl<T: ElementMemory, S: Shape> SessionCopy<T, S> {
-    /// Adds a boundary mode to the elements, as [`SessionArray::bounded`] does.
+    /// Adds a boundary mode, so that a kernel can read elements beyond the edges, as
+    /// [`SessionArray::bounded`] does.
     ///
     /// ```
     /// use vmarray::boundary::Clamp;

@@ -6,7 +6,7 @@ use vmarray_kernel::launch::Mode;
 use crate::base::element::Element;
 use crate::ops::sealed::{Internal, Sealed};
 
-/// The source of a value: an element, a fixed value, or an error.
+/// The result of a boundary mode for a position: an element of the view, a fixed value, or an error.
 ///
 /// ```
 /// use vmarray::boundary::{Boundary, Checked, Circular, Constant, BoundaryPlace};
@@ -27,12 +27,12 @@ pub enum BoundaryPlace<T> {
     Outside,
 }
 
-/// A boundary mode: it defines the results of reads at positions outside of a view with `N` axes.
+/// A boundary mode, which defines the results of reads at positions outside of a view with `N` axes.
 ///
-/// A tuple of `N` modes is a mode with a separate mode for each axis. A reference to a mode, such as `&dyn
-/// Boundary`, is a mode, so a program can choose a mode at run time. If a position is outside on several
-/// axes, the mode of the first such axis that defines a value determines it. An error on any axis has
-/// priority over all values.
+/// A tuple of `N` modes is a mode with a separate mode for each axis. A reference to a mode, such as
+/// `&dyn Boundary`, is a mode, so a program can choose a mode at run time. A position may be outside on
+/// several axes. The mode of the first of these axes that defines a value then determines the result. An
+/// error on any axis has priority over all values.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -67,7 +67,8 @@ pub trait Boundary<T, const N: usize> {
     }
 }
 
-/// A boundary mode for writes outside: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is sealed.
+/// A boundary mode for writes outside of a view: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is
+/// sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -140,7 +141,8 @@ pub struct Zero;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constant<T>(pub T);
 
-/// Boundary mode: the edge elements repeat outside of the view. Reads are errors if the view has no elements.
+/// Boundary mode: positions outside of the view read the nearest edge element. Reads are errors if the view
+/// has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};
@@ -151,8 +153,8 @@ pub struct Constant<T>(pub T);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clamp;
 
-/// Boundary mode: the view repeats, so the first element follows the last. Reads are errors if the view has
-/// no elements.
+/// Boundary mode: the view repeats periodically, so the first element follows the last. Reads are errors if
+/// the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Circular, prelude::*};
@@ -163,7 +165,7 @@ pub struct Clamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Circular;
 
-/// Boundary mode: reflects at the edge elements, without a repetition of the edge (`3 2 | 1 2 3`). Reads are
+/// Boundary mode: reflects positions at the edge element, which is not repeated (`3 2 | 1 2 3`). Reads are
 /// errors if the view has no elements.
 ///
 /// ```
@@ -175,7 +177,7 @@ pub struct Circular;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mirror;
 
-/// Boundary mode: reflects behind the edge elements, with a repetition of the edge (`2 1 | 1 2 3`). Reads are
+/// Boundary mode: reflects positions beyond the edge element, which is repeated (`2 1 | 1 2 3`). Reads are
 /// errors if the view has no elements.
 ///
 /// ```
@@ -187,7 +189,7 @@ pub struct Mirror;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Symmetric;
 
-/// Boundary mode without checks: the program promises not to access elements outside of the view.
+/// Boundary mode without checks: the program promises never to access elements outside of the view.
 ///
 /// ```
 /// use vmarray::{boundary::Unchecked, prelude::*};

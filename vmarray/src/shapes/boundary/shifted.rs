@@ -14,7 +14,7 @@ use crate::ops::view::SignedBox;
 use crate::ops::view::{INTERNAL, Shape, Store, View};
 use crate::shapes::nd::position_outside;
 
-/// A view whose value at each position is the element at a fixed distance in another view, from
+/// A view whose value at each position is the element at a fixed distance in another view; the result of
 /// [`BoundaryView::shifted`].
 ///
 /// ```
@@ -38,10 +38,10 @@ where
     V: View<'a, Shape: BoxShape<N>>,
     R: Boundary<V::Element, N>,
 {
-    /// Returns the view shifted by a distance: the value at a position is the element `by` further along each
-    /// axis. [Join](crate::views::Join::join) it to a view of the same shape to use it in expressions. The
-    /// host then reads the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours
-    /// in place.
+    /// Returns a view that is shifted by a distance: its value at a position is the element `by` further
+    /// along each axis. For expressions, [join](crate::views::Join::join) it to a view of the same shape; the
+    /// host then reads the shifted elements, some MiB at a time. A [kernel](Self::window) reads neighbours in
+    /// place.
     ///
     /// ```
     /// use vmarray::boundary::Mirror;

@@ -13,8 +13,8 @@ use crate::ops::launch::Windowed;
 use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
 
-/// A view of `N`-dimensional elements with signed positions, which may be outside of the view. Two modes
-/// define the results of reads and of writes outside.
+/// A view of `N`-dimensional elements with signed positions, which may be outside of the view. One boundary
+/// mode defines the results of reads outside, another one those of writes.
 ///
 /// The method [`bounded`](crate::boundary::Bounded::bounded) of an array or a section creates it. Writes
 /// outside are errors ([`Checked`]) unless [`with_writes`](Self::with_writes) sets another mode. The view is
@@ -66,8 +66,8 @@ where
         self.view.parts().1.extents()
     }
 
-    /// Returns a kernel argument with which each item reads the elements around its own, up to `halo` in each
-    /// direction.
+    /// Returns a kernel argument through which the GPU thread of an element reads the elements around it, up
+    /// to `halo` in each direction.
     ///
     /// ```
     /// use vmarray::{boundary::Circular, kernel::{At, Own, Window}, prelude::*};
@@ -91,7 +91,7 @@ where
         BoundaryView { view: self.view, read: self.read, write: mode }
     }
 
-    /// Reads an element.
+    /// Reads the element at a position, which may be outside of the view.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode defines no value at the position, and
@@ -143,11 +143,11 @@ where
         (0..N).all(|axis| is_within(origin[axis], extent[axis], extents[axis]))
     }
 
-    /// Copies the window that begins at `origin` and has the given extent into a slice, in row-major order.
-    /// Any part of the window may be outside.
+    /// Copies a window into a slice, in row-major order. The window begins at `origin` and has the given
+    /// extent; any part of it may be outside of the view.
     ///
-    /// The call reads each page once, even if the window repeats its elements. A window that is entirely
-    /// inside costs as much as a box.
+    /// The call reads each page once, even if the window repeats the page's elements. A window that is
+    /// entirely inside costs as much as a read of a box.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode defines no value at some position, before
@@ -192,7 +192,7 @@ where
         Ok(())
     }
 
-    /// Starts a prefetch of the part of a window that is inside, and returns without waiting, as
+    /// Starts a prefetch of the part of a window that is inside of the view, and returns without waiting, as
     /// [`NdArray::prefetch`](crate::views::View::prefetch) does.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ where
         self.view.prefetch(self.region(start, inside))
     }
 
-    /// Copies a window into a new vector, as [`read_window`](Self::read_window) copies it into a slice.
+    /// Copies a window into a new vector, in row-major order; see [`read_window`](Self::read_window).
     ///
     /// # Errors
     /// The errors of [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
@@ -225,8 +225,8 @@ where
     R: Boundary<V::Element, N>,
     W: WriteBoundary,
 {
-    /// Writes an element, or ignores it if it is outside and the mode for writes is
-    /// [`Ignored`](super::Ignored).
+    /// Writes an element. If the position is outside of the view and the mode for writes is
+    /// [`Ignored`](super::Ignored), the call does nothing.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the source.
@@ -245,9 +245,9 @@ where
         self.view.set(V::Shape::index(at.map(isize::cast_unsigned)), value)
     }
 
-    /// Copies a slice, in row-major order, to the window that begins at `origin` and has the given extent. If
-    /// parts of the window are outside, the mode for writes decides: their elements are ignored, or the call
-    /// fails before anything is written.
+    /// Copies a slice, in row-major order, to the window that begins at `origin` and has the given extent.
+    /// The mode for writes decides on parts of the window outside of the view: the call ignores their
+    /// elements, or fails before it writes any element.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and
@@ -281,7 +281,7 @@ where
     }
 }
 
-/// A view that can have a boundary mode: views of arrays and sources with any number of dimensions.
+/// Views that can have a boundary mode: views of arrays and sources with any number of dimensions.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};

@@ -12,7 +12,8 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// Settings of a new N-dimensional array. Each setting has a default.
+/// The settings of a new N-dimensional array, from which [`build`](Self::build) creates it. Each setting has
+/// a default.
 ///
 /// | setting | default |
 /// |---|---|
@@ -53,35 +54,35 @@ impl<T: Element, const N: usize> NdArray<T, N> {
 }
 
 impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Sets the devices of the elements. The call may change the type parameter `D`, so call it before the
-    /// other methods.
+    /// Sets the devices that store the elements. The call may change the type parameter `D`, so call it
+    /// before the other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
         let elements = self.elements.devices(devices);
         NdBuilder { shape: self.shape, layout: self.layout, elements }
     }
 
-    /// Sets the layout of the elements.
+    /// Sets the storage layout of the elements.
     pub fn layout(mut self, layout: NdLayout<N>) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Sets a tiled layout with tiles of these extents, one per page. Powers of two are best: other extents
-    /// cost divisions in each access.
+    /// Sets a tiled layout with tiles of these extents, one tile per page. Prefer powers of two, because
+    /// other extents cost divisions in each access.
     pub fn tile(self, extent: [usize; N]) -> Self {
         self.layout(NdLayout::Tiled(extent))
     }
 
-    /// Sets a tiled layout with tiles of at most 64 KiB. Their extents are powers of two, and as equal as the
-    /// shape allows.
+    /// Sets a tiled layout with tiles of at most 64 KiB. The tile's extents are powers of two, and as equal
+    /// as the shape allows.
     pub fn tiled(self) -> Self {
         let extent = tile_extent(&self.shape, size_of::<T>());
         self.tile(extent)
     }
 
-    /// Changes the settings of the [`VirtualArray`](crate::VirtualArray) with the elements, such as its cache
-    /// or its placement. The shape determines the length, and in a tiled array the tile determines the page
-    /// length; `change` cannot set them.
+    /// Changes the settings of the [`VirtualArray`](crate::VirtualArray) that stores the elements, such as
+    /// its cache or its placement. `change` cannot set the length, which the shape determines, or the page
+    /// length of a tiled array, which the tile determines.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
@@ -97,8 +98,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray { elements: elements.build()?, geometry })
     }
 
-    /// Builds an array whose pages the program's own code reads and writes, as [`Builder::build_over`] does.
-    /// A page is a tile or several rows. Tiles at the far edges include their padding.
+    /// Builds an array whose pages are read and written by the program's own code, as [`Builder::build_over`]
+    /// does. A page is a tile or several rows. Tiles at the far edges include their padding.
     ///
     /// # Errors
     /// The errors of [`Builder::build_over`] and [`build`](Self::build);

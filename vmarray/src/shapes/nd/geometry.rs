@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::shape::{self, PositionBox, Positions};
 use crate::base::error::{ErrorKind, Result};
 
-/// The order of an N-dimensional array's elements in storage.
+/// The order in which an N-dimensional array stores its elements: row-major, or tile by tile.
 ///
 /// ```
 /// use vmarray::{nd::NdLayout, prelude::*};

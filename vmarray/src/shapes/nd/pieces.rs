@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::geometry::{LayoutGeometry, Tiling};
 use super::shape::{self, PositionBox};
 
-/// Neighbouring elements along one axis of the array, and their position along the same axis in the program's
+/// Consecutive elements along one axis of the array, and their position along the same axis in the program's
 /// memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {

@@ -10,11 +10,11 @@ use crate::base::error::Result;
 use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 
-/// A view of a box of an array or a source. If `WRITES` is true, the view can write. Some of the axes may be
-/// fixed: the view has `M` of the `N` axes of its store, which is the array or source.
+/// A view of a box of an array or a source (its store). If `WRITES` is true, the view can write. The view has
+/// `M` of the `N` axes of the store; the other axes have a fixed index.
 ///
 /// Positions in the view count from the start of the box. Any number of views may overlap, including writable
-/// ones; they are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
+/// ones. Views are `Copy`, and any thread may use them. All operations of [`View`], [`ViewMut`],
 /// [`NdView`](crate::nd::NdView) and [`NdViewMut`](crate::nd::NdViewMut) apply to boxes. In expressions
 /// [`coordinate`](crate::nd::NdView::coordinate) is the index along an axis of the view, and
 /// [`index`](crate::expr::index) the index of the element in the store.
@@ -62,7 +62,8 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
-    /// Creates a view of an array or a source by positions of several dimensions, in row-major order.
+    /// Creates a view that shows all elements of an array or a source in several dimensions, in row-major
+    /// order.
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the number of elements differs;
@@ -86,7 +87,8 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// Creates a writable view of an array or a source, like the read-only view of [`over`](NdSection::over).
+    /// Creates a writable view that shows all elements of an array or a source in several dimensions; see
+    /// [`over`](NdSection::over).
     ///
     /// # Errors
     /// The errors of [`over`](NdSection::over).
@@ -103,7 +105,7 @@ impl<'a, S: Store, const N: usize, const M: usize, const WRITES: bool> NdSection
         Self { store, shape }
     }
 
-    /// The array or source behind this view.
+    /// Returns the array or source that stores the elements of this view.
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store

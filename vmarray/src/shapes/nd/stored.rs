@@ -48,7 +48,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
-    /// Creates a persistent array of zeroes, in rows, in a new file: [`NdBuilder::create`] with the default
+    /// Creates a persistent, row-major array of zeroes in a new file: [`NdBuilder::create`] with the default
     /// settings.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
         Self::builder(shape).create([path])
     }
 
-    /// Opens the array of a file for reading and writing: [`NdBuilder::open`] with the default settings. The
+    /// Opens the array in a file for reading and writing: [`NdBuilder::open`] with the default settings. The
     /// file defines the shape.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
         Self::builder([0; N]).open([path])
     }
 
-    /// Opens the array of a file for reading only: [`NdBuilder::open_read_only`] with the default settings.
+    /// Opens the array in a file for reading only: [`NdBuilder::open_read_only`] with the default settings.
     ///
     /// # Errors
     /// The errors of [`NdBuilder::open_read_only`].
@@ -84,7 +84,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     }
 
     /// Copies a [saved](Self::save) array with its shape and layout to a new array: [`NdBuilder::load`] with
-    /// the default settings. To work on the file itself, [`open`](Self::open) it.
+    /// the default settings. To work on the file itself, use [`open`](Self::open).
     ///
     /// # Errors
     /// The errors of [`NdBuilder::load`].
@@ -107,8 +107,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray { elements: elements.create_as(files, &words)?, geometry })
     }
 
-    /// Opens an array in files, to read and write: [`Builder::open`](crate::Builder::open). Shape and layout
-    /// come from the file.
+    /// Opens an array in files for reading and writing, as [`Builder::open`](crate::Builder::open) does.
+    /// Shape and layout come from the files.
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).
@@ -116,7 +116,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.open_for(files, false)
     }
 
-    /// Opens an array in files for reading only: [`Builder::open_read_only`](crate::Builder::open_read_only).
+    /// Opens an array in files for reading only, as
+    /// [`Builder::open_read_only`](crate::Builder::open_read_only) does.
     ///
     /// # Errors
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
@@ -134,8 +135,8 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray { elements, geometry: LayoutGeometry::new(shape.0, shape.1)?.0 })
     }
 
-    /// Builds an array with these settings, and with the shape, layout and elements of a
-    /// [saved](NdArray::save) array: [`Builder::load`](crate::Builder::load).
+    /// Builds an array with these settings, and copies the shape, layout and elements of a
+    /// [saved](NdArray::save) array to it, as [`Builder::load`](crate::Builder::load) does.
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).

@@ -27,13 +27,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok((tiling.number_of(&at), of))
     }
 
-    /// Borrows a tile of a tiled array in place. `at` counts tiles: `[1, 2]` is the third tile of the second
-    /// row of tiles. The tile is a guard, like a page of
+    /// Borrows a tile of a tiled array in the cache. `at` is the tile's position, in tiles: `[1, 2]` is the
+    /// third tile of the second row of tiles. The result is a guard, like that of
     /// [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// # Errors
-    /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as
-    /// index and extent; and errors of [`VirtualArray::page`](crate::views::PagedView::page).
+    /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), whose index and
+    /// extent count tiles; and errors of [`VirtualArray::page`](crate::views::PagedView::page).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -49,8 +49,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(Tile { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
     }
 
-    /// Borrows a tile of a tiled array in place, mutably. The tile is a guard, like a page of
-    /// [`VirtualArray::page_mut`](crate::views::PagedViewMut::page_mut).
+    /// Borrows a tile of a tiled array in the cache, mutably; `at` is the tile's position, in tiles. The
+    /// result is a guard, like that of [`VirtualArray::page_mut`](crate::views::PagedViewMut::page_mut).
     ///
     /// # Errors
     /// The errors of [`tile`](Self::tile).
@@ -60,9 +60,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// A guard of a tile in the cache. It dereferences to all elements of the page in row-major order, including
-/// the padding. The drop of the guard sets the padding to zero. Otherwise it behaves like a [`PageRef`] or
-/// [`PageMut`].
+/// A guard of a tile (a page of a tiled array) in the cache. It dereferences to all elements of the page in
+/// row-major order, including the padding, which its drop sets to zero. Otherwise it behaves like a
+/// [`PageRef`] or [`PageMut`].
 ///
 /// ```
 /// use vmarray::{nd::Tile, prelude::*};
@@ -104,7 +104,7 @@ pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>,
 /// ```
 pub type TileMut<'a, T, const N: usize, D = AnyDevice> = Tile<PageMut<'a, T, D>, N>;
 
-/// A page guard, shared or exclusive.
+/// The guard of the page that stores a tile: [`PageRef`] or [`PageMut`].
 pub trait TilePage: Deref<Target = [Self::Element]> {
     type Element: Element;
 
@@ -135,7 +135,7 @@ impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
 }
 
 impl<P: TilePage, const N: usize> Tile<P, N> {
-    /// The box of positions in the array that the tile covers, without padding.
+    /// Returns the box of positions that the tile covers in the array, without padding.
     #[must_use]
     pub fn bounds(&self) -> PositionBox<N> {
         self.bounds.clone()
@@ -152,8 +152,8 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
     }
 
-    /// Returns a row of the tile, without padding. `at` is the row's position within the tile along all axes
-    /// but the last; `M` is `N - 1`.
+    /// Returns one row of the tile as a slice, without padding. `at` is the row's position within the tile
+    /// along all axes but the last; `M` is `N - 1`.
     ///
     /// # Panics
     /// If `at` is outside of the tile.
@@ -162,7 +162,7 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         &self.page[self.places(at)]
     }
 
-    /// Returns a mutable row of the tile; see [`row`](Self::row).
+    /// Returns one row of the tile as a mutable slice; see [`row`](Self::row).
     ///
     /// # Panics
     /// If `at` is outside of the tile.

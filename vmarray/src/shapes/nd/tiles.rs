@@ -19,8 +19,8 @@ use crate::ops::view::View as _;
 /// The number of pages of tiles that are prefetched.
 const LOOKAHEAD_PAGES: usize = 8;
 
-/// An iterator over the boxes of a divided shape, in row-major order; boxes at the far edges may be
-/// smaller.
+/// An iterator over the boxes into which a shape is divided, in row-major order. Boxes at the far edges may
+/// be smaller.
 ///
 /// ```
 /// use vmarray::{nd::Tiles, prelude::*};
@@ -41,7 +41,7 @@ pub struct Tiles<const N: usize> {
 }
 
 impl<const N: usize> Tiles<N> {
-    /// Divides a shape into boxes of an extent.
+    /// Divides a shape into boxes of the given extent, in elements per axis.
     ///
     /// # Errors
     /// [`EmptyTile`](ErrorKind::EmptyTile), [`ShapeOverflow`](ErrorKind::ShapeOverflow).
@@ -54,8 +54,8 @@ impl<const N: usize> Tiles<N> {
         Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
     }
 
-    /// Returns the box at an index of the row-major order; `None` behind the last. Does not depend on the
-    /// iterator's position.
+    /// Returns the box with a number in row-major order; `None` after the last box. The result does not
+    /// depend on the iterator's position.
     #[must_use]
     pub fn number(&self, number: usize) -> Option<PositionBox<N>> {
         let at = unravel(&self.counts, number)?;
@@ -115,8 +115,8 @@ impl<const N: usize> ExactSizeIterator for Tiles<N> {}
 impl<const N: usize> FusedIterator for Tiles<N> {}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// Returns boxes that cover the array, for processing box by box: its tiles or, in a row-major array,
-    /// whole rows of about a page.
+    /// Returns boxes that cover the array, to process it box by box. They are the tiles of a tiled array, or
+    /// groups of whole rows of about a page.
     #[must_use]
     pub fn tiles(&self) -> Tiles<N> {
         let shape = self.geometry.shape;
@@ -136,12 +136,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
     }
 
-    /// Runs a closure for each box, in order. The closure receives the box and a copy of its elements in
-    /// row-major order.
+    /// Runs a closure for each box of `boxes`, in order. The closure gets the box and a copy of its elements
+    /// in row-major order.
     ///
     /// The call prefetches the next boxes, and holds no lock while the closure runs. `mode` determines if the
-    /// call reads the elements before the closure runs, and if it writes them back afterwards. Without the
-    /// read the copy is zero at first.
+    /// call reads the elements before the closure, and if it writes them back afterwards. If it does not read
+    /// them, the copy is zero at first.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes belong to a larger
@@ -224,9 +224,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         }
     }
 
-    /// Does the same as [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no
-    /// particular order. Each thread holds one copy, and prefetches the box after its own. A thread that
-    /// [must work alone](crate::access::must_work_alone) does all boxes itself.
+    /// Runs a closure for each box as [`for_each_tile`](Self::for_each_tile) does, but in parallel on rayon's
+    /// threads and in any order. Each thread has one copy, and prefetches its next box. A thread that [must
+    /// work alone](crate::access::must_work_alone) processes all boxes itself.
     ///
     /// # Errors
     /// The errors of [`for_each_tile`](Self::for_each_tile). The iteration ends soon after the first

@@ -24,7 +24,7 @@ use crate::ops::scan::{
 use crate::ops::sort::SortKey;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
 
-/// A [`View`] of a box of several dimensions: `M` of the `N` axes of an array or source.
+/// Operations of views of a box. The view has `M` of the `N` axes of an array or source.
 ///
 /// Implemented for `&NdArray` and [`NdSection`].
 ///
@@ -284,7 +284,7 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 {
 }
 
-/// An [`NdView`] with writable elements.
+/// Operations of views of a box that write elements.
 ///
 /// ```
 /// use vmarray::{IndexSet, prelude::*};

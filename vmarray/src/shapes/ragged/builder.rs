@@ -11,7 +11,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// Settings of a new ragged array. Each setting has a default.
+/// The settings of a new ragged array. Each setting has a default.
 ///
 /// ```
 /// use vmarray::{host::HostDevice, prelude::*};
@@ -45,8 +45,8 @@ impl<T: Element> RaggedArray<T> {
 }
 
 impl<T: Element, D: Device> RaggedBuilder<T, D> {
-    /// Sets the devices of elements and offsets. The call may change the type parameter `D`, so call it
-    /// before the other methods.
+    /// Sets the devices that store elements and offsets. The call may change the type parameter `D`, so call
+    /// it before the other methods.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
         let devices: Vec<Arc<E>> = devices.into_iter().collect();
         let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
@@ -60,7 +60,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// Changes the settings of the array of offsets. The offsets start with the present settings of the
+    /// Changes the settings of the array of row offsets. At first these are the present settings of the
     /// elements, except for the page length. Later changes of the elements' settings do not affect the
     /// offsets.
     pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
@@ -68,9 +68,9 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// Sets the initial capacity of a writer, in rows and in elements. Beyond it the writer's arrays grow in
-    /// place until the devices are full. Some arrays cannot grow in place: on devices whose memory cannot
-    /// grow, and with 65536 or more pages that are shorter than 4 KiB. The writer then copies its data to a
+    /// Sets the initial capacity of a writer, in rows and in elements. Beyond this capacity the writer's
+    /// arrays grow in place until the devices are full. An array cannot grow in place on devices whose memory
+    /// cannot grow, or if it has 65536 or more pages shorter than 4 KiB. The writer then copies its data to a
     /// longer array next to the current one, so it can fill at most half of the devices' memory. Beyond that,
     /// a push returns [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). To fill more of the memory, set the
     /// capacity.
@@ -83,7 +83,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self.offsets.as_ref().map_or_else(|| self.elements.twin(0), |offsets| offsets.resized(0))
     }
 
-    /// Builds a writer. Any number of threads can push rows to it.
+    /// Builds a writer. Any number of threads can then add rows through it.
     ///
     /// # Errors
     /// The errors of [`Builder::build`].

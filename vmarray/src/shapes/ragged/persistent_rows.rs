@@ -11,24 +11,25 @@ use crate::engine::pager::{Pager, PersistentLen};
 #[derive(Debug)]
 pub(super) struct RowsKept {
     pub kept: Arc<PersistentLen>,
-    /// The number of rows when this is dropped.
+    /// The number of rows to store when this value is dropped.
     pub rows: usize,
     pub is_read_only: bool,
 }
 
 impl RowsKept {
-    /// Records the number of rows that the files have to keep.
+    /// Sets the number of rows that the files must keep.
     pub fn of(mut self, rows: usize) -> Self {
         self.rows = rows;
         self
     }
 
-    /// Stops recording rows, because the array of elements outlives the array of rows.
+    /// Stops storing the number of rows, because the program keeps only the array of elements.
     pub fn leave(self) {
         self.kept.give_up();
     }
 
-    /// Makes the first `rows` rows durable. `parts` are the pagers of the arrays of elements and of offsets.
+    /// Makes the first `rows` rows durable. `parts` are the pagers of the arrays of elements and of row
+    /// offsets.
     pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
         if self.is_read_only {
             return Ok(());

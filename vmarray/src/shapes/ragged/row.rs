@@ -15,7 +15,7 @@ use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Shape as _, View, ViewMut};
 use crate::setup::any::AnyDevice;
 
-/// A row of a [`Ragged`]. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and a [`ViewMut`],
+/// One row of a [`Ragged`]. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and a [`ViewMut`],
 /// with all of their operations.
 ///
 /// ```
@@ -37,7 +37,7 @@ impl<'a, S: Items> RaggedRow<'a, S> {
         Self { items, shape: Linear { start: range.start, len: range.len() } }
     }
 
-    /// The range of the row's items among all items.
+    /// Returns the range of indices of the row's items among the items of all rows.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()
@@ -71,7 +71,8 @@ impl<'a, T: Element, D: Device> ViewMut<'a> for RaggedRow<'a, VirtualArray<T, D>
 }
 
 impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
-    /// Returns an inner row, for rows whose items are rows; `row` counts from the start of this row.
+    /// Returns an inner row, if the items of this row are rows themselves; `row` counts from the start of
+    /// this row.
     ///
     /// # Errors
     /// [`RowOutside`](ErrorKind::RowOutside), with row numbers relative to this row, and errors of
@@ -91,7 +92,7 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
         self.items.row(self.shape.place(row).map_err(outside)?)
     }
 
-    /// Returns the inner rows of this row, in order.
+    /// Iterates over the inner rows of this row, in order.
     #[must_use]
     pub fn rows(&self) -> RowIter<'a, S, D> {
         RowIter::new(self.items, self.shape.range())
@@ -99,7 +100,7 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
 }
 
 impl<S: Items, D: Device> Ragged<S, D> {
-    /// Returns a row. Reads two adjacent offsets.
+    /// Returns the row at an index, after a read of two adjacent offsets.
     ///
     /// # Errors
     /// [`RowOutside`](ErrorKind::RowOutside), and errors of [`VirtualArray::get`].
@@ -113,7 +114,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(RaggedRow::new(&self.items, range))
     }
 
-    /// Returns all rows, in order. The iterator copies some thousand offsets at a time, and holds no lock.
+    /// Iterates over all rows, in order. The iterator copies some thousand offsets at a time, and holds no
+    /// lock.
     #[must_use]
     pub fn rows(&self) -> RowIter<'_, S, D> {
         RowIter::new(self, 0..self.rows)
@@ -143,7 +145,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
     }
 }
 
-/// An iterator over rows. Ends after the first error.
+/// An iterator over the rows of a ragged array. It ends after the first error.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -38,7 +38,7 @@ impl<T: Element> RaggedArray<T> {
         Self::builder().create([path])
     }
 
-    /// Opens the array in a file, to read and write it: [`RaggedBuilder::open`] with the default settings.
+    /// Opens the array in a file for reading and writing: [`RaggedBuilder::open`] with the default settings.
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::open`].
@@ -62,7 +62,7 @@ impl<T: Element> RaggedArray<T> {
     }
 
     /// Copies the rows of a [saved](Self::save) array to a new array: [`RaggedBuilder::load`] with the
-    /// default settings. To work on the file itself, [`open`](Self::open) it.
+    /// default settings. To work on the file itself, use [`open`](Self::open).
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::load`].
@@ -75,10 +75,10 @@ impl<T: Element> RaggedArray<T> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// Makes earlier rows and elements of an array in files durable: after the return they survive the end
-    /// of the process and a loss of power. After a crash the array has at least as many rows as at the
-    /// last `sync` of the array or of its writer, each of them whole. Pages of elements have the state of
-    /// that time, or a later one.
+    /// Makes all earlier rows and elements of an array in files durable: after `sync` returns, they survive
+    /// the end of the process and a loss of power. After a crash the array has all rows of the last `sync` of
+    /// the array or of its writer, possibly more, and each row is complete. Pages of elements have the state
+    /// of that `sync`, or a later one.
     ///
     /// # Errors
     /// The errors of [`VirtualArray::sync`].
@@ -91,9 +91,9 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element, D: Device> RaggedWriter<T, D> {
-    /// Makes all rows durable that threads pushed before the call to an array in files, like
-    /// [`RaggedArray::sync`]. Waits for pushes in progress; later pushes may run meanwhile. If a row has
-    /// failed, that row and all later rows do not become durable.
+    /// Makes all rows durable that threads pushed before this call to an array in files, like
+    /// [`RaggedArray::sync`]. Waits for pushes in progress; later pushes may run meanwhile. If the push of a
+    /// row has failed, this row and all later rows do not become durable.
     ///
     /// # Errors
     /// The errors of [`RaggedArray::sync`].
@@ -110,7 +110,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 
 impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     /// Writes all rows to a file, as [`VirtualArray::save`] writes elements. [`RaggedArray::open`] and
-    /// [`RaggedBuilder::load`] read it.
+    /// [`RaggedBuilder::load`] read the file.
     ///
     /// # Errors
     /// The errors of [`VirtualArray::save`].
@@ -167,12 +167,12 @@ fn copy_offsets<D: Device, E: Device>(
 }
 
 impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
-    /// Creates an array without rows in new files, which outlives the program. Its
-    /// [writer](RaggedArray::into_writer) accepts rows at any time; [`sync`](RaggedWriter::sync) makes
-    /// them durable.
+    /// Creates an array without rows in new files; the array outlives the program. Its
+    /// [writer](RaggedArray::into_writer) accepts rows at any time; [`sync`](RaggedWriter::sync) makes them
+    /// durable.
     ///
-    /// The elements are distributed over all files as in [`Builder::create`](crate::Builder::create); the
-    /// offsets of rows are in the first file. Pages of elements and of offsets have equal lengths in bytes:
+    /// The elements are distributed over all files as in [`Builder::create`](crate::Builder::create). The
+    /// first file also has the offsets of rows. Pages of elements and of offsets have equal lengths in bytes:
     /// the page length of the elements, or the next multiple of it that holds whole offsets of eight bytes.
     /// Elements and offsets have separate [`max_len`](crate::Builder::max_len) settings.
     ///
@@ -183,8 +183,8 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(self.elements.with_len(0).create_rows(offsets, files, 0)?, 0))
     }
 
-    /// Opens the array in files, to read, write and append rows, as [`Builder::open`](crate::Builder::open)
-    /// opens elements.
+    /// Opens an array in files to read, write and add rows, as [`Builder::open`](crate::Builder::open) does
+    /// for elements.
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).
@@ -192,8 +192,8 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         self.open_for(files, false)
     }
 
-    /// Opens the array in files for reading only:
-    /// [`Builder::open_read_only`](crate::Builder::open_read_only).
+    /// Opens an array in files for reading only, as
+    /// [`Builder::open_read_only`](crate::Builder::open_read_only) does.
     ///
     /// # Errors
     /// The errors of [`Builder::open_read_only`](crate::Builder::open_read_only).
@@ -215,9 +215,9 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(stored, total))
     }
 
-    /// Builds an array with these settings, and with the rows of a file: of a [saved](RaggedArray::save)
-    /// array, or of an array in files. See [`Builder::load`](crate::Builder::load). The new array can grow if
-    /// its devices can.
+    /// Builds an array with these settings, and copies the rows of a file to it: of a
+    /// [saved](RaggedArray::save) array, or of an array in files. See
+    /// [`Builder::load`](crate::Builder::load). The new array can grow if its devices can.
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).

@@ -19,11 +19,11 @@ use crate::setup::any::AnyDevice;
 /// [`RaggedArray`].
 ///
 /// Rows are numbered in the order in which pushes begin. A push takes a lock only to reserve the row's index
-/// and elements. Threads then copy in parallel, unless they copy to the same page. For many short rows, push
-/// them [together](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
+/// and elements. Threads then copy in parallel, unless they copy to the same page. For many short rows, use
+/// [`push_joined`](Self::push_joined). Beyond the [capacity](crate::ragged::RaggedBuilder::capacity), the
 /// arrays [grow](VirtualArray#growth) without copying. On devices whose memory cannot grow, the writer
-/// instead builds longer arrays next to the current ones: twice as long, if there is room. It then copies the
-/// elements while all threads wait. To fill more than half of such devices, set the capacity.
+/// instead builds longer arrays next to the current ones, twice as long if there is enough memory. It then
+/// copies the elements while all threads wait. To fill more than half of such devices, set the capacity.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -102,8 +102,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
 
-    /// Adds several rows, whose elements are consecutive in `elements`, and returns their range of indices.
-    /// For any number of rows, the call needs one reservation and two copies.
+    /// Adds several rows, whose elements are consecutive in `elements`, and returns their range of row
+    /// indices. For any number of rows, the call needs one reservation and two copies.
     ///
     /// # Errors
     /// The errors of [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), if the sum of the
@@ -159,7 +159,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Returns the number of rows pushed so far, by any thread.
+    /// Returns the number of rows that all threads have pushed so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.next.lock().row
@@ -171,7 +171,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.len() == 0
     }
 
-    /// Ends writing and returns the array, without a copy. The array keeps unused capacity.
+    /// Ends writing, and returns the rows as an array without a copy. The array keeps unused capacity.
     ///
     /// # Errors
     /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
@@ -183,13 +183,13 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Returns the index of the first row whose contents could not be written, if any.
+    /// Returns the index of the first row whose push failed after it got its index, if any.
     pub fn first_incomplete(&self) -> Option<usize> {
         self.failed.lock().map(|first| first.row)
     }
 
-    /// Ends writing, and keeps the rows before the [first failed one](Self::first_incomplete): all of
-    /// them, if none failed.
+    /// Ends writing, and returns the rows before the [first incomplete one](Self::first_incomplete), or all
+    /// rows if none is incomplete.
     #[must_use]
     pub fn freeze_complete(self) -> RaggedArray<T, D> {
         let next = self.next.into_inner();
@@ -204,7 +204,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 }
 
 impl<T: Element, D: Device> RaggedArray<T, D> {
-    /// Returns a writer that adds rows behind the existing ones, which are not copied.
+    /// Converts the array into a writer that adds rows after the existing ones, without a copy.
     ///
     /// The arrays of elements and offsets must be able to [grow](VirtualArray#growth), or have unused
     /// capacity. Arrays of a writer, of [`from_rows`](crate::ragged::RaggedBuilder::from_rows), and in files
