@@ -172,7 +172,8 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
     }
 }
 
-/// Asks the devices about a range of elements, and the corresponding elements of other stores.
+/// Runs a question (search or reduction) on a range, with the corresponding elements of other stores as
+/// further columns.
 fn ask(
     store: &dyn OperandStore,
     homes: HomeElements<'_>,
@@ -282,18 +283,18 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     }
 }
 
-/// Values in another array, one for each key of a range.
+/// Values in another array that move with the keys of a range, one for each key.
 struct CompanionValues<'a> {
     pager: &'a Pager,
     page_len: usize,
-    /// Their places in that array.
+    /// The range of the values in their array.
     range: Range<usize>,
     stride: u64,
 }
 
 impl<'a> CompanionValues<'a> {
-    /// Returns the `len` values from the first of an operand on for the keys in a range of an array; none if
-    /// a device cannot work on both in place.
+    /// Returns the `len` values of an operand that belong to the keys in a range of an array. Returns `None`
+    /// if a device cannot work on both arrays in place.
     fn new(array: HomeElements<'_>, keys: &Range<usize>, of: Operand<'a>, len: usize) -> Option<Self> {
         let pager = of.store.pager().filter(|pager| !std::ptr::eq(*pager, array.pager))?;
         let (page_len, channels) = (pager.page_bytes() / of.stride(), pager.channels().len());
@@ -315,7 +316,7 @@ impl<'a> CompanionValues<'a> {
 }
 
 impl HomeElements<'_> {
-    /// As [`ResultStore::change_on_devices`].
+    /// See [`ResultStore::change_on_devices`].
     fn change_on_devices(
         &self,
         range: &Range<usize>,
@@ -358,9 +359,9 @@ impl HomeElements<'_> {
         }
     }
 
-    /// Divides a range into parts for devices: each with the number of its channel, and its elements and
-    /// values there. If the device memory of a channel consists of several allocations, the channel becomes
-    /// as many parts. Each part also has space for keys and values in one allocation.
+    /// Divides a range into parts that devices process: for each, the number of its channel, its keys, and
+    /// its values. If the device memory of a channel consists of several allocations, the channel has several
+    /// parts. The keys of a part are then in one allocation, and so are its values.
     fn share_parts(
         &self,
         range: &Range<usize>,

@@ -33,17 +33,18 @@ use crate::setup::profile::limits::{LimitedBy, time_for};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work<'l> {
-    /// The program reads the elements: `read`, `to_vec`, `map`, iterators.
+    /// The program reads the elements, for example by `read`, `to_vec`, `map` or an iterator.
     Read,
-    /// The program overwrites the elements: `write`. The devices receive them immediately, or when their
-    /// pages are flushed or leave the cache.
+    /// The program overwrites the elements by `write`. The devices receive the elements immediately, or later
+    /// when their pages are flushed or evicted.
     Write,
-    /// Devices read the elements: `find`, `count_where`, `sum`, and kernels through
+    /// Devices read the elements, for example by `find`, `count_where`, `sum`, and kernels with
     /// [`Own`](crate::kernel::Own) parameters.
     Ask,
-    /// Devices change the elements: `transform`, `assign_where`, results of kernels.
+    /// Devices change the elements, for example by `transform`, `assign_where`, and kernels whose result they
+    /// are.
     Change,
-    /// The program reads the elements of a list of indices: `gather`.
+    /// The program reads single elements by `gather`, with this list of indices.
     Gather(&'l [usize]),
 }
 
@@ -57,14 +58,14 @@ pub enum Work<'l> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PlannedRoute {
-    /// Pages enter the cache, and are evicted later.
+    /// The pages enter the cache in RAM, and are evicted later.
     ThroughCache,
-    /// Elements of pages outside the cache are copied through page-locked staging memory; the cache is
+    /// Elements of pages outside the cache are copied through page-locked staging memory. The cache is
     /// unchanged.
     PastCache,
-    /// Devices work on the elements in place, after the cache has written back dirty pages.
+    /// Devices work on the elements in place, after dirty pages have been written back from the cache.
     OnDevices,
-    /// Devices gather single elements of pages outside the cache.
+    /// Devices gather single elements from pages outside the cache.
     Collected,
 }
 
@@ -163,7 +164,7 @@ impl Explained {
 }
 
 impl fmt::Display for Explained {
-    /// Writes a line for the work, and one for each device with work.
+    /// Formats one line for the operation, and one for each device with work.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pages, resident, dirty, route, .. } = self;
         write!(f, "{pages} pages ({resident} cached, {dirty} of them dirty), {route}")?;
@@ -191,7 +192,7 @@ impl PlannedDevice {
     }
 }
 
-/// A duration, divided by the resources that take it.
+/// A predicted duration, split by the resources (bus, memory, …) that cause it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     bus: Duration,
@@ -201,7 +202,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// The total. A thread's copies in RAM overlap with the bus.
+    /// Returns the total duration. Copies in RAM by the thread overlap with transfers on the bus.
     fn total(&self) -> Duration {
         self.bus.max(self.host_memory) + self.device_memory + self.calls
     }
@@ -218,7 +219,7 @@ impl Parts {
     }
 }
 
-/// Predicts the work on elements of an array; a list counts from the start of the range.
+/// Predicts an operation on a range of an array. The indices of a gather count from the start of the range.
 pub(crate) fn explain<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -264,8 +265,8 @@ pub(crate) fn explain<T: Element, D: Device>(
 }
 
 impl PlannedDevice {
-    /// The number of submissions that wait for one another. Batches of copies do not wait: after the
-    /// first, each is submitted while others are in flight.
+    /// The number of submissions that wait for one another. Batches of copies overlap, so only the first
+    /// counts.
     fn calls_in_turn(&self) -> u32 {
         u32::from(self.bytes_to_device + self.bytes_from_device > 0) + u32::from(self.bytes_in_place > 0)
     }
@@ -289,7 +290,7 @@ fn route<T: Element, D: Device>(
     if is_bulk { PlannedRoute::PastCache } else { PlannedRoute::ThroughCache }
 }
 
-/// The devices of the channels, without work.
+/// Returns a plan entry without work for each device.
 fn devices<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Vec<PlannedDevice> {
     let mut devices: Vec<PlannedDevice> = Vec::new();
     for channel in array.pager().channels() {
@@ -302,7 +303,7 @@ fn devices<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Vec<PlannedDevi
 }
 
 impl Explained {
-    /// Adds the state of a touched page.
+    /// Counts a page of the operation by its state.
     fn note(&mut self, state: crate::engine::page::State) {
         self.pages += 1;
         self.resident += u64::from(state.any(RESIDENT));
@@ -310,7 +311,7 @@ impl Explained {
     }
 }
 
-/// Returns the index of each channel's device in the plan.
+/// Returns for each channel the index of its device in the plan.
 fn device_numbers<T: Element, D: Device>(array: &VirtualArray<T, D>, plan: &Explained) -> Vec<usize> {
     let number = |name: String| plan.devices.iter().position(|device| device.device == name).unwrap_or(0);
     array.pager().channels().iter().map(|channel| number(channel.device().info().to_string())).collect()
@@ -352,8 +353,8 @@ fn plan_range<T: Element, D: Device>(
     }
 }
 
-/// Predicts a gather. Each element's number goes to the device and the element comes back. Elements of
-/// resident pages, or of pages that were never written, are exceptions.
+/// Predicts a gather. Each index goes to a device and an element comes back, unless the page is in the cache
+/// or was never written.
 fn plan_list<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     start: usize,

@@ -249,7 +249,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
 
-    /// A field of source number `source` of the joined arrays.
+    /// Creates the expression for a field of the joined view number `source`.
     pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
         // The offset fits into 32 bits unless the element is longer than 4 GiB. In that case the operation
         // returns an error for the field.
@@ -334,7 +334,7 @@ impl<T, F: Scalar> Expr<T, F> {
         is_first && size_of::<T>() == size_of::<F>()
     }
 
-    /// Adds an instruction.
+    /// Appends an instruction, whose value becomes the value of the expression.
     fn then<R>(mut self, instruction: Instruction) -> Expr<T, R> {
         let value = self.list.push(instruction);
         Expr { list: self.list, value, marker: PhantomData }
@@ -372,7 +372,7 @@ impl<T> Expr<T, bool> {
     }
 }
 
-/// A value that converts to an expression of type `F`: an [`Expr`], a [`Field`] or a number.
+/// A value that converts to an expression with values of type `F`: an [`Expr`], a [`Field`] or a number.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -393,7 +393,7 @@ impl<T> Expr<T, bool> {
     note = "types are not converted implicitly: use `cast`"
 )]
 pub trait IntoExpr<T, F> {
-    /// Converts to the expression.
+    /// Converts the value to an expression.
     fn into_expr(self) -> Expr<T, F>;
 }
 
@@ -457,7 +457,7 @@ pub struct Filtered<T, F> {
 }
 
 impl<T, F> Filtered<T, F> {
-    /// Restricts the value to the elements that meet another condition as well.
+    /// Adds a condition that elements must also meet.
     pub(crate) fn within(self, condition: &Expr<T, bool>) -> Self {
         let filter = match self.filter {
             Some(filter) => condition & filter,
@@ -484,7 +484,7 @@ impl<T, F> Filtered<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait IntoFiltered<T, F> {
-    /// Converts to the value and the condition.
+    /// Converts the argument to a value and its condition.
     fn into_filtered(self) -> Filtered<T, F>;
 }
 
@@ -565,14 +565,14 @@ impl<T> Assignment<T> {
     }
 }
 
-/// The error for a value of a program that has another type than requested.
+/// Returns the error for a program's value that has the wrong type.
 fn mistyped(value: Value, what: &str) -> crate::Error {
     let error = backend_api::Error::new(backend_api::ErrorKind::InvalidArgument, "expression");
     error.with_detail(format!("value {} is {what}", value.0)).into()
 }
 
 impl<T, F: Scalar> Expr<T, F> {
-    /// The assignment of this value to a field of source number `source`.
+    /// Returns the assignment of this value to a field of the joined view number `source`.
     pub(crate) fn assigned<S: FieldType<Value = F>>(self, source: u8, offset: usize) -> Assignment<T> {
         let Self { list, value, .. } = match S::AS.1 {
             Some((_, narrow)) => self.unary(narrow),
@@ -604,7 +604,7 @@ impl<T, F: Scalar> Expr<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait IntoAssignments<T> {
-    /// Converts to the list of assignments.
+    /// Converts the argument to a list of assignments.
     fn into_assignments(self) -> Vec<Assignment<T>>;
 }
 
@@ -626,7 +626,7 @@ impl<T> IntoAssignments<T> for Vec<Assignment<T>> {
     }
 }
 
-/// Builds one program from several expressions.
+/// Builds one program for devices from several expressions.
 #[derive(Debug, Default)]
 pub(crate) struct Lowering(Instructions);
 
@@ -643,7 +643,7 @@ impl Lowering {
         (self.expr(&filtered.value), filtered.filter.as_ref().map(|filter| self.expr(filter)))
     }
 
-    /// Returns the program of all added expressions.
+    /// Returns the program that computes all added expressions.
     ///
     /// # Errors
     /// An error if the program is too long, or calls a function that expressions cannot call.

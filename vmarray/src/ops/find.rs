@@ -12,14 +12,14 @@ use crate::base::error::Result;
 use crate::base::memory::{reserve_large, zeroed_vec};
 use crate::ops::executor::{Answer, Question, Run, RunWork, TakenAnswer};
 
-/// The number of matches that the first answer has room for, one for each [`ELEMENTS_EACH`] elements. If
-/// there are more matches, the device searches again.
+/// The least and the greatest list length of a first search, which has one entry for each [`ELEMENTS_EACH`]
+/// elements. If there are more matches, the device searches again.
 const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 19;
 const ELEMENTS_EACH: u64 = 64;
-/// The number of indices for which a search reserves memory in advance: 1 GiB of address space, without
-/// physical pages until they are written.
+/// A search reserves memory for at most this number of indices in advance: 1 GiB of address space, which gets
+/// physical pages only when written.
 const AHEAD_MAX: u64 = 1 << 27;
-/// The number of words of an answer that are read at a time.
+/// The number of 64-bit words of a result that are read at a time.
 const PIECE: usize = 4096;
 
 /// The matches that a search has found.
@@ -42,7 +42,7 @@ pub struct Found<I = usize> {
 }
 
 impl<I> Found<I> {
-    /// Appends the result of a later part.
+    /// Appends the matches of later elements.
     pub(crate) fn append(&mut self, mut more: Self) {
         self.total += more.total;
         // Usually this list is still empty, so move the other list instead of copying it.
@@ -57,9 +57,9 @@ impl<I> Found<I> {
 /// The condition of a search: a value, or an expression.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
-    /// Elements with these bytes at this offset.
+    /// True for elements that have these bytes at this offset.
     Value { offset: u64, value: &'a [u8] },
-    /// Elements for which this value of the program, a bool, is true.
+    /// True for elements for which this `bool` value of the program is true.
     Holds { program: &'a Program, predicate: Value },
 }
 
@@ -79,7 +79,7 @@ pub struct Seek<'a> {
 }
 
 impl Seek<'_> {
-    /// Returns true if the search lists all matches, so that the device need not count them.
+    /// Returns true if the search lists all matches, because the length of the list is then their number.
     fn lists_all(&self) -> bool {
         self.limit > isize::MAX as usize
     }

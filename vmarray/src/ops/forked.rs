@@ -5,7 +5,8 @@ use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::discovery::{Discovery, devices};
 use crate::setup::open_devices::{close_unused, with_all_locks};
 
-/// The child takes no lock: all of them are held by a thread of the parent.
+/// Operations in the child return errors and take no locks. A thread of the parent holds all locks during
+/// `fork`.
 #[test]
 fn a_child_is_refused_while_other_threads_hold_the_locks() {
     let array = VirtualArray::<u32>::new(1000).unwrap();

@@ -33,18 +33,18 @@ pub use asynchronous::GatherAsync;
 pub(crate) use deliver::scatter;
 pub(crate) use fetch::gather;
 
-/// The least work for each thread, in bytes.
+/// The least work for a thread, in bytes, because a thread costs some microseconds.
 const BYTES_PER_WORKER: usize = 2 << 20;
-/// The number of indices that a thread checks at once.
+/// The number of indices that a thread checks without interruption.
 const CHECKED_AT_ONCE: usize = 1 << 16;
 
-/// Returns true if all indices of a piece of a list are below a length.
+/// Returns true if all indices of a part of a list are below `len`.
 fn all_inside(indices: &[usize], len: usize) -> bool {
     // Compute the maximum without branches, because the compiler vectorizes this loop.
     indices.iter().fold(0, |max, &index| max.max(index)) < len || indices.is_empty()
 }
 
-/// Checks that all indices are below a length.
+/// Returns an error unless all indices are below `len`.
 pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
     let pieces = indices.chunks(CHECKED_AT_ONCE).enumerate();
     let outside = pieces.filter(|(_, piece)| !all_inside(piece, len)).find_map(|(number, piece)| {
@@ -57,7 +57,7 @@ pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
     }
 }
 
-/// Returns the number of threads for work of this size in bytes, at most `most`.
+/// Returns the number of threads, at most `most`, for work of this size in bytes.
 fn workers(bytes: usize, most: usize) -> usize {
     if works_alone() {
         return 1;

@@ -22,15 +22,15 @@ use crate::ops::executor::{
     in_parts, unsettled,
 };
 
-/// The size in bytes of the pages held for one submission, at most.
+/// The most bytes of pages that one submission holds.
 const RUN_BYTES: usize = 256 << 20;
-/// The number of submissions of a channel in flight.
+/// The number of submissions in flight on each channel.
 const RUNS: usize = 2;
-/// The size in bytes below which one thread serves all channels in turn.
+/// If an assignment changes fewer bytes, one thread serves all channels in turn.
 const SMALL_BYTES: usize = if cfg!(test) { 1 } else { 16 << 20 };
 
-/// Changes a range by values computed from it and from as many elements of other arrays. Colocated
-/// elements are not copied.
+/// Changes a range by values that devices compute from its elements and from corresponding elements of other
+/// arrays. Colocated elements are read in place; others are copied.
 pub(super) fn assign(
     store: &dyn ResultStore,
     array: HomeElements<'_>,
@@ -66,7 +66,7 @@ pub(super) fn assign(
     })
 }
 
-/// Asks each of several devices whether it can make a change.
+/// Checks that each of several devices supports a change, before any of them begins.
 fn check(
     array: HomeElements<'_>,
     colocated: &[Colocated<'_>],
@@ -93,39 +93,38 @@ fn check(
     Ok(())
 }
 
-/// A run of pages of one channel, on which the channel's device works.
+/// A submitted change of some pages of one channel.
 struct DeviceRun {
-    /// The pages, by slot.
+    /// The home slots of the pages.
     slots: Range<u64>,
     writing: Writing,
 }
 
-/// Writes to the elements of one array.
+/// The execution of a change on one array.
 struct Writer<'a> {
     target: HomeElements<'a>,
-    /// Arrays whose elements are colocated with the target's elements.
+    /// Arrays that the change uses in place, because their elements are colocated with the target's elements.
     colocated: &'a [Colocated<'a>],
-    /// Elements of other arrays, which are copied to the device.
+    /// Operands from other stores, which are copied to the device.
     read: &'a [ReadOperand<'a>],
     change: &'a dyn Change,
-    /// Pages of the target of which the change overwrites all bytes without reading them.
+    /// Pages of the target that the change overwrites as a whole without reading them.
     overwritten: Range<u64>,
 }
 
-/// A channel's part of the work.
+/// The part of the change on one channel.
 struct ChannelWork {
     channel: usize,
-    /// Elements, counted in the channel.
+    /// The elements to change, counted from the channel's first slot.
     within: Range<u64>,
-    /// The slots not taken yet.
+    /// The slots that no submission covers yet.
     rest: Range<u64>,
     runs: VecDeque<DeviceRun>,
-    /// The slots of finished runs. Their elements are listed only if other runs fail.
+    /// The slots of finished submissions. Their elements are reported only if another submission fails.
     written: Vec<Range<u64>>,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer to a range.
     fn new(
         target: HomeElements<'a>,
         colocated: &'a [Colocated<'a>],
@@ -191,7 +190,7 @@ impl<'a> Writer<'a> {
         outcome
     }
 
-    /// Does all the work of some channels, unless another channel fails.
+    /// Changes all elements of some channels. Stops early if another channel fails.
     fn write_channels(&self, works: &mut [ChannelWork], has_failed: &AtomicBool) -> WriteOutcome {
         let mut outcome = WriteOutcome::default();
         while !has_failed.load(Relaxed) && works.iter().any(|work| !work.rest.is_empty()) {
@@ -226,26 +225,26 @@ impl<'a> Writer<'a> {
         self.change.striped().iter().try_for_each(|(pager, pages)| pager.settle(pages))
     }
 
-    /// Elements of a channel, for a submission.
+    /// Returns elements of a channel as a run, for a submission.
     fn run(&self, channel: usize, within: &Range<u64>) -> ArrayRun<'_> {
         let mut run = self.target.run(self.colocated, channel, within);
         run.lane.reads_all_of(&self.change.striped());
         run
     }
 
-    /// The target, and the colocated arrays that the change writes.
+    /// Returns the arrays that the change writes: the target, and colocated arrays.
     fn targets(&self) -> impl Iterator<Item = &Pager> {
         let others = self.colocated.iter().filter(|other| other.is_changed).map(|other| other.pager);
         std::iter::once(self.target.pager).chain(others)
     }
 
-    /// The number of failed write-backs of the colocated arrays so far.
+    /// Counts the failed write-backs of the colocated arrays so far.
     fn failed_write_backs(&self) -> u64 {
         let colocated: u64 = self.colocated.iter().map(|other| other.pager.failed_write_backs()).sum();
         colocated + self.change.striped().iter().map(|(pager, _)| pager.failed_write_backs()).sum::<u64>()
     }
 
-    /// Submits one more run of a channel.
+    /// Submits the change of the next run of a channel.
     fn step(&self, works: &mut [ChannelWork], number: usize, outcome: &mut WriteOutcome) -> Result<()> {
         let work = &mut works[number];
         let channel = work.channel;
@@ -298,8 +297,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Holds the pages of slots, from the first slot on, until a page would need waiting. Returns the end
-    /// of the held slots. On an error, no page is held.
+    /// Claims the pages of slots one by one, until a page is in use by another thread. Returns the end of the
+    /// claimed slots. After an error, no page is claimed.
     fn claim(&self, channel: usize, slots: Range<u64>) -> Result<u64> {
         for slot in slots.clone() {
             match self.try_claim(self.page(channel, slot)) {
@@ -314,7 +313,7 @@ impl<'a> Writer<'a> {
         Ok(slots.end)
     }
 
-    /// Returns true if a run may end before a slot, because no group crosses this boundary. With several
+    /// Returns true if a run may end before this slot, because no group crosses the boundary. With several
     /// channels, groups are within pages.
     fn is_cut(&self, work: &ChannelWork, slot: u64) -> bool {
         let group_len = self.change.group_len() as u64;
@@ -323,26 +322,27 @@ impl<'a> Writer<'a> {
         slot == work.rest.end || !is_single || before.is_multiple_of(group_len)
     }
 
-    /// Returns the last boundary up to a slot at which a run may end. If there is none, returns the first
-    /// slot that was not taken.
+    /// Returns the last slot at or before `slot` at which a run may end. If there is none, returns the first
+    /// slot that no submission covers.
     fn cut_down(&self, work: &ChannelWork, slot: u64) -> u64 {
         let first = work.rest.start;
         (first + 1..=slot).rev().find(|slot| self.is_cut(work, *slot)).unwrap_or(first)
     }
 
-    /// Returns the first boundary from a slot on at which a run may end.
+    /// Returns the first slot from `slot` on at which a run may end.
     fn cut_up(&self, work: &ChannelWork, slot: u64) -> u64 {
         (slot..work.rest.end).find(|slot| self.is_cut(work, *slot)).unwrap_or(work.rest.end)
     }
 
-    /// Returns the last boundary up to a slot at which a run may end, or the first boundary after it.
+    /// Returns the last slot at or before `slot` at which a run may end, or else the first such slot after
+    /// it.
     fn cut_near(&self, work: &ChannelWork, slot: u64) -> u64 {
         Some(self.cut_down(work, slot))
             .filter(|end| *end > work.rest.start)
             .unwrap_or_else(|| self.cut_up(work, slot))
     }
 
-    /// Holds the pages of all slots. The caller holds no page, and none is held while this waits.
+    /// Claims the pages of all slots. The caller must hold no page. While this thread waits, it holds none.
     fn claim_all(&self, channel: usize, slots: Range<u64>) -> Result<()> {
         if slots.end - slots.start == 1 {
             return self.claim_waiting(self.page(channel, slots.start));
@@ -358,13 +358,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Holds a page of all targets if none of them is in use. Otherwise holds none, and returns the number
-    /// of the target whose page is in use.
+    /// Claims a page of every target array if no thread uses any of them. Otherwise claims none, and returns
+    /// the number of the array whose page is in use.
     fn try_claim(&self, page: u64) -> Result<Option<usize>> {
         self.try_claim_others(page, usize::MAX)
     }
 
-    /// Like [`try_claim`](Self::try_claim), while the page of one target is held already.
+    /// Like [`try_claim`](Self::try_claim), if this thread already holds the page of array number `held`.
     fn try_claim_others(&self, page: u64, held: usize) -> Result<Option<usize>> {
         for (number, pager) in self.targets().enumerate().filter(|(number, _)| *number != held) {
             let claimed = pager.try_claim_home(page, self.fetch(number, page));
@@ -378,8 +378,8 @@ impl<'a> Writer<'a> {
         Ok(None)
     }
 
-    /// Holds a page of all targets, and waits for threads that use it. The caller must hold no page, and
-    /// none is held while this method waits.
+    /// Claims a page of every target array, and waits for threads that use it. The caller must hold no page.
+    /// While this thread waits, it holds none.
     fn claim_waiting(&self, page: u64) -> Result<()> {
         let mut busy = 0;
         loop {
@@ -392,7 +392,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the kind of fetch for a page of one of the targets.
+    /// Determines if the claim of a target's page must fetch the page's contents.
     fn fetch(&self, number: usize, page: u64) -> Fetch {
         match number == 0 && self.overwritten.contains(&page) {
             true => Fetch::Overwrite,
@@ -417,7 +417,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Lists the elements of slots.
+    /// Appends the elements of slots to a list of ranges.
     fn list(&self, work: &ChannelWork, slots: &Range<u64>, list: &mut Vec<Range<usize>>) {
         let run = self.target.run(&[], work.channel, &self.elements_of(work, slots));
         list.extend(run.run().parts().map(|(_, index, len)| index..index + len));
@@ -428,7 +428,7 @@ impl<'a> Writer<'a> {
         within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
     }
 
-    /// Waits for the oldest run of a channel and releases its pages.
+    /// Waits for the oldest submission of a channel, and releases its pages.
     fn finish_one(&self, work: &mut ChannelWork, outcome: &mut WriteOutcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;

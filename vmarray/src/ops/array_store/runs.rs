@@ -16,7 +16,7 @@ use crate::engine::channel::{Channel, HomeQueues, PinnedPiece};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{Lane, Operand, Run, RunAccess, are_groups_within_pages, within_channel};
 
-/// A channel, and the other channels whose home slots hold elements of the run.
+/// A channel that processes runs, and other channels whose home slots a run reads.
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     pub neighbours: Vec<&'a HomeQueues>,
@@ -24,7 +24,7 @@ pub(super) struct ArrayLane<'a> {
     pub written: Vec<&'a HomeQueues>,
 }
 
-/// Another array, whose elements are colocated with the elements of a run.
+/// Another array whose elements a run uses in place, because they are colocated with the run's elements.
 #[derive(Clone, Copy)]
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
@@ -108,7 +108,7 @@ impl Lane for ArrayLane<'_> {
     }
 }
 
-/// Elements of a channel, with the colocated elements of other arrays.
+/// A run of one channel's elements, with the colocated elements of other arrays.
 pub(super) struct ArrayRun<'a> {
     pub lane: ArrayLane<'a>,
     pub columns: Vec<Elements<'a>>,
@@ -128,13 +128,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// The elements of an array in its home slots, without their type.
+/// An array as untyped elements in its home slots.
 #[derive(Clone, Copy)]
 pub(super) struct HomeElements<'h> {
     pub pager: &'h Pager,
     pub page_len: usize,
     pub stride: usize,
-    /// Greatest length of the array, and its number of pages.
+    /// The array's greatest length in elements, and its number of pages.
     last: (usize, usize),
 }
 

@@ -16,59 +16,59 @@ use crate::engine::pager::Pager;
 
 /// A write to elements that devices execute on each run: an assignment, or a kernel of the program.
 pub trait Change: Sync {
-    /// Returns true if all bytes of each element of the first column are written without reading them.
+    /// Returns true if the change writes all bytes of the first column's elements without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
 
-    /// Returns true if some devices may be unable to make the change. All devices then check the change
-    /// before any begins.
+    /// Returns true if some devices may not support the change. Each device then checks the change before any
+    /// device begins.
     fn is_for_some_devices(&self) -> bool {
         false
     }
 
-    /// Number of elements in a group. Groups are counted from the start of the changed range. A run consists
-    /// of whole groups; only the last group of the range may be shorter.
+    /// The number of elements that one group of the kernel processes. Groups are counted from the start of
+    /// the changed range. A run consists of whole groups; only the last group of the range may be shorter.
     fn group_len(&self) -> usize {
         1
     }
 
-    /// Arrays that the change also reads in place, on the device of every run, each with the range of pages.
+    /// Other arrays that every run reads in place, and the pages that it reads.
     fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
 
-    /// The number of bytes that a device reports about a run of `count` elements.
+    /// The size in bytes of a device's report about a run of `count` elements.
     fn report_bytes(&self, count: usize) -> usize {
         let _ = count;
         0
     }
 
-    /// Returns true if results are rounded, and therefore depend on the division into runs.
+    /// Returns true if results are rounded floats, which depend on the division into runs.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// The greatest size of a run in bytes of elements; a run has at least one page.
+    /// The greatest size of a run in bytes. A run has at least one page, however.
     fn run_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// Bytes that [`begin_part`](Self::begin_part) copies to devices for each element of a part.
+    /// The bytes that [`begin_part`](Self::begin_part) copies to devices for each element.
     fn part_stride(&self) -> usize {
         0
     }
 
-    /// Copies additional data for the elements of a range to devices, before the change of this part. The
-    /// caller holds no pages, and no run is in flight.
+    /// Copies additional operands for a range to devices, before the change of this part begins. The caller
+    /// holds no pages, and no run is in flight.
     fn begin_part(&self, part: &Range<usize>) -> Result<()> {
         let _ = part;
         Ok(())
     }
 
-    /// Lets the device translate the kernel for such runs in advance, if it is new there. Errors are ignored
-    /// here, because the submission returns them.
+    /// Makes the device compile the kernel for runs like `run` in advance. Errors are ignored here, because
+    /// the submission returns them.
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
 
-    /// Submits the change of a run. It writes the run's first column, and some of the other columns.
+    /// Submits the change of a run, which writes the first column and possibly others.
     fn submit(
         &self,
         queue: WorkQueue<'_>,
@@ -76,7 +76,7 @@ pub trait Change: Sync {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket>;
 
-    /// Receives a device's report about a run, as words.
+    /// Receives a device's report about a run.
     fn take_report(&self, geometry: Geometry, report: &[u64]) {
         let _ = (geometry, report);
     }
@@ -95,15 +95,15 @@ impl std::fmt::Debug for Examination<'_> {
 pub trait OperandStore: Sync {
     /// The size of an element in bytes.
     fn stride(&self) -> usize;
-    /// Reads elements as bytes. The call may wait for any other thread, so the caller must hold no pages.
+    /// Reads elements as bytes. The call may wait for other threads, so the caller must hold no pages.
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
-    /// Copies elements directly to memory of a device, if a link exists. Returns false if none does. The
-    /// rules of [`read_bytes`](Self::read_bytes) apply.
+    /// Copies elements directly to memory of a device. Returns false if the devices have no link. The rules
+    /// of [`read_bytes`](Self::read_bytes) apply.
     fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let _ = (range, device, to);
         Ok(false)
     }
-    /// The pager of the store, if its pages have home slots on devices.
+    /// The pager (page table and channels) of the store, if its pages have home slots on devices.
     fn pager(&self) -> Option<&Pager> {
         None
     }
@@ -111,14 +111,14 @@ pub trait OperandStore: Sync {
     fn channel_count(&self) -> usize {
         1
     }
-    /// Returns true if the store can divide a range into runs that cut no group.
+    /// Returns true if the store can divide a range into runs of whole groups.
     fn has_whole_groups(&self, group_len: usize, range: &Range<usize>) -> bool {
         let _ = (group_len, range);
         true
     }
-    /// The devices that store a part of the elements, each once, with the counters of copies to each.
+    /// The devices that store elements, each once, with the counters of copied bytes.
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
-    /// Runs a kernel that changes no elements over a range, and the corresponding elements of other stores.
+    /// Runs a kernel that changes no elements, over a range and the corresponding elements of other stores.
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
@@ -130,9 +130,9 @@ pub trait ResultStore: OperandStore {
     /// Changes the elements of a range, and possibly the corresponding elements of other stores.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
-    /// Runs work in the memory of the devices with the elements of a range, and with as many elements of
-    /// another store. Returns false and changes nothing if a device cannot do the work, or the devices
-    /// cannot access each other.
+    /// Calls `work` on the device memory with the elements of a range, and with as many elements of another
+    /// store. Returns false without a change if a device does not support the work, or if the devices cannot
+    /// access each other.
     fn change_on_devices(
         &self,
         range: &Range<usize>,
@@ -144,9 +144,9 @@ pub trait ResultStore: OperandStore {
         Ok(false)
     }
 
-    /// Runs work that moves the elements of a range, whose home is in RAM, through the memory of devices.
-    /// Returns false if that is not possible, or if `choose` declines; the elements are then in some order.
-    /// `choose` receives the number of elements that fit into the memory of each device.
+    /// Calls `work`, which moves the elements of a range in the program's memory through the memory of
+    /// devices. Returns false if that is impossible, or if `choose` returns false; the elements may then be
+    /// reordered. `choose` receives the number of elements that fit into the memory of each device.
     fn change_through_devices(
         &self,
         range: &Range<usize>,
@@ -164,41 +164,42 @@ pub trait ResultStore: OperandStore {
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,
-    /// The place of the element that corresponds to the first.
+    /// Index in the store of the element that belongs to the first element of the range.
     pub(crate) start: usize,
-    /// The same store, if its elements are changed as well.
+    /// The same store as a target, if the operation changes its elements.
     pub(crate) target: Option<&'a dyn ResultStore>,
-    /// True if no other thread uses the store meanwhile.
+    /// True if no other thread uses the store during the operation.
     pub(crate) is_alone: bool,
 }
 
 impl<'a> Operand<'a> {
-    /// Elements that are read.
+    /// Creates an operand that the operation reads.
     pub(crate) fn new(store: &'a dyn OperandStore, start: usize) -> Self {
         Self { store, start, target: None, is_alone: false }
     }
 
-    /// Elements that are changed.
+    /// Creates an operand that the operation changes.
     pub(crate) fn changed(store: &'a dyn ResultStore, start: usize) -> Self {
         Self { store, start, target: Some(store), is_alone: false }
     }
 
-    /// Marks the store as exclusive: no other thread uses it meanwhile.
+    /// Marks the store as used by no other thread during the operation.
     pub(crate) fn alone(self) -> Self {
         Self { is_alone: true, ..self }
     }
 
-    /// Skips the first `by` elements.
+    /// Returns the operand without its first `by` elements.
     pub(crate) fn further(&self, by: usize) -> Self {
         Self { start: self.start + by, ..*self }
     }
 
-    /// Reads elements as bytes, counted from the first.
+    /// Reads elements as bytes. `range` counts from the operand's first element.
     pub(crate) fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
         self.store.read_bytes(self.start + range.start..self.start + range.end, into)
     }
 
-    /// Copies elements, counted from the first, directly to memory of a device, if a link exists.
+    /// Copies elements directly to memory of a device. Returns false if the devices have no link. `range`
+    /// counts from the operand's first element.
     pub(crate) fn fetch_to(
         &self,
         range: &Range<usize>,

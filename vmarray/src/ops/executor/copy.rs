@@ -16,29 +16,28 @@ use crate::engine::guards;
 use crate::engine::links::reach;
 use crate::engine::pager::Pager;
 
-/// The least number of bytes and of pages that devices copy; shorter copies go through the host. Frames
-/// may hold their pages and keep them. Devices need whole pages written back and dropped, and several
-/// submissions, even for parts of pages.
+/// Copies of fewer bytes or pages go through the host, because frames may hold their pages and keep them.
+/// Devices need whole pages written back and dropped, and several submissions, even for parts of pages.
 pub(crate) const SHORT_BYTES: usize = 64 << 10;
 const FEW_PAGES: usize = 4;
-/// The number of copies of whole pages in one submission at most: a list of them takes a MiB.
+/// The most page copies in one submission: their list takes a MiB.
 const LISTED_PAGES: usize = 16 << 10;
 
-/// A copy from another array, by each device of the target array to its own home slots.
+/// A copy from another array: each device of the target array copies to its own home slots.
 struct ArrayCopy<'a> {
     from: &'a Pager,
-    /// The number of elements in a page of the source.
+    /// The number of elements in a page of the source array.
     page_len: usize,
-    /// The range in the source.
+    /// The range of the source array.
     of: Range<usize>,
-    /// The index of its first element in the target.
+    /// The index in the target array of the first copied element.
     first: usize,
     stride: usize,
     run_bytes: usize,
 }
 
-/// Copies the elements of a store from `start` on to a range of another one. The devices copy if both are
-/// arrays and the target's devices can access the source's memory; otherwise the host does.
+/// Copies elements of a store, from index `start` on, to a range of another store. If both are arrays and the
+/// target's devices can access the source's memory, the devices copy. Otherwise the host does.
 pub(crate) fn copy_elements(
     target: &dyn ResultStore,
     to: &Range<usize>,
@@ -59,7 +58,7 @@ pub(crate) fn copy_elements(
     }
 }
 
-/// Returns the copy as a change of the target, if a direct route exists.
+/// Returns the copy as a change of the target, or `None` if the devices cannot copy directly.
 fn past_host<'a>(
     target: &dyn ResultStore,
     to: &Range<usize>,
@@ -99,8 +98,8 @@ fn past_host<'a>(
     is_reached.then_some(copy)
 }
 
-/// Returns true if copies of long ranges within an array need no host. `pages` is the distance in pages;
-/// without it, any distance is allowed.
+/// Returns true if devices can move long ranges within an array without the host. `pages` is the distance in
+/// pages; `None` stands for any distance.
 pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
     let devices = || pager.channels().iter().map(|channel| channel.device());
     let stays = pages.is_some_and(|pages| pages.is_multiple_of(pager.channels().len()));
@@ -109,15 +108,15 @@ pub(crate) fn copies_within(pager: &Pager, pages: Option<usize>) -> bool {
         && (stays || devices().all(|from| devices().all(|to| reach(from, to) >= Reach::Copies)))
 }
 
-/// Returns true if the error is a device's refusal, and no failure.
+/// Returns true if a device refused the copy as unsupported, instead of failing.
 fn is_unsupported(error: &Error) -> bool {
     use backend_api::ErrorKind::{OutOfMemory, Unsupported};
     error.device_error().is_some_and(|error| matches!(error.kind(), OutOfMemory | Unsupported))
 }
 
 impl ArrayCopy<'_> {
-    /// Returns true if each page is copied to a page of the same device: the distance is a whole number of
-    /// turns of the same channels.
+    /// Returns true if source and target page are always on the same device: the distance is a multiple of
+    /// the number of channels.
     fn stays_on_devices(&self, target: &Pager) -> bool {
         let (own, other) = (target.channels(), self.from.channels());
         let turn = self.page_len * own.len();
@@ -127,7 +126,7 @@ impl ArrayCopy<'_> {
             && own.iter().zip(other).all(|(one, other)| is_same(one.device(), other.device()))
     }
 
-    /// The pages of the source.
+    /// Returns the pages of the source array.
     fn pages(&self) -> Range<u64> {
         (self.of.start / self.page_len) as u64..self.of.end.div_ceil(self.page_len) as u64
     }

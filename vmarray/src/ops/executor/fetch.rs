@@ -15,10 +15,10 @@ use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::links::reach;
 
-/// Copies elements from memory of a device to the runs of a store.
+/// A copy from memory of a device to the runs of a store.
 struct FromMemory<'a> {
     from: DeviceSpan<'a>,
-    /// The index of the first.
+    /// The index of the first copied element.
     first: usize,
     stride: u64,
 }
@@ -46,8 +46,8 @@ impl Change for FromMemory<'_> {
     }
 }
 
-/// Returns true if the devices of a store take `count` elements from memory of a device. Few elements of
-/// arrays go to frames, which keep them.
+/// Returns true if the devices of a store can copy `count` elements from memory of `device`. Short copies to
+/// arrays go through the cache instead, which keeps the pages.
 pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<dyn Device>) -> bool {
     let is_long = count * target.stride() >= SHORT_BYTES;
     // The copy claims pages exclusively, and waits for their users. A thread that holds page guards must not
@@ -57,8 +57,8 @@ pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<
         && target.devices().into_iter().all(|(own, _)| reach(own, device) >= Reach::Copies)
 }
 
-/// Copies elements from memory of a device to a range of a store, by the store's devices. Returns `false`
-/// without a change if they do not reach the memory.
+/// Copies elements from memory of a device to a range of a store, by the store's devices. Returns false
+/// without a change if these devices cannot access the memory.
 pub(crate) fn put_from(
     target: &dyn ResultStore,
     range: &Range<usize>,

@@ -15,7 +15,7 @@ use crate::base::stats::Counters;
 use crate::base::trace;
 use crate::setup::open_devices::in_ram;
 
-/// The number of bytes that are copied to or from RAM at a time.
+/// The number of bytes copied to or from RAM at a time.
 const PIECE_BYTES: usize = 16 << 20;
 
 /// A device queue for the work on a run. If the device refuses a request as unsupported, the host executes
@@ -23,15 +23,15 @@ const PIECE_BYTES: usize = 16 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct WorkQueue<'q> {
     queue: &'q Queue<dyn Device>,
-    /// The counters of copies to and from RAM, if a report contains them.
+    /// The counters of bytes copied to and from RAM.
     counters: Option<&'q Counters>,
-    /// The host memory of answers, reports and lists of indices.
+    /// The host memory of results, reports and lists of indices.
     host: Option<&'q HostBuffer<dyn Device>>,
     uses_ram: bool,
 }
 
 impl<'q> WorkQueue<'q> {
-    /// `host` has the places in host memory that requests name.
+    /// Wraps a device queue. `host` is the host memory that requests refer to.
     pub(crate) fn new(
         queue: &'q Queue<dyn Device>,
         counters: Option<&'q Counters>,
@@ -40,7 +40,7 @@ impl<'q> WorkQueue<'q> {
         Self { queue, counters, host, uses_ram: true }
     }
 
-    /// Sets whether refused requests run in RAM, or fail.
+    /// Sets if refused requests run in RAM; otherwise they fail.
     pub(crate) fn with_ram(self, uses_ram: bool) -> Self {
         Self { uses_ram, ..self }
     }
@@ -53,7 +53,7 @@ impl<'q> WorkQueue<'q> {
         self.queue.id()
     }
 
-    /// Submits a request. If it runs in RAM, its work is done before the call returns.
+    /// Submits a request. If the request runs in RAM, it has ended when the call returns.
     pub(crate) fn submit<'r>(&self, request: impl Into<Request<'r>>) -> Result<Ticket> {
         let request = request.into();
         let refusal = match self.queue.submit(request) {
@@ -66,7 +66,8 @@ impl<'q> WorkQueue<'q> {
         }
     }
 
-    /// Does the work of a request. Returns an error of kind [`ErrorKind::Unsupported`] if RAM cannot either.
+    /// Executes a request in RAM. Returns an error of kind [`ErrorKind::Unsupported`] if RAM does not support
+    /// it.
     fn run_in_ram(&self, request: &Request<'_>) -> Result<Ticket> {
         match request {
             Request::Gather(gather) => return self.copy_each(gather),
@@ -78,7 +79,7 @@ impl<'q> WorkQueue<'q> {
         self.queue.submit(&[])
     }
 
-    /// Gathers elements by one copy each.
+    /// Gathers elements by one copy for each.
     fn copy_each(&self, gather: &Gather<'_>) -> Result<Ticket> {
         let (mut indices, bytes) = (vec![0_u64; gather.count as usize], gather.elements.stride());
         let list = self.host_of(gather.indices)?;
@@ -96,13 +97,13 @@ impl<'q> WorkQueue<'q> {
         self.queue.submit(&copies.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Returns the host memory with a place.
+    /// Returns the host memory that contains an address.
     fn host_of(&self, place: HostSpan<'_>) -> Result<&'q HostBuffer<dyn Device>> {
         self.host.filter(|host| host.id() == place.host()).ok_or_else(unsupported)
     }
 }
 
-/// Returns true if a device did not do any part of a request, because it does not support the request.
+/// Returns true if a device refused a request as unsupported, and executed no part of it.
 pub(super) fn is_unsupported(error: &Error) -> bool {
     error.kind() == ErrorKind::Unsupported
 }
@@ -111,11 +112,11 @@ fn unsupported() -> Error {
     Error::new(ErrorKind::Unsupported, "submit")
 }
 
-/// Work on copies of elements in RAM.
+/// A request that is executed on copies of its elements in RAM.
 struct RamWork<'a> {
-    /// The queue of the device with the elements.
+    /// The queue of the device that stores the elements.
     home: WorkQueue<'a>,
-    /// A queue of the shared device in RAM.
+    /// A queue of the RAM device, which all arrays share.
     ram: Queue<dyn Device>,
     copies: Vec<RamCopy<'a>>,
 }
@@ -191,7 +192,7 @@ impl<'a> RamWork<'a> {
         self.copy(elements.start, elements.count * elements.stride, is_written)
     }
 
-    /// Copies bytes to RAM, unless they are there already. Returns the number of the copy.
+    /// Copies device memory to RAM unless a copy exists. Returns the index of the copy.
     fn copy(&mut self, home: DeviceSpan<'a>, bytes: u64, is_written: bool) -> Result<usize> {
         let is_same = |copy: &RamCopy<'_>| (copy.home, copy.bytes) == (home, bytes);
         if let Some(number) = self.copies.iter().position(is_same) {
@@ -207,17 +208,18 @@ impl<'a> RamWork<'a> {
         Ok(self.copies.len() - 1)
     }
 
-    /// Returns the place of a copy.
+    /// Returns the address of a copy in RAM.
     fn place(&self, copy: usize) -> DeviceSpan<'_> {
         self.copies[copy].memory.at(0)
     }
 
-    /// Returns elements at the place of their copy.
+    /// Returns elements of a device as elements of their copy in RAM.
     fn elements(&self, copy: usize, elements: &Elements<'_>) -> Elements<'_> {
         Elements { start: self.place(copy), count: elements.count, stride: elements.stride }
     }
 
-    /// Runs a request, and copies its answer to host memory of the home device.
+    /// Executes a request in RAM, and copies its result to the host memory that the device would have
+    /// written.
     fn answer(
         &self,
         bytes: u64,
@@ -233,7 +235,7 @@ impl<'a> RamWork<'a> {
         Ok(())
     }
 
-    /// Copies written elements back to their device.
+    /// Copies changed elements from RAM back to their device.
     fn write_back(&self) -> Result<()> {
         for copy in self.copies.iter().filter(|copy| copy.is_written) {
             copy_bytes((&self.ram, copy.memory.at(0)), (self.home.queue, copy.home), copy.bytes)?;
@@ -245,7 +247,7 @@ impl<'a> RamWork<'a> {
     }
 }
 
-/// Copies bytes from one device to another through the host, after the earlier work of both queues.
+/// Copies bytes between two devices through the host, after the earlier work of both queues.
 fn copy_bytes(
     (from_queue, from): (&Queue<dyn Device>, DeviceSpan<'_>),
     (to_queue, to): (&Queue<dyn Device>, DeviceSpan<'_>),

@@ -6,24 +6,24 @@ use backend_api::kernel::{HostForm, VerifiedKernel};
 use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
 use vmarray_kernel::{GroupPart, Kernel, LoweredKernel, ParameterKind, ScalarSource};
 
-/// A kernel that the library launches over memory of a device: a lowered `#[kernel]` function, or native code
-/// for a device. Each view is contiguous, and the items count from 0.
+/// A kernel that the library launches over device memory: a lowered `#[kernel]` function, or native code. Its
+/// views are contiguous, and its work-items (GPU threads) count from 0.
 #[derive(Debug)]
 pub(crate) struct LibraryKernel {
     kernel: VerifiedKernel,
     params: Vec<LaunchScalar>,
 }
 
-/// A parameter of the body, computed for each launch.
+/// The source of a scalar parameter, whose value is computed for each launch.
 #[derive(Clone, Copy, Debug)]
 enum LaunchScalar {
-    /// A scalar among the values that the caller passes.
+    /// The value with this index among the values that the caller passes.
     Value(usize),
-    /// The number of elements of a view.
+    /// The number of elements of the view with this index.
     ViewLen(usize),
-    /// The number of groups.
+    /// The number of groups of work-items.
     Groups,
-    /// The number of the first item, or of the first group.
+    /// The number of the first work-item or group, which is 0.
     Zero,
 }
 

@@ -16,44 +16,44 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 
-/// Elements of another store that were read for a part of a change. If the change writes to them, they are
-/// written back.
+/// Elements of another store, read for one part of a change. If the change writes them, they are written back
+/// afterwards.
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
     /// The index of the operand among the columns (operands) of a run.
     pub column: usize,
-    /// The index of the element that corresponds to the first one.
+    /// The index in the store of the element that belongs to the first element of the part.
     first: usize,
     pub stride: usize,
     len: usize,
-    /// The elements, unless they are on the devices.
+    /// The elements in host memory, unless they were copied directly to the devices.
     bytes: Mutex<Vec<u8>>,
-    /// The elements on each device that works on a part, if they were copied without the host.
+    /// The devices to which the elements were copied directly, with the memory of each copy.
     on_devices: Vec<OnDevice>,
 }
 
-/// A device, and memory of it.
+/// A device, and an allocation of its memory.
 type OnDevice = (Arc<dyn Device>, Arc<DeviceBuffer<dyn Device>>);
 
-/// Such elements during their copy to a device, and back.
+/// Staged elements of one run: their device memory, and the source of their copy.
 pub(crate) struct StagedOperand {
     pub column: usize,
     memory: Arc<DeviceBuffer<dyn Device>>,
-    /// The offset of the first element.
+    /// The offset in bytes of the first element.
     offset: u64,
     from: StagedFrom,
     pub stride: u64,
     pub is_changed: bool,
 }
 
-/// The source of staged elements.
+/// The source from which staged elements are copied.
 enum StagedFrom {
-    /// Host memory, also the target of changed elements.
+    /// Host memory, to which changed elements are copied back.
     Host(PinnedPiece),
-    /// Memory of the device with all elements of a part, from the element of this index on.
+    /// A copy of the part's elements in device memory, and the index of its first element.
     Part(Arc<DeviceBuffer<dyn Device>>, usize),
-    /// Elements that are on the device already.
+    /// None: the elements are already on the device.
     There,
 }
 
@@ -206,14 +206,15 @@ impl StagedOperand {
     }
 }
 
-/// Returns true if changed elements can go back without the host: on one device, all runs have them in the
-/// memory to which they were fetched.
+/// Returns true if the device can copy changed elements directly back to their store. If there is one device,
+/// all runs change the same copy, so its memory has all changes.
 fn can_put_back(operand: &Operand<'_>, count: usize, devices: &[Arc<dyn Device>]) -> bool {
     let ([device], Some(target)) = (devices, operand.target) else { return false };
     target.devices().iter().all(|(own, _)| is_same(own, device)) && can_put_from(target, count, device)
 }
 
-/// Copies elements to each of some devices directly, if a link and enough memory exist on all of them.
+/// Copies elements directly to each of several devices. Returns an empty list unless all of them have a link
+/// and enough memory.
 fn fetched(operand: &Operand<'_>, of: &Range<usize>, devices: &[Arc<dyn Device>]) -> Result<Vec<OnDevice>> {
     let mut all = Vec::new();
     if operand.store.devices().is_empty()

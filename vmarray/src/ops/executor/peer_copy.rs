@@ -9,9 +9,9 @@ use super::run::Run;
 /// to [access](crate::engine::links::reach) this memory.
 #[derive(Debug)]
 pub struct PeerCopy<'a> {
-    /// The place of the first element; the others follow in the order of their indices.
+    /// The target address of the first element; further elements follow in the order of their indices.
     pub(crate) to: DeviceSpan<'a>,
-    /// The index of the first.
+    /// The index of the first element.
     pub(crate) first: usize,
 }
 
@@ -28,8 +28,8 @@ impl PeerCopy<'_> {
     }
 }
 
-/// Appends a copy within or between devices. A copy that continues the last one in both places is merged
-/// with it.
+/// Appends a copy to a list of copies. If it continues the last copy at both addresses, both are merged to
+/// one.
 pub(super) fn append_copy<'a>(
     copies: &mut Vec<Transfer<'a>>,
     from: DeviceSpan<'a>,

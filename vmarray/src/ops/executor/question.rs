@@ -24,7 +24,7 @@ use crate::engine::pager::Pager;
 pub enum RunWork<'a> {
     Search(Search<'a>),
     Compute(Compute<'a>),
-    /// A kernel of the program that does not change the run, and its report.
+    /// A kernel of the program that changes no elements of the run, and the address of its report.
     Launch(&'a dyn Change, Run<'a>, HostSpan<'a>),
     /// Copies of the run's elements to memory of another device.
     PeerCopy(&'a PeerCopy<'a>, Run<'a>),
@@ -37,8 +37,8 @@ impl std::fmt::Debug for RunWork<'_> {
 }
 
 impl RunWork<'_> {
-    /// Lets the device translate the kernel in advance, if it is new there. The caller holds no pages. Errors
-    /// are ignored here, because the submission returns them.
+    /// Makes the device compile the kernel in advance. The caller holds no pages. Errors are ignored here,
+    /// because the submission returns them.
     fn prepare(&self, device: &dyn Device) {
         match self {
             Self::Search(_) | Self::PeerCopy(..) => {}
@@ -60,12 +60,12 @@ impl RunWork<'_> {
 /// A query that devices execute on elements, such as a search or a sum. Also combines the results of several
 /// runs (contiguous elements on a device) to one result.
 pub trait Question: Sync {
-    /// The combined answers about one channel's runs, taken in ascending order of their elements.
+    /// The combined results of one channel's runs, in ascending order of their elements.
     type Part: Default + Send;
-    /// The combined answers of all channels.
+    /// The combined result of all channels.
     type Whole;
 
-    /// True if results are rounded, and therefore depend on the division into runs.
+    /// Returns true if results are rounded floats, which depend on the division into runs.
     fn is_rounded(&self) -> bool {
         false
     }
@@ -75,23 +75,23 @@ pub trait Question: Sync {
         1
     }
 
-    /// Arrays that the question also reads in place, each with the range of pages that it reads.
+    /// Other arrays that every run reads in place, and the pages that it reads.
     fn striped(&self) -> Vec<(&Pager, Range<u64>)> {
         Vec::new()
     }
 
-    /// True if the question can be repeated with the same result.
+    /// Returns true if a repetition of the question gives the same result.
     fn may_be_repeated(&self) -> bool {
         true
     }
 
-    /// The number of list entries that fit into the first answer about `count` elements.
+    /// The number of list entries for which the first result about `count` elements has memory.
     fn room(&self, count: u64) -> u64 {
         let _ = count;
         0
     }
 
-    /// The length in bytes of an answer with room for `room` list entries.
+    /// The size in bytes of a result with memory for `room` list entries.
     fn answer_bytes(&self, room: u64) -> u64 {
         let _ = room;
         Compute::partials_bytes()
@@ -99,17 +99,17 @@ pub trait Question: Sync {
 
     fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> RunWork<'a>;
 
-    /// Adds a device's answer to the part of its channel.
+    /// Adds a device's result to the combined result of its channel.
     ///
     /// # Errors
     /// An error if memory is short.
     fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<TakenAnswer>;
 
-    /// Combines the parts of all channels, in the order of channels.
+    /// Combines the results of all channels, which are in the order of channels.
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
 }
 
-/// The parts of a [`Question`] that do not depend on its answers' types.
+/// The methods of a [`Question`] that do not depend on the types of its results.
 pub(crate) trait AnyQuestion {
     fn group_len(&self) -> usize;
     fn striped(&self) -> Vec<(&Pager, Range<u64>)>;
@@ -145,18 +145,18 @@ impl<Q: Question> AnyQuestion for Q {
     }
 }
 
-/// Adds a device's answer to the part of its channel, as [`Question::take`] does.
+/// A function that adds a device's result to the combined result of its channel, as [`Question::take`] does.
 pub(crate) type TakeAnswer<'a> = &'a mut dyn FnMut(&Answer<'_>) -> Result<TakenAnswer>;
 
-/// Answers about several runs.
+/// Receives the results of several runs.
 pub(crate) trait TakeParts {
-    /// Drops all answers. Answers about `runs` runs follow.
+    /// Discards all results. Results of `runs` runs follow.
     fn begin(&mut self, runs: usize);
-    /// Takes an answer about a run, by its number.
+    /// Receives a result of run number `run`.
     fn take(&mut self, run: usize, answer: &Answer<'_>) -> Result<TakenAnswer>;
 }
 
-/// A question, and a part for each of several runs.
+/// A question, and the combined results of several runs.
 pub(crate) struct AnswerParts<'a, Q: Question> {
     question: &'a Q,
     parts: Vec<Q::Part>,
@@ -167,7 +167,7 @@ impl<'a, Q: Question> AnswerParts<'a, Q> {
         Self { question, parts: Vec::new() }
     }
 
-    /// Combines the parts.
+    /// Combines the results of all runs.
     pub(crate) fn whole(self) -> Q::Whole {
         self.question.whole(self.parts)
     }
@@ -229,10 +229,10 @@ impl Question for Examination<'_> {
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,
-    /// The answer was taken, and later answers of its channel are not needed.
+    /// The result was received, and results of the channel's later runs are not needed.
     Enough,
-    /// The question must be repeated from an element on, with room for a list of about this number of
-    /// entries.
+    /// The list was too short: the question must be repeated from element `from` on, with a list of about
+    /// `room` entries.
     TooShort {
         from: u64,
         room: u64,
@@ -242,28 +242,28 @@ pub enum TakenAnswer {
 /// The host memory to which a device writes the result of a query for one run of elements.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
-    /// The counters of the bytes.
+    /// The counters of bytes copied from the device.
     counters: &'a Counters,
     run: Run<'a>,
-    /// The number of list entries that the answer has room for.
+    /// The number of list entries for which the result has memory.
     pub(crate) room: u64,
 }
 
 impl Answer<'_> {
-    /// Returns some of its words.
+    /// Returns `count` words of the result.
     pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
         let mut words = zeroed_vec::<u64>(count)?;
         self.read_words(from, &mut words);
         Ok(words)
     }
 
-    /// Reads some of its words into the caller's memory.
+    /// Reads words of the result into the caller's memory.
     pub(crate) fn read_words(&self, from: usize, into: &mut [u64]) {
         self.memory.read(from * 8, bytemuck::cast_slice_mut(into));
         self.counters.bytes_from_device.add(into.len() as u64 * 8);
     }
 
-    /// Counts the bytes of its run, which the device copied elsewhere.
+    /// Counts the bytes of the run as copied between devices.
     pub(crate) fn note_fetched(&self) {
         self.counters.bytes_past_host.add(self.count() * self.run.columns[0].stride);
     }
@@ -273,13 +273,13 @@ impl Answer<'_> {
         Ok(Partial::list(&self.words(0, 1 + number as usize * (Partial::BYTES as usize / 8))?))
     }
 
-    /// The index of an element by its number in the run.
+    /// Converts an element's number in the run to its index.
     pub(crate) fn index(&self, number: u64) -> usize {
         self.run.geometry.index(number) as usize
     }
 
-    /// Appends the indices of elements by their ascending numbers in the run. It divides once for each
-    /// page of a channel that is not the only one.
+    /// Appends the indices of elements, given their ascending numbers in the run. It divides only once for
+    /// each page.
     pub(crate) fn append_indices(&self, numbers: &[u64], indices: &mut Vec<usize>) {
         let geometry = self.run.geometry;
         let mut rest = numbers;
@@ -300,23 +300,23 @@ impl Answer<'_> {
     }
 }
 
-/// The longest list in one answer. Longer lists are requested in parts, which bounds their memory. With a
+/// The longest list in one result. Longer lists are requested in parts, which limits their memory. With a
 /// header of two words a list takes 8 MiB.
 const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 20) - 2 };
-/// The least room of a part, even if fewer entries are expected.
+/// The least list length for a part, even if fewer entries are expected.
 const LISTED_MIN: u64 = if cfg!(test) { 4 } else { 4096 };
-/// The number of bytes of a part that is copied to RAM, because the device refused the question.
+/// If a device refuses a question, this number of bytes is copied to RAM at a time.
 const IN_RAM_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 20 };
-/// The number of parts in flight: the device works on one while the thread takes the answer about another.
+/// The number of parts in flight: the device processes a part while the thread reads the result of another.
 const PARTS_AHEAD: usize = 2;
 
-/// A question about a run, in flight.
+/// A question about a run that a device is processing.
 pub(crate) struct AskedRun {
     pub ticket: Ticket,
-    /// The place of the answer; none if the device refused the question as unsupported.
+    /// The memory of the result; `None` if the device refused the question as unsupported.
     memory: Option<PinnedPiece>,
     room: u64,
-    /// True if a refused question is answered in RAM, which has room for a part of a run.
+    /// True if RAM answers the refused question. The run then has parts, each of which fits into RAM.
     in_ram: bool,
 }
 
@@ -332,8 +332,8 @@ impl AskedRun {
         }
     }
 
-    /// Submits a question with room for `room` list entries. With `in_ram`, RAM answers it if the device
-    /// refuses it.
+    /// Submits a question with memory for `room` list entries. With `in_ram`, RAM answers it if the device
+    /// refuses.
     fn with_room(
         lane: &dyn Lane,
         question: &dyn AnyQuestion,
@@ -386,7 +386,7 @@ impl AskedRun {
         }
     }
 
-    /// Repeats a question that the device refused, one part of the run after the other, in RAM.
+    /// Answers a refused question in RAM, one part of the run after the other.
     fn take_in_ram(
         lane: &dyn Lane,
         question: &dyn AnyQuestion,
@@ -408,8 +408,8 @@ impl AskedRun {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Repeats the question for the rest of a run, a part at a time, and takes the answers. `room` is the
-    /// expected number of entries of the whole list.
+    /// Repeats the question for the rest of a run, one part at a time, and receives the results. `room` is
+    /// the expected number of entries in all lists together.
     fn take_rest(
         lane: &dyn Lane,
         question: &dyn AnyQuestion,
@@ -450,7 +450,7 @@ impl AskedRun {
     }
 }
 
-/// A gather of elements by their numbers in a channel, in flight.
+/// A gather of elements, by their numbers in a channel, that a device is processing.
 pub(crate) struct Collecting {
     ticket: Ticket,
     memory: PinnedPiece,

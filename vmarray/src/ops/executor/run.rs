@@ -10,30 +10,31 @@ use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 
-/// The access of device-side work to the elements of its runs.
+/// The kind of access to the elements of a run, which determines the order of submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunAccess {
-    /// Reads: all elements must be on the device.
+    /// Reads. All elements must be on the device.
     Read,
-    /// Writes, possibly after reads.
+    /// Writes, possibly after reads of the same elements.
     Change,
     /// Overwrites all elements without reading them.
     Overwrite,
 }
 
-/// The place of runs: a channel of an array or a source, or the device that rows are copied to.
+/// The channel that processes runs: a channel of an array or a source, or the device that staged rows are
+/// copied to.
 pub(crate) trait Lane: Sync {
     fn device(&self) -> &Arc<dyn Device>;
 
     fn counters(&self) -> &Counters;
 
-    /// Returns host memory of at least `bytes` bytes, for answers, lists and copies.
+    /// Returns page-locked host memory of at least `bytes` bytes, for results, lists and copies.
     fn buffer(&self, bytes: usize) -> Result<PinnedPiece>;
 
-    /// Takes such memory back after all work on it.
+    /// Takes host memory back for reuse. All device work on it must have ended.
     fn keep(&self, memory: PinnedPiece);
 
-    /// Submits work to a queue, ordered after all work that must precede it.
+    /// Submits work to a queue of the device, ordered after all earlier work that conflicts with `access`.
     fn submit(
         &self,
         access: RunAccess,
@@ -50,7 +51,7 @@ pub(crate) trait Lane: Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     pub(crate) columns: &'a [Elements<'a>],
-    /// The mapping from elements to indices.
+    /// The mapping from an element's number in the run to its index.
     pub(crate) geometry: Geometry,
 }
 
@@ -59,7 +60,7 @@ impl<'a> Run<'a> {
         self.columns[0].count as usize
     }
 
-    /// Returns the columns of some of its elements, by number, and their geometry.
+    /// Returns the columns and the geometry of a part of the run; `of` counts elements of the run.
     pub(crate) fn part(&self, of: Range<u64>) -> (Vec<Elements<'a>>, Geometry) {
         let columns = self.columns.iter().map(|column| {
             let start = column.start.plus(of.start * column.stride);
@@ -69,7 +70,8 @@ impl<'a> Run<'a> {
         (columns.collect(), Geometry { first, ..self.geometry })
     }
 
-    /// The parts of its pages: the number of the first element, its index, and the number of elements.
+    /// Divides the run at page boundaries. Returns for each part the number of its first element in the run,
+    /// the index of this element, and the number of elements.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let (geometry, count) = (self.geometry, self.count());
         let (page_len, first) = (geometry.page_len as usize, geometry.first as usize);

@@ -12,11 +12,11 @@ use crate::base::registered_memory::RegisteredMemory;
 #[derive(Debug)]
 pub enum DeviceOutcome {
     Done,
-    /// The device does not support it, or lacks memory. No element was moved.
+    /// The device does not support the operation, or lacks memory. No element was moved.
     Unsupported,
-    /// The elements are in an unspecified order.
+    /// The operation failed. The elements are complete, but in an unspecified order.
     Failed(Error),
-    /// Some or all elements are lost.
+    /// The operation failed, and some or all elements are lost.
     Lost(Error),
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Debug for ChannelShare<'_> {
 }
 
 impl ChannelShare<'_> {
-    /// Bytes of a key and its value.
+    /// The size in bytes of a key and its value.
     pub(crate) fn bytes_of_each(&self) -> u64 {
         self.keys.stride + self.values.map_or(0, |values| values.stride)
     }
@@ -62,7 +62,7 @@ pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut d
 #[derive(Debug)]
 pub struct ImportedShare<'a> {
     pub(crate) share: ChannelShare<'a>,
-    /// The program's memory as imported by the device, and the offset of the first element in it.
+    /// The program's memory as imported by the device, and the offset in bytes of the first element.
     pub(crate) import: &'a RegisteredMemory,
     pub(crate) offset: u64,
 }

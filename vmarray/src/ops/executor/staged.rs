@@ -17,18 +17,18 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 
-/// The alignment of each column of a piece.
+/// The alignment in bytes of each column of a piece.
 const ALIGNMENT: usize = 256;
 
-/// Rows for a question or a change, and the channel whose device executes it.
+/// Rows (corresponding elements of several stores), and the channel whose device processes copies of them.
 pub(crate) struct StagedRows<'a> {
     lane: &'a dyn Lane,
-    /// The columns; the elements of the first are at the places of the range.
+    /// The columns of the rows. Elements of the first column have the indices `range`.
     columns: Vec<Operand<'a>>,
     range: Range<usize>,
 }
 
-/// A lane with an exclusive queue, for example for the copies and kernels of rows.
+/// A channel with a queue of its own, for example for the copies and kernels of staged rows.
 pub(crate) struct OwnQueue<'a> {
     of: &'a dyn Lane,
     queue: Queue<dyn Device>,
@@ -66,19 +66,19 @@ impl Lane for OwnQueue<'_> {
     }
 }
 
-/// Memory for a piece of staged rows, on the device and for copies through the host.
+/// Memory for one piece of staged rows, on the device and on the host.
 struct StagedMemory<'m> {
     lane: OwnQueue<'m>,
     host: HostBuffer<dyn Device>,
     memory: DeviceBuffer<dyn Device>,
-    /// Offset of each column, in bytes.
+    /// Offset in bytes of each column in the memory.
     begins: Vec<usize>,
-    /// Rows of a piece.
+    /// The most rows in a piece.
     most: usize,
 }
 
 impl<'a> StagedRows<'a> {
-    /// The elements of a range of a store, together with the corresponding elements of other stores.
+    /// Creates rows that are read: a range of one store, and the corresponding elements of others.
     pub(crate) fn new(
         lane: &'a dyn Lane,
         first: &'a dyn OperandStore,
@@ -90,7 +90,7 @@ impl<'a> StagedRows<'a> {
         Self { lane, columns, range: range.clone() }
     }
 
-    /// The same for a change of the elements of the first store.
+    /// Creates rows whose first column is changed.
     pub(crate) fn changed(
         lane: &'a dyn Lane,
         first: &'a dyn ResultStore,
@@ -102,7 +102,7 @@ impl<'a> StagedRows<'a> {
         Self { lane, columns, range: range.clone() }
     }
 
-    /// Memory for pieces of whole groups. Each row takes `more_bytes` elsewhere.
+    /// Allocates memory for pieces of whole groups. Each row takes `more_bytes` in other memory.
     fn memory(&self, group_len: usize, more_bytes: usize) -> Result<StagedMemory<'a>> {
         let row_bytes: usize = self.columns.iter().map(Operand::stride).sum();
         let most = (STAGED_BYTES / row_bytes.max(more_bytes)).max(1);
@@ -122,7 +122,7 @@ impl<'a> StagedRows<'a> {
         })
     }
 
-    /// Copies a piece to the device.
+    /// Copies a piece of rows to the device.
     fn stage<'m>(&self, at: &'m StagedMemory<'_>, piece: &Range<usize>) -> Result<Vec<Elements<'m>>> {
         let from = piece.start - self.range.start..piece.end - self.range.start;
         let (mut columns, mut copies) = (Vec::new(), Vec::new());
@@ -151,14 +151,14 @@ impl<'a> StagedRows<'a> {
         (start..end).step_by(most).map(move |first| first..end.min(first + most))
     }
 
-    /// Asks about one piece after the other, in ascending order.
+    /// Runs a question on one piece after the other, in ascending order.
     pub(crate) fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Whole> {
         let mut part = Q::Part::default();
         self.ask_pieces(question, &mut |answer| question.take(&mut part, answer))?;
         Ok(question.whole(vec![part]))
     }
 
-    /// As [`ask`](Self::ask), with a function for the answers.
+    /// Like [`ask`](Self::ask), with a function that receives the results.
     pub(crate) fn ask_pieces(&self, question: &dyn AnyQuestion, take: TakeAnswer<'_>) -> Result<()> {
         let at = self.memory(question.group_len(), 0)?;
         for piece in self.pieces(at.most) {
@@ -173,7 +173,8 @@ impl<'a> StagedRows<'a> {
         Ok(())
     }
 
-    /// Changes one piece after the other, in ascending order. A piece whose change fails stays as it was.
+    /// Changes one piece after the other, in ascending order. If the change of a piece fails, its stored
+    /// elements are unchanged.
     pub(crate) fn change(&self, change: &dyn Change) -> Result<()> {
         let at = self.memory(change.group_len(), change.part_stride())?;
         let mut outcome = WriteOutcome::default();
@@ -203,7 +204,7 @@ impl<'a> StagedRows<'a> {
         Ok(writing.wait(&at.lane, change, &[])?)
     }
 
-    /// Writes the columns of a piece that were changed where they belong.
+    /// Copies the changed columns of a piece back to their stores.
     fn put_back(
         &self,
         at: &StagedMemory<'_>,

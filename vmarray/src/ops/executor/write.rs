@@ -19,9 +19,9 @@ use crate::engine::channel::PinnedPiece;
 /// The number of bytes of each column that are staged at a time.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
 
-/// Makes a change in parts, so that the other stores' elements of a part fit into memory. `work` receives
-/// each part. `others` has their numbers among the columns of a run. They are read before any page is
-/// held, and written back after all pages are released, because both may wait for other threads.
+/// Makes a change part by part, because the operands of a part must fit into memory. Calls `work` for each
+/// part. `others` are the operands with their column numbers. They are read before any page is held, and
+/// written back after all pages are released, because both may wait for other threads.
 pub(crate) fn in_parts(
     change: &dyn Change,
     others: &[(usize, Operand<'_>)],
@@ -63,7 +63,7 @@ pub(crate) fn in_parts(
     outcome.into_result()
 }
 
-/// The outcome of a part, after the other stores are written back.
+/// Writes the operands of a part back, and returns the outcome of the part.
 fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> WriteOutcome {
     if done.failure.is_some() {
         // Changed operands were not written back completely, so written ranges count as unspecified, too.
@@ -82,7 +82,7 @@ fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -
     }
 }
 
-/// The error of a run that was not started.
+/// An error because of which a run was not completed.
 pub(crate) struct RefusedRun {
     pub error: Error,
     /// True if the device may have executed a part of the change before the error.
@@ -101,15 +101,15 @@ impl From<backend_api::Error> for RefusedRun {
     }
 }
 
-/// A change of the elements of a run, in flight.
+/// A change of a run that a device is processing.
 pub(crate) struct Writing {
     /// Tickets of the submitted copies and of the kernel. Each may fail independently.
     pub tickets: Vec<Ticket>,
-    /// Staged elements, kept until the device is done.
+    /// Staged operands, kept until the device has finished.
     staged: Vec<StagedOperand>,
     report: Option<(PinnedPiece, usize)>,
     geometry: Geometry,
-    /// The parts of the run's pages, if elements must be copied back.
+    /// The parts of the run's pages, needed only if elements must be copied back.
     parts: Vec<(usize, usize, usize)>,
 }
 
@@ -233,8 +233,8 @@ impl Writing {
     }
 }
 
-/// The columns of an empty run, and of operands to be staged: number and stride. Staged columns begin
-/// `apart` bytes after one another. With 256, they are aligned like separate allocations.
+/// Returns the columns of an empty run, including `staged` columns (number and stride) that begin `apart`
+/// bytes after one another. If `apart` is 256, they are aligned like separate allocations.
 fn columns_like<'a>(
     like: Run<'a>,
     apart: u64,
@@ -248,14 +248,14 @@ fn columns_like<'a>(
     merged_columns(like.columns, staged)
 }
 
-/// Allocates memory for a device's report about a run of `count` elements. Returns it with its length in
-/// bytes.
+/// Allocates host memory for a device's report about a run of `count` elements. Returns the memory, and the
+/// report's length in bytes.
 fn report(lane: &dyn Lane, change: &dyn Change, count: usize) -> Result<Option<(PinnedPiece, usize)>> {
     let bytes = change.report_bytes(count);
     (bytes > 0).then(|| Ok((lane.buffer(bytes)?, bytes))).transpose()
 }
 
-/// Submits a change of a run, with the memory for its report.
+/// Submits the change of a run, with the memory for its report.
 fn submit(
     lane: &dyn Lane,
     change: &dyn Change,
@@ -268,13 +268,13 @@ fn submit(
     change.submit(work, run, report.map(|report| report.at(0)))
 }
 
-/// The columns of a run, and its staged columns.
+/// Returns the columns of a run, including its staged columns.
 fn columns<'a>(run: Run<'a>, staged: &'a [StagedOperand]) -> Vec<Elements<'a>> {
     let staged = staged.iter().map(|staged| (staged.column, staged.elements(run)));
     merged_columns(run.columns, staged)
 }
 
-/// Merges columns: staged ones take their own numbers, which ascend, and the others fill the rest.
+/// Merges two sets of columns: staged columns have given, ascending numbers, and the others fill the gaps.
 fn merged_columns<'a>(
     own: &[Elements<'a>],
     staged: impl ExactSizeIterator<Item = (usize, Elements<'a>)>,
@@ -288,7 +288,7 @@ fn merged_columns<'a>(
     (0..all).filter_map(column).collect()
 }
 
-/// The state of the elements so far, as ranges of indices.
+/// The elements that an operation has written or left unspecified so far, as ranges of indices.
 #[derive(Debug, Default)]
 pub(crate) struct WriteOutcome {
     pub written: Vec<Range<usize>>,
@@ -332,7 +332,7 @@ fn changes_nothing(error: &backend_api::Error) -> bool {
     matches!(error.kind(), InvalidArgument | UnknownHandle | Unsupported)
 }
 
-/// Sorts ranges, and merges adjacent ones.
+/// Sorts ranges, and joins adjacent ones.
 fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_by_key(|range| range.start);
     let mut all: Vec<Range<usize>> = Vec::new();

@@ -14,7 +14,7 @@ use vmarray_kernel::{Define, Function, ScalarArguments, function};
 use super::list::Instructions;
 use super::{Expr, IntoExpr, Scalar};
 
-/// The time that an item, or a function in an expression, may run by default.
+/// The default time limit of a work-item, and of a function call in an expression.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls of kernel functions in expressions. Every function with `#[vmarray::kernel]` whose parameters and
@@ -42,20 +42,21 @@ pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait CallInExpr: Define + Sized {
-    /// An expression that calls the function for each element. The arguments are one value, or a tuple of up
-    /// to eight, each an expression, a field or a number.
+    /// Returns an expression that calls the function for each element. The arguments are one value, or a
+    /// tuple of up to eight values. Each value is an expression, a field or a number.
     ///
-    /// The first call of this method lowers the function. The first expression that a device evaluates
-    /// with the function translates it for that device. The device calls the function for every element
-    /// that an operation reads, including the elements that a filter excludes. A read outside of an array
-    /// or table returns 0 and a write there has no effect, without an error.
+    /// The first call of this method lowers the function. Each device compiles it for the first expression
+    /// that contains it. The device calls the function for every element that an operation reads, also for
+    /// elements that a filter excludes. A read outside of an array or table returns 0, and a write there has
+    /// no effect; neither is an error.
     ///
-    /// The function must return for each element. On a processor, an operation ends with
-    /// [`KernelTime`](crate::ErrorKind::KernelTime) after a call has run for 60 s, or for another [time
+    /// The function must return for each element. On a processor, the operation fails with
+    /// [`KernelTime`](crate::ErrorKind::KernelTime) if a call runs longer than 60 s or another [time
     /// limit](Expr::time_limit). A GPU does not stop an endless loop.
     ///
     /// Operations with the expression fail with [`KernelRefused`](crate::ErrorKind::KernelRefused) if the
-    /// function cannot be lowered, such as a recursive one, or if it allocates memory with `alloc`.
+    /// function cannot be lowered, for example because it is recursive, or if it allocates memory with
+    /// `alloc`.
     ///
     /// Arguments of other types than the parameters do not compile:
     ///
@@ -80,7 +81,7 @@ pub trait CallInExpr: Define + Sized {
 
 impl<F: Define> CallInExpr for F {}
 
-/// The arguments of a function for each element: a value, or a tuple of values. See [`CallInExpr::of`].
+/// The arguments of a function call in an expression: a value, or a tuple of values. See [`CallInExpr::of`].
 ///
 /// ```
 /// use vmarray::expr::{CallInExpr, Expr, ExprArguments};
@@ -106,7 +107,7 @@ impl<F: Define> CallInExpr for F {}
     note = "types are not converted implicitly: use `cast`"
 )]
 pub trait ExprArguments<T, A> {
-    /// Returns the instructions of the arguments, and the number of each argument's value.
+    /// Returns the instructions that compute the arguments, and the index of each argument's value.
     #[doc(hidden)]
     fn listed(self) -> (Instructions, Vec<Value>);
 }
@@ -142,7 +143,7 @@ tuples! {
     A I 0 B J 1 C K 2 D L 3 E M 4 F N 5 G O 6 H P 7;
 }
 
-/// The functions that are lowered already, each with its type and const parameters.
+/// Cache of lowered functions; the key is the function's type, including its const parameters.
 static LOWERED: LazyLock<Mutex<HashMap<TypeId, kernel::ScalarFunction>>> = LazyLock::new(Mutex::default);
 
 fn lowered<F, A, R>(limit: Option<Duration>) -> Result<kernel::ScalarFunction, vmarray_kernel::Error>
@@ -161,7 +162,7 @@ where
     Ok(LOWERED.lock().entry(key).or_insert(function).clone())
 }
 
-/// A call with these arguments. The time limit is that of the first call of the function.
+/// Creates a call with these arguments. Its time limit is the limit of the function's first call.
 pub(super) fn call<F, T, A, R>(
     (mut list, arguments): (Instructions, Vec<Value>),
     limit: Option<Duration>,

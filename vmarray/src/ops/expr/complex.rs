@@ -68,7 +68,7 @@ impl<T, F> fmt::Debug for ComplexExpr<T, F> {
     note = "make one of two expressions: `ComplexExpr {{ re, im }}`"
 )]
 pub trait IntoComplex<T, F> {
-    /// Converts to the expression.
+    /// Converts the value to a complex expression.
     fn into_complex(self) -> ComplexExpr<T, F>;
 }
 

@@ -81,17 +81,17 @@ impl Instructions {
     }
 }
 
-/// The error for a function that cannot be lowered.
+/// Returns the error for a function that expressions cannot call.
 pub(crate) fn refused(error: &vmarray_kernel::Error) -> Error {
     ErrorKind::KernelRefused { kernel: error.function().into(), reason: error.to_string() }.into()
 }
 
-/// The new place of a value, after its instructions moved to these places.
+/// Returns the new index of a value after its instructions were moved to `places`.
 pub(super) fn place(value: Value, places: &[Value]) -> Value {
     places.get(value.at()).copied().unwrap_or(value)
 }
 
-/// An instruction whose operands are replaced by their new places.
+/// Returns an instruction whose operands have their new indices.
 pub(super) fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
     let place = |value| place(value, places);
     match instruction {

@@ -21,8 +21,8 @@ where
 
 macro_rules! float_methods {
     ([$($generics:tt)*] $Self:ty, $F:ty; $($name:ident $of:literal)*; $($pair:ident($other:ident) $of_pair:literal)*) => {
-        /// Functions of floats, named as in Rust, with the same bits on all devices. The
-        /// [table](crate::expr#arithmetic) has their precision.
+        /// Functions of floats, with the names of Rust's methods, and with the same bits on all devices.
+        /// Their precision is in the [table](crate::expr#arithmetic).
         impl<$($generics)*> $Self {
             /// Returns the square root of the value.
             ///
@@ -162,8 +162,8 @@ all_float_methods!([T: Element, S: FieldType<Value: Float>] Field<T, S>, S::Valu
 
 macro_rules! approximate_methods {
     ([$($generics:tt)*] $Self:ty; $($name:ident $Op:ident $of:literal;)*) => {
-        /// Fast approximations by the device's own instructions, to the documented precision. The bits
-        /// differ between devices. The host computes exact values.
+        /// Fast approximations by instructions of the device. Their error is below the documented bound, but
+        /// their bits differ between devices. The host computes exact values.
         impl<$($generics)*> $Self {
             $(
                 #[doc = $of]

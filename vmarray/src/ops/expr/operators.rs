@@ -8,7 +8,7 @@ use backend_api::expr::{Binary, Integer, Number, Unary};
 use super::{Assignment, Bits, Expr, FieldType, Filtered, IntoExpr, Scalar, Signed};
 use crate::base::element::{Element, Field};
 
-/// Implements an operator for all kinds of left operands.
+/// Implements an operator for all types of left operands: expressions, fields, and numbers.
 macro_rules! operator {
     ($Trait:ident $method:ident $op:ident $($Bound:ident)*) => {
         impl<T, F: Scalar $(+ $Bound)*, R: IntoExpr<T, F>> $Trait<R> for Expr<T, F> {
@@ -69,7 +69,9 @@ macro_rules! prefix {
 prefix!(Neg neg Signed);
 prefix!(Not not Bits);
 
-/// A type that Rust's operators can compare with a field or an expression. No type implements the trait.
+/// A type that `==` and `<` can compare with a field or an expression. No type implements the trait; it only
+/// improves error messages. Without `PartialEq` the compiler would advise to derive it. With this bound, the
+/// compiler reports the missing trait, and then that the `bool` is no condition.
 ///
 /// The trait improves the compiler's messages. Without `PartialEq` the compiler would advise to derive it.
 /// With this bound, the compiler reports the missing trait, and then that the `bool` is no condition.
@@ -80,7 +82,7 @@ prefix!(Not not Bits);
 )]
 trait ComparableByOperators {}
 
-/// Makes comparison operators a compile error.
+/// Makes `==` and `<` on a type a compile error with a helpful message.
 macro_rules! not_compared_by_operators {
     ($Self:ty) => {
         #[allow(private_bounds, reason = "no type implements it")]
@@ -101,7 +103,7 @@ macro_rules! not_compared_by_operators {
 not_compared_by_operators!(Field<T, F>);
 not_compared_by_operators!(Expr<T, F>);
 
-/// Makes numbers usable as expressions, and as left operands.
+/// Allows numbers as expressions, and as left operands of operators.
 macro_rules! literals {
     ($($T:ident)*) => { $(
         impl<T> IntoExpr<T, $T> for $T {

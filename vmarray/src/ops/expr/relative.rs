@@ -5,8 +5,7 @@ use backend_api::expr::{Instruction, Value};
 use super::list::{Instructions, moved, place};
 use super::{Assignment, Expr, Filtered, IntoAssignments, index};
 
-/// Returns the instructions with `index - start` in place of the index. Instructions without the index are
-/// unchanged.
+/// Replaces the index in an expression by `index - start`. Expressions without the index are unchanged.
 fn counted_from(list: Instructions, value: Value, start: usize) -> (Instructions, Value) {
     if start == 0 || !list.instructions.contains(&Instruction::Index) {
         return (list, value);
@@ -25,8 +24,8 @@ fn counted_from(list: Instructions, value: Value, start: usize) -> (Instructions
 }
 
 impl<T, F> Expr<T, F> {
-    /// Shifts the index so that it is 0 for the array's element `start`. An expression that uses the index
-    /// gets two instructions more.
+    /// Shifts the index in the expression: it becomes 0 for the array's element `start`. This adds two
+    /// instructions if the expression uses the index.
     pub(crate) fn counted_from(self, start: usize) -> Self {
         let (list, value) = counted_from(self.list, self.value, start);
         Self { list, value, ..self }
@@ -34,7 +33,7 @@ impl<T, F> Expr<T, F> {
 }
 
 impl<T, F> Expr<T, F> {
-    /// Renumbers the sources for a join with another view as the first: each source number grows by one.
+    /// Adds 1 to the number of each view in the expression, because a join puts another view in front.
     pub(crate) fn beside<U>(self) -> Expr<U, F> {
         let mut list = self.list;
         for instruction in &mut list.instructions {
@@ -55,7 +54,7 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// Shifts the indices in the assignments so that they are 0 for the element `start`.
+/// Shifts the index in assignments: it becomes 0 for the element `start`.
 pub(crate) fn assignments_counted_from<T>(
     assignments: impl IntoAssignments<T>,
     start: usize,

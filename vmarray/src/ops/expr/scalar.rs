@@ -23,10 +23,10 @@ mod sealed {
 /// assert_eq!(bytes_of::<u16>(10), 20);
 /// ```
 pub trait Scalar: sealed::SealedScalar + Copy + Send + Sync + 'static {
-    /// The type, as an enum value.
+    /// The type as an enum value, for programs.
     const TYPE: Type;
 
-    /// Returns the bits of the value; the higher bits are zero.
+    /// Returns the bits of the value, extended by zeros to 64 bits.
     fn bits(self) -> u64;
 }
 
@@ -38,9 +38,9 @@ impl Scalar for bool {
     }
 }
 
-/// The type of a field. A field can be a number; its value in expressions has the same type. With the feature
-/// `half`, a field can also be a `half::f16` or `half::bf16`; its value in expressions is an `f32`. An
-/// assignment to a field of 16 bits rounds to nearest even, and to infinity if the value is too large.
+/// The type of a field. A field can be a number, and then has a value of the same type in expressions. With
+/// the feature `half`, a field can also be a `half::f16` or `half::bf16`, and then has an `f32` value. An
+/// assignment to a 16-bit float rounds to nearest even, and to infinity if the value is too large.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -72,7 +72,7 @@ impl Scalar for bool {
 pub trait FieldType: sealed::SealedFieldType + NoUninit {
     /// The type of the field's value in expressions.
     type Value: Scalar + Number;
-    /// The type in memory; for 16-bit floats also the conversions from it and to it.
+    /// The type in memory, and for 16-bit floats the conversions from and to `f32`.
     #[doc(hidden)]
     const AS: (Type, Option<(Unary, Unary)>);
 }
@@ -128,7 +128,7 @@ pub trait Signed: Scalar + Number {}
 pub trait Summed: Scalar + Number {
     /// The type of the sum.
     type Sum: Copy + Default + PartialEq + std::fmt::Debug + Send + std::ops::Add<Output = Self::Sum>;
-    /// Adds the sums of the parts.
+    /// Adds the sums of several devices.
     #[doc(hidden)]
     fn sum(partials: &[backend_api::expr::Partial]) -> Self::Sum;
 }

@@ -24,14 +24,14 @@ use crate::engine::page::state::{HOME, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// The number of elements that one poll looks up at most, before other tasks run.
+/// The most elements that one poll processes before other tasks may run.
 const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
 
-/// The remaining work.
+/// The current phase of the gather.
 enum GatherStep {
-    /// Looks up elements and starts kernels.
+    /// The future reads elements in RAM, and submits kernels for the others.
     List,
-    /// Reads the elements at these places of the list one by one.
+    /// The future reads the remaining elements, at these positions of the list, through the cache.
     OneByOne(Vec<usize>),
     Over,
 }
@@ -49,14 +49,15 @@ enum GatherStep {
 pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     places: Places,
-    /// The range that indices count from; indices outside are errors.
+    /// The range of the array from which indices count; an index outside is an error.
     range: Range<usize>,
     indices: &'a [usize],
     values: Vec<T>,
-    /// The first place of the list not looked up yet.
+    /// The first position of the list that was not processed yet.
     next: usize,
     kernels: GatherKernels<'a, T>,
-    /// Elements gathered while a page had undefined home contents, to be read again through the cache.
+    /// Positions of elements gathered while a page had undefined home contents. They are read again through
+    /// the cache.
     doubtful: Vec<usize>,
     step: GatherStep,
     asked: Asked,
@@ -67,7 +68,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
 impl<T: Element, D: Device> Unpin for GatherAsync<'_, T, D> {}
 
 impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
-    /// Gathers elements of a range of the array, with indices that count from its start.
+    /// Creates a gather from a range of the array. The indices count from the start of the range.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Range<usize>, indices: &'a [usize]) -> Self {
         let lanes = Arc::new(Lanes::divided(array));
         Self {
@@ -85,8 +86,8 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }
     }
 
-    /// Reads the elements in RAM, and submits gathers of the others. Pending while a page is busy, or
-    /// enough kernels are in flight.
+    /// Reads elements in RAM, and submits kernels for all others. Returns `Pending` while a page is busy, or
+    /// while the maximum number of kernels is in flight.
     fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.values.len() < self.indices.len() {
             // First poll: check the list before any element is read.
@@ -141,7 +142,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }
     }
 
-    /// Opens a new stage.
+    /// Opens a new stage for a channel, or waits for one.
     fn poll_room(&mut self, channel: usize, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.kernels.start(channel)?;
         while self.kernels.is_busy(channel) {

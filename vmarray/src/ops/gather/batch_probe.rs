@@ -6,13 +6,13 @@ use super::places::Places;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::pager::Pager;
 
-/// The number of pages whose states are read before any is used. Random reads of the page table are cache
-/// misses, which overlap if little code is between them.
+/// The number of page states that are read before any is used. Random reads of the page table are cache
+/// misses, which overlap if they are close together in the code.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Returns a bit for each of at most [`AT_ONCE`] elements, from the lowest bit on. The bit is set if the
-/// element is only in its home slot at this moment, and its page has no bit of `but`. Indices count from
-/// `start`.
+/// Probes the pages of at most [`AT_ONCE`] elements. Returns one bit for each, from the lowest bit on. The
+/// bit is set if the element is at present only in its home slot, and its page has none of the flags `but`.
+/// Indices count from `start`.
 #[inline]
 pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize], but: u64) -> u64 {
     assert!(indices.len() <= AT_ONCE);

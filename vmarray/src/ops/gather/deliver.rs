@@ -40,56 +40,55 @@ use crate::engine::channel::Channel;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED};
 
-/// The number of segments in work for each thread: one that it prepares, and one that waits for its turn.
+/// The number of segments in work for each thread: it prepares one while another waits for its commit.
 const SEGMENTS_A_WORKER: usize = 2;
-/// The memory of all stages of a call at most, but two stages for each thread: as much as channels keep
-/// for the next call.
+/// The most bytes in all stages of a call (but at least two stages for each thread). Channels keep this
+/// memory for the next call.
 const STAGES_MAX_BYTES: usize = 128 << 20;
-/// The least number of a segment's places for a device, if other devices can take them.
+/// The least number of a segment's entries for a device, if other devices can process them instead.
 const SHARE_MIN: usize = if cfg!(test) { 1 } else { 1024 };
-/// The duration for which a thread spins before it yields, and the total of one such wait. Other threads
-/// check the last indices meanwhile.
+/// The duration for which a thread spins before it yields, and the limit of both. Meanwhile other threads
+/// check the last indices.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A scatter call, shared by its threads.
+/// One scatter call, shared by its threads.
 struct ScatterCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     lanes: Lanes<'a>,
     places: Places,
-    /// The range that indices count from; indices outside are errors.
+    /// The range of the array from which indices count; an index outside is an error.
     range: Range<usize>,
     indices: &'a [usize],
     values: &'a [T],
-    /// The number of pieces of the list taken for the check, and the number of checked ones.
+    /// The numbers of parts of the list that a thread has begun to check, and has checked.
     to_check: AtomicUsize,
     checked: AtomicUsize,
     is_outside: AtomicBool,
     segments: Segments,
-    /// The first segment not taken by a thread.
+    /// The first segment that no thread has begun.
     next: AtomicUsize,
-    /// The common parameters of the stages: a stage has room for one device's part of the longest segment.
+    /// The size of the stages: a stage has memory for one device's part of the longest segment.
     plan: StagePlan,
     order: InTurn<Result<Prepared<T>>>,
-    /// The stages of each channel.
     stages: Vec<Mutex<ScatterStages<T>>>,
-    /// The number of stages of a channel at most.
+    /// The most stages of a channel.
     stages_max: usize,
-    /// The first place in the list that may not have been written.
+    /// The first position in the list whose value may not have been written, after a failure.
     failed_from: Mutex<Option<usize>>,
 }
 
-/// The stages of a channel that no thread is filling.
+/// The stages of a channel that no thread is filling at present.
 struct ScatterStages<T> {
     device: Arc<dyn Device>,
     made: usize,
     spare: Vec<GatherStage<T>>,
-    /// The stages whose kernels are in flight, with their segments, in order.
+    /// The stages whose kernels are in flight, each with its segment, in order of submission.
     under_way: VecDeque<(usize, GatherStage<T>, Ticket)>,
 }
 
 impl<T> Drop for ScatterStages<T> {
-    /// Waits for kernels that are still in flight after a panic: they may read the program's values.
+    /// After a panic, waits for kernels in flight, because they may read the program's values.
     fn drop(&mut self) {
         for (.., ticket) in self.under_way.drain(..) {
             let _ = self.device.wait(ticket);
@@ -97,21 +96,23 @@ impl<T> Drop for ScatterStages<T> {
     }
 }
 
-/// A segment whose pages were looked up.
+/// A segment that is ready for its commit: the pages of its elements were looked up.
 struct Prepared<T> {
-    /// The stage of each channel's kernel, and the number of loads submitted before the lookup.
+    /// The stage of each channel's kernel, and the number of page loads submitted before the lookup.
     stages: Vec<(Option<GatherStage<T>>, u64)>,
-    /// Places in the list whose pages are in RAM, or are being loaded, or must be saved first.
+    /// Positions in the list whose pages the host must write: the pages are in RAM, are being loaded, or must
+    /// be saved.
     in_ram: Vec<usize>,
 }
 
-/// The state of one thread.
+/// The state of one thread of a scatter.
 struct ScatterWorker<'a, 'b, T: Element, D: Device> {
     call: &'a ScatterCall<'b, T, D>,
     duplicates: Duplicates,
 }
 
-/// Writes elements. The indices count from the start of a range, and must be inside.
+/// Writes elements by a list of indices, which count from the start of a range. Returns an error if one is
+/// outside.
 pub(crate) fn scatter<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -164,14 +165,14 @@ pub(crate) fn scatter<T: Element, D: Device>(
 }
 
 impl<T: Element, D: Device> ScatterCall<'_, T, D> {
-    /// The location of the element at a place of the list.
+    /// Returns the location of the element that an entry of the list names.
     #[inline]
     fn place(&self, position: usize) -> ListedPlace {
         self.places.of(self.range.start + self.indices[position])
     }
 
-    /// Checks pieces of the list, and waits until all are checked: no value is written before. Returns
-    /// whether all indices are inside.
+    /// Checks parts of the list, and waits until threads have checked all, because no value may be written
+    /// before. Returns true if all indices are in bounds.
     fn check(&self) -> bool {
         let pieces = self.indices.len().div_ceil(CHECKED_AT_ONCE);
         loop {
@@ -187,7 +188,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         !self.is_outside.load(Ordering::Relaxed)
     }
 
-    /// Records that a segment may not have been written, and stops the start of others.
+    /// Records that a segment may not have been written, and stops the commit of later segments.
     fn fail(&self, segment: usize) {
         self.order.end();
         let first = self.segments.get(segment).map_or(0, |places| places.start);
@@ -195,7 +196,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         *from = Some(from.map_or(first, |known| known.min(first)));
     }
 
-    /// Takes an empty stage. If all stages are in use, waits for a kernel.
+    /// Returns an empty stage. If all stages are in use, waits for a kernel.
     fn take_stage(&self, channel: usize) -> Result<GatherStage<T>> {
         let of = &self.array.pager().channels()[channel];
         let mut stages = self.stages[channel].lock();
@@ -217,8 +218,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         GatherStage::new(of, &self.plan)
     }
 
-    /// Looks up the listed elements, and copies the values for kernels to stages. The arguments are pieces
-    /// of a segment in ascending order, each with a bit for each place that is skipped.
+    /// Prepares a segment: looks up the pages of its elements, and copies values for kernels to stages. The
+    /// pieces of the segment are in ascending order. A set bit in a piece's mask skips an entry.
     fn prepare(
         &self,
         segment: Range<usize>,
@@ -254,8 +255,9 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(prepared)
     }
 
-    /// Adds the places of a piece of a segment to stages, or to the places in RAM, or to the pages without
-    /// contents. The segment begins at `start`, and each device takes `share` of its places.
+    /// Prepares one piece of the segment that begins at `start`. Adds each entry to a stage, to the list of
+    /// pages in RAM, or to the list of pages without contents. Each device gets `share` entries of the
+    /// segment.
     #[inline]
     fn stage_piece(
         &self,
@@ -308,7 +310,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(())
     }
 
-    /// Starts the kernels of a prepared segment, and writes to pages in RAM.
+    /// Commits a prepared segment: starts its kernels, and writes to pages in RAM.
     fn commit(&self, segment: usize, mut prepared: Prepared<T>) -> Result<()> {
         loop {
             let Prepared { stages, mut in_ram } = prepared;
@@ -340,8 +342,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         }
     }
 
-    /// Starts the kernels of several channels together. Adds the places whose pages are in RAM by now to
-    /// `in_ram`.
+    /// Starts the kernels of several channels together. Appends entries whose pages have entered RAM
+    /// meanwhile to `in_ram`.
     fn start(
         &self,
         segment: usize,
@@ -390,7 +392,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(outcome?)
     }
 
-    /// Waits for all kernels. Returns the place in the list from which values must be written again.
+    /// Waits for all kernels. After a failure, returns the position in the list from which values must be
+    /// written again.
     fn end(self) -> Option<usize> {
         for (channel, of) in self.array.pager().channels().iter().enumerate() {
             let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
@@ -449,8 +452,8 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Writes an element whose page is resident or being loaded, and waits while another thread holds the
-    /// page. Returns false if the page is absent, or became absent meanwhile.
+    /// Writes an element whose page is in RAM or is being loaded. Waits while another thread holds the page.
+    /// Returns false if the page is not in RAM, or left RAM meanwhile.
     #[inline]
     fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
         loop {

@@ -1,27 +1,27 @@
 //! Detection of repeated indices in the list of a scatter: finds the entries whose index occurs again later
 //! in the list.
 
-/// Memory that is reused from list to list.
+/// Reusable memory for the search of repeated indices in a list.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    /// The hashes seen, and the hashes of repeated indices.
+    /// Filters of the hashes seen once, and of the hashes seen again.
     seen: Filter,
     repeated: Filter,
-    /// Places in the list whose indices may be duplicates.
+    /// Positions in the list whose indices may be duplicates.
     suspects: Vec<u32>,
-    /// A hash table with open addressing, at most half full. It holds places in the list of suspects, plus
+    /// A hash table with open addressing, at most half full. An entry is a number among the suspects plus
     /// one; 0 is empty.
     table: Vec<u32>,
-    /// A bit for each place in the list.
+    /// A bit for each position in the list: set if the index occurs again later.
     superseded: Vec<u64>,
 }
 
 impl Duplicates {
-    /// Processes a list of fewer than 2^31 indices. Returns true if an index occurs twice.
+    /// Finds repeated indices in a list of fewer than 2^31 indices. Returns true if an index occurs twice.
     ///
     /// Most indices of a long list occur once and have a unique hash. A first filter, with a bit for each
-    /// hash, finds the other indices, a few per cent. A second filter holds the hashes of these, and finds
-    /// all indices that may equal one of them. Only these candidates are compared.
+    /// hash, finds the other indices, a few per cent. A second filter contains their hashes, and finds all
+    /// indices that may equal one of them. Only these candidates are compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
         self.superseded.clear();
         // Return early for an ascending list, which has no duplicates. The check is cheap and such lists are
@@ -79,7 +79,7 @@ impl Duplicates {
         found
     }
 
-    /// Returns bits for 64 places of the last list, from `64 * word` on. A bit is set if the place's index
+    /// Returns bits for 64 positions of the last list, from `64 * word` on. A set bit means that the index
     /// occurs again later.
     #[inline]
     pub(super) fn superseded_in(&self, word: usize) -> u64 {
@@ -87,14 +87,13 @@ impl Duplicates {
     }
 }
 
-/// Returns a hash of an index, `bits` (1 to 63) bits long: Fibonacci hashing, the upper bits of the
-/// product.
+/// Hashes an index to `bits` bits (1 to 63): Fibonacci hashing, the upper bits of a product.
 #[inline]
 fn hash(index: usize, bits: u32) -> usize {
     ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
 }
 
-/// A set of hashes.
+/// A set of hashes, with a bit for each hash.
 #[derive(Debug, Default)]
 struct Filter {
     bits: u32,
@@ -102,7 +101,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Clears the set, and sizes it for a number of indices.
+    /// Clears the set, and resizes it for a number of indices.
     fn clear(&mut self, indices: usize) {
         let words = indices.div_ceil(4).next_power_of_two();
         self.bits = words.trailing_zeros() + 6;

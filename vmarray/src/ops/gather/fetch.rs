@@ -24,53 +24,52 @@ use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{HOME, RESIDENT};
 
-/// The pinned memory of one call at most, but the least number of stages for each thread.
+/// The most page-locked bytes of one call, unless the least number of stages for each thread needs more.
 const STAGES_MAX_BYTES: usize = 256 << 20;
-/// The cost of an element that a device writes to its place, in bytes that a thread could copy in that
-/// time.
+/// The cost of an element that a device writes directly: the bytes that a thread could copy in the same time.
 const DIRECT_BYTES: usize = 256;
-/// The number of consecutive entries that a list may skip before another kernel starts.
+/// If a list would skip more consecutive entries than this, another kernel is started.
 const GAP_MAX: usize = 64;
 
-/// A gather call, shared by its threads.
+/// One gather call, shared by its threads.
 struct GatherCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     lanes: Arc<Lanes<'a>>,
-    /// The element of index 0.
+    /// The position in the array of index 0.
     start: usize,
-    /// The number of elements from there on.
+    /// The number of elements from `start` on.
     len: usize,
     indices: &'a [usize],
-    /// Memory for one element for each index. Each place is written by the thread that has taken it.
+    /// The values, one for each index. Only the thread that has begun a piece writes the values of the piece.
     into: &'a RacySlice<'a, T>,
     passes_caches: bool,
     plan: StagePlan,
-    /// The pieces that threads take.
+    /// The pieces of the list that threads process.
     pieces: Segments,
-    /// The first piece not taken by a thread.
+    /// The first piece that no thread has begun.
     next: AtomicUsize,
-    /// True if one thread does the whole work.
+    /// True if there is only one thread.
     is_alone: bool,
     is_over: AtomicBool,
     error: Mutex<Option<Error>>,
 }
 
-/// The state of one thread.
+/// The state of one thread of a gather.
 struct GatherWorker<'a, 'b, T: Element, D: Device> {
     call: &'a GatherCall<'b, T, D>,
-    /// The places of the thread's current piece of the list.
+    /// The locations of elements, as the current piece computes them.
     places: Places,
     kernels: GatherKernels<'b, T>,
     /// The number of stages opened so far.
     opened: usize,
-    /// Values that are written after the kernels, which could overwrite them.
+    /// Values that are written after the kernels have ended, because kernels could overwrite them.
     late: Vec<(usize, T)>,
-    /// True if the thread reads page states in advance. That does not help if all pages are resident,
-    /// because a read of an element reads the page's state again.
+    /// True if the thread reads page states in batches. Batches do not help if all pages are in RAM, because
+    /// a read of an element reads the state again.
     looks_ahead: bool,
 }
 
-/// The number of threads for a list: each needs stages of every channel.
+/// Returns the number of threads for a list. Each thread needs stages of every channel.
 pub(super) fn workers<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     len: usize,
@@ -84,7 +83,8 @@ pub(super) fn workers<T: Element, D: Device>(
     super::workers(len.saturating_mul(each), most)
 }
 
-/// Reads elements into memory. The indices count from the start of a range, and must be inside.
+/// Reads elements by a list of indices, which count from the start of a range. Returns an error if one is
+/// outside.
 pub(crate) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -180,8 +180,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         Ok(())
     }
 
-    /// Reads the elements from a place of the list on, or adds them to stages. Ends after one batch of
-    /// lookups, or when a stage was opened. Returns the first place not looked up.
+    /// Reads elements from position `first` of the list on, or adds them to stages. Returns after one batch
+    /// of page states, or when a stage was opened. The result is the first position not processed.
     fn some(&mut self, first: usize, end: usize) -> Result<usize> {
         let call = self.call;
         let indices = &call.indices[first..end.min(first + batch_probe::AT_ONCE)];
@@ -222,7 +222,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         Ok(first + at)
     }
 
-    /// Reads an element, or adds it to a stage. Returns true if a kernel gathers the element.
+    /// Reads an element in RAM, or adds it to a stage. Returns true if a kernel gathers it.
     #[inline(always)]
     fn one(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
         let entry = self.call.array.pager().entry(place.page);
@@ -246,7 +246,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
     }
 
-    /// Puts a value to its place in the list, immediately or later.
+    /// Writes a value to its position, immediately or after the kernels.
     #[inline(always)]
     fn take(&mut self, position: usize, value: T) {
         if self.kernels.may_leave_out() {
@@ -269,7 +269,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         self.one(place, position)
     }
 
-    /// Waits for the oldest kernel and takes its values; false if there is none.
+    /// Waits for the oldest kernel, and stores its values. Returns false if no kernel is in flight.
     fn finish_oldest(&mut self) -> Result<bool> {
         let (call, Some((channel, ticket))) = (self.call, self.kernels.oldest()) else { return Ok(false) };
         call.array.pager().channels()[channel].queues.wait(ticket)?;
@@ -289,8 +289,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads an element whose page is resident, and waits while another thread holds the page exclusively.
-    /// Returns `None` if the page is absent, or became absent meanwhile.
+    /// Reads an element whose page is in RAM. Waits while another thread holds the page exclusively. Returns
+    /// `None` if the page is not in RAM, or left RAM meanwhile.
     #[inline]
     fn read_resident(&self, page: u64, at: usize) -> Result<Option<T>> {
         loop {

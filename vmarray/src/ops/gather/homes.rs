@@ -6,21 +6,21 @@ use crate::engine::page::Holder;
 use crate::engine::page::state::{HOME, ZEROED};
 use crate::engine::pager::Pager;
 
-/// The longest gap between two pages that is filled with zeroes too, in slots, if its pages are unused:
-/// one long fill is cheaper than two short ones.
+/// The most unused slots between two pages that are zero-filled, too, because one long fill is cheaper than
+/// two short ones.
 const GAP_MAX: u64 = 64;
-/// The number of bytes filled at once.
+/// The most bytes in one fill.
 const RUN_BYTES: u64 = 64 << 20;
 
-/// A claimed page, absent and without contents.
+/// A claimed page that is not in RAM and was never written.
 struct Claimed {
     page: u64,
-    /// True if the page gets contents; otherwise it is in a gap, and its slot is filled as a side effect.
+    /// True if the page is marked as initialized. A page in a gap is not, although its slot is zero-filled.
     is_listed: bool,
 }
 
-/// Gives zeroes as contents to pages that are absent and have none, without frames. The list is ascending.
-/// Other pages are unchanged.
+/// Zero-fills the home slots of the listed pages that were never written and are not in RAM. Skips other
+/// pages. The list is ascending.
 pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     let channels = pager.channels().len() as u64;
     for channel in 0..channels {
@@ -44,8 +44,8 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Claims a page that is not in the cache and has no contents, without a wait. Returns true if its slot is
-/// zero.
+/// Claims a page without waiting, if it is not in the cache and was never written. Returns true if its slot
+/// is already zero, and `None` if the page was not claimed.
 fn claim(pager: &Pager, page: u64) -> Option<bool> {
     let before = pager.entry(page).try_claim_absent(false).ok()?;
     if before.has(HOME) {
@@ -55,7 +55,7 @@ fn claim(pager: &Pager, page: u64) -> Option<bool> {
     Some(before.has(ZEROED))
 }
 
-/// Returns true if a page can continue a run. Claims the pages in between.
+/// Returns true if a page can extend a run of claimed pages. Claims the unused pages in between.
 fn reaches(pager: &Pager, run: &mut Vec<Claimed>, page: u64, channels: u64) -> bool {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
     let slots = (page - first.page) / channels;
@@ -77,7 +77,7 @@ fn reaches(pager: &Pager, run: &mut Vec<Claimed>, page: u64, channels: u64) -> b
     true
 }
 
-/// Fills the slots of claimed pages, neighbours in their channel, with zeroes, and releases the pages.
+/// Zero-fills the contiguous slots of claimed pages of a channel, and releases the pages.
 fn fill(pager: &Pager, run: &mut Vec<Claimed>) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
     let channels = pager.channels().len() as u64;

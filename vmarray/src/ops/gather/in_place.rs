@@ -17,12 +17,13 @@ use crate::base::scoped_threads;
 use crate::engine::channel::Channel;
 use crate::engine::guards;
 
-/// The least size of a list, in bytes of indices and values, for which it pays to settle pages.
+/// Shorter gathers (bytes of indices and values) use stages, because they are too short to write dirty pages
+/// back before.
 const BYTES_MIN: usize = if cfg!(test) { 1 } else { 1 << 20 };
-/// The bytes of values that a kernel moves at most, so that other work can run in between.
+/// The most bytes of values that one kernel moves. Other work can run between two kernels.
 const KERNEL_BYTES: usize = 64 << 20;
 
-/// Kernels that read and write the program's memory; they are awaited in any case.
+/// Kernels that access the program's memory. A drop waits for them.
 struct StartedKernels<'a, 'b> {
     lanes: &'a Lanes<'b>,
     kernels: Vec<(usize, Ticket)>,
@@ -41,11 +42,11 @@ impl Drop for StartedKernels<'_, '_> {
     }
 }
 
-/// Gathers elements this way if it is possible and faster, and no device fails. Returns false if the
+/// Gathers elements in place, if that is possible and faster, and if no device fails. Returns false if the
 /// caller must read the elements in another way.
 ///
-/// Dirty pages of the range are written back before. If half of the array fits into its frames, the
-/// elements are read from there instead.
+/// First writes back dirty pages of the range. If half of the array fits into the cache, the elements are
+/// read there instead.
 pub(super) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     lanes: &Lanes<'_>,
