@@ -239,20 +239,20 @@ impl HostAllocation {
         self.id
     }
 
-    /// Address of the first byte. Access through the address is subject to rules: see "Host memory and races"
-    /// in the [crate's documentation](crate).
+    /// Returns the address of the first byte. Accesses through the address must follow the section "Host
+    /// memory and races" in the [crate's documentation](crate).
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Kind of the memory: page-locked or pageable.
+    /// Returns the kind of the memory: page-locked or pageable.
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.kind

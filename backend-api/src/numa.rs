@@ -80,8 +80,8 @@ fn one_of_several(node: Option<u32>) -> Option<u32> {
 #[cfg(any(test, feature = "testing"))]
 static ASSUMED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Treats this machine as one with several nodes from now on, and `processors` as the processors of `node`.
-/// For tests on a machine with a single node.
+/// For tests on a machine with a single node: from now on, treats the machine as one with several nodes, and
+/// `processors` as the processors of `node`.
 #[cfg(any(test, feature = "testing"))]
 pub fn assume(node: u32, processors: Processors) {
     ASSUMED.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -109,8 +109,9 @@ enum Before {
 }
 
 impl OnNode {
-    /// Prefers a node for the calling thread's new memory. Pages that the thread touches first, or that a
-    /// driver page-locks for it, are on the node if it has room.
+    /// Prefers a NUMA node for the calling thread's new memory, until the guard is dropped. The system places
+    /// pages on this node that the thread touches first, or that a driver page-locks for it, if the node has
+    /// room.
     ///
     /// A thread that already has a memory policy, such as in a program started by `numactl`, keeps that
     /// policy.
@@ -119,8 +120,9 @@ impl OnNode {
         Self::after(if is_preferred { Before::AnyMemory } else { Before::Nothing })
     }
 
-    /// Restricts the calling thread to the node's processors, among those that it may use. Only for threads
-    /// of this library, because threads started meanwhile inherit the restriction.
+    /// Restricts the calling thread to the node's processors, among the processors that it may use, until the
+    /// guard is dropped. Only for threads of this library, because threads that it starts in the meantime
+    /// inherit the restriction.
     pub fn run(node: Option<u32>) -> Self {
         let before = one_of_several(node).and_then(|node| {
             let before = Processors::of(0).ok()?;
@@ -138,7 +140,8 @@ impl OnNode {
         Self { before, thread: PhantomData }
     }
 
-    /// Returns the processors that the thread could use before the guard, if the guard restricts them.
+    /// Returns the processors that the thread could use before the guard; `None` if the guard does not
+    /// restrict them.
     #[must_use]
     pub fn processors_before(&self) -> Option<&Arc<Processors>> {
         match &self.before {

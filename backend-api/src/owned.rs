@@ -11,7 +11,7 @@ use crate::{
     QueueHandle, QueueId, Request, Result, Ticket, racy,
 };
 
-/// An owned queue of a device. Dropping it blocks until its work is done, and releases the queue.
+/// An owned queue of a device. Dropping it waits until its work is done, and then releases the queue.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
@@ -70,36 +70,37 @@ pub struct Queue<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> Queue<D> {
-    /// Creates a queue. Returns the errors of [`Device::create_queue`].
+    /// Creates a queue of `device`. Returns the errors of [`Device::create_queue`].
     pub fn new(device: &Arc<D>) -> Result<Self> {
         Ok(Self { handle: ManuallyDrop::new(device.create_queue()?), device: Arc::clone(device) })
     }
 
-    /// Returns the id.
+    /// Returns the queue's id.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.handle.id()
     }
 
-    /// Returns the handle, for methods of [`Device`].
+    /// Returns the queue's handle, for methods of [`Device`].
     pub fn handle(&self) -> &QueueHandle {
         &self.handle
     }
 
-    /// Returns the device.
+    /// Returns the device to which the queue belongs.
     #[must_use]
     pub fn device(&self) -> &Arc<D> {
         &self.device
     }
 
-    /// Submits a request to this queue: [`Device::submit`], with the same errors. Accepts a [`Request`] or a
-    /// value that converts to one: a list of [`Transfer`](crate::Transfer), as copies without a route, or a
-    /// reference to a [`Launch`](crate::Launch), a [`Fill`](crate::Fill) and so on.
+    /// Submits a request to this queue with [`Device::submit`], and returns its errors. Accepts a [`Request`]
+    /// or a value that converts to one: a list of [`Transfer`](crate::Transfer)s, or a reference to a
+    /// [`Launch`](crate::Launch), a [`Fill`](crate::Fill) or another kind of request.
     pub fn submit<'a>(&self, request: impl Into<Request<'a>>) -> Result<Ticket> {
         self.device.submit(&self.handle, &request.into())
     }
 
-    /// Delays later work of this queue until a ticket is done: [`Device::order_after`], with the same errors.
+    /// Delays later work of this queue until a ticket of any queue is done. Calls [`Device::order_after`],
+    /// and returns its errors.
     pub fn order_after(&self, ticket: Ticket) -> Result<()> {
         self.device.order_after(&self.handle, ticket)
     }
@@ -112,7 +113,7 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
     }
 }
 
-/// Owned device memory. Dropping it blocks until work in flight on it is done, and releases the memory.
+/// Owned device memory. Dropping it waits until work in flight on it is done, and then releases the memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, Queue};
@@ -159,7 +160,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Extends the buffer to `bytes` bytes in place: its contents stay. Returns the errors of
+    /// Extends the buffer to `bytes` bytes in place; its contents stay. Returns the errors of
     /// [`Device::extend`].
     pub fn extend(&self, bytes: u64, commit: Commit) -> Result<()> {
         self.device.extend(&self.handle, bytes, commit)?;
@@ -167,19 +168,19 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(())
     }
 
-    /// Returns the id.
+    /// Returns the buffer's id.
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.handle.id()
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Returns the position `offset` bytes from the start, for requests.
+    /// Returns the position `offset` bytes from the start, as an argument of requests.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         self.handle.at(offset)
@@ -193,8 +194,8 @@ impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
     }
 }
 
-/// Owned host memory that a device can copy from and to. Dropping it blocks until work in flight on it is
-/// done, and releases the memory.
+/// Owned host memory that a device can copy from and to. Dropping it waits until work in flight on it is
+/// done, and then releases the memory.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};
@@ -218,9 +219,9 @@ pub struct HostBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> HostBuffer<D> {
-    /// Allocates `bytes` bytes of zeroed host memory of exactly this kind. Page-locked memory is on the
-    /// device's NUMA [node](crate::DeviceInfo::numa_node) if the node is known and has room. A memory policy
-    /// of the calling thread has priority. Returns the errors of [`Device::allocate_host`].
+    /// Allocates `bytes` bytes of zeroed host memory of exactly this kind. If the device's NUMA
+    /// [node](crate::DeviceInfo::numa_node) is known and has room, page-locked memory is on this node. A
+    /// memory policy of the calling thread has priority. Returns the errors of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
         let node = device.info().numa_node.filter(|_| kind == HostMemory::Pinned);
         let _near = OnNode::prefer(node);
@@ -228,7 +229,7 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         Ok(Self { allocation, device: Arc::clone(device) })
     }
 
-    /// Returns the id.
+    /// Returns the id of the host memory.
     #[must_use]
     pub fn id(&self) -> HostId {
         self.allocation.id()
@@ -246,21 +247,21 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         self.allocation.kind()
     }
 
-    /// Returns the position `offset` bytes from the start, for requests.
+    /// Returns the position `offset` bytes from the start, as an argument of requests.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         self.allocation.at(offset)
     }
 
-    /// Address of the first byte. Access through the address is subject to rules: see "Host memory and races"
-    /// in the [crate's documentation](crate).
+    /// Returns the address of the first byte. Accesses through the address must follow the section "Host
+    /// memory and races" in the [crate's documentation](crate).
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.allocation.address()
     }
 
-    /// Copies the bytes from `offset` on to `into`. Work in flight may write to them meanwhile; their values
-    /// are then unspecified.
+    /// Copies the bytes from `offset` on to `into`. If work in flight writes to these bytes at the same time,
+    /// their values are unspecified.
     ///
     /// # Panics
     /// If the range ends beyond the memory.
@@ -271,7 +272,8 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         unsafe { racy::read(from, into) }
     }
 
-    /// Copies `bytes` into the memory from `offset` on. Work in flight may read or write there meanwhile.
+    /// Copies `bytes` to the memory from `offset` on. Work in flight may read or write the same memory at the
+    /// same time.
     ///
     /// # Panics
     /// If the range ends beyond the memory.

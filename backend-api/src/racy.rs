@@ -49,8 +49,8 @@ macro_rules! in_assembly {
 /// elsewhere.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
-/// threads may read and write both ranges meanwhile through the functions of this module, or by atomic
+/// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. During
+/// the copy, other threads may read and write both ranges by the functions of this module, or by atomic
 /// accesses of single bytes. Atomic accesses of whole words are allowed if [`IN_ASSEMBLY`] is true. Devices
 /// may access both ranges as well. No reference to a range that is being written may be in use. `from` must
 /// not come from a shared reference to plain data: use [`write()`] for that.
@@ -60,22 +60,23 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { copy_by::<Shared, Shared>(from, to, bytes) }
 }
 
-/// Copies memory that may race to the private buffer `into`, until `into` is full.
+/// Copies from memory that other threads may access at the same time to the private buffer `into`, until
+/// `into` is full.
 ///
 /// # Safety
 /// The requirements of [`copy`] for the `into.len()` bytes from `from` on. Devices must not access `into`
-/// meanwhile.
+/// during the copy.
 #[inline]
 pub unsafe fn read(from: *const u8, into: &mut [u8]) {
     // SAFETY: guaranteed by the caller; the exclusive borrow keeps other code away from `into`.
     unsafe { copy_by::<Shared, Private>(from, into.as_mut_ptr(), into.len()) }
 }
 
-/// Copies the whole private buffer `from` to memory that may race.
+/// Copies the whole private buffer `from` to memory that other threads may access at the same time.
 ///
 /// # Safety
 /// The requirements of [`copy`] for the `from.len()` bytes from `to` on. Devices must not write to `from`
-/// meanwhile.
+/// during the copy.
 #[inline]
 pub unsafe fn write(to: *mut u8, from: &[u8]) {
     // SAFETY: guaranteed by the caller; the borrow keeps other code from writing to `from`.
@@ -92,8 +93,8 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 /// ```
 ///
 /// # Safety
-/// `bytes` must be 1, 2, 4 or 8. `at` must be readable for `bytes` bytes, and aligned to `bytes`. Other
-/// threads may write to the word meanwhile only by [`change`] and [`store`], with the same length.
+/// `bytes` must be 1, 2, 4 or 8. `at` must be readable for `bytes` bytes, and aligned to `bytes`. During the
+/// load, other threads may write to the word only by [`change`] and [`store`], with the same length.
 #[inline]
 #[must_use]
 pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
@@ -108,7 +109,7 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
     }
 }
 
-/// Stores a word of 1, 2, 4 or 8 bytes by one relaxed atomic access.
+/// Stores a word of 1, 2, 4 or 8 bytes by one relaxed atomic store.
 ///
 /// ```
 /// use backend_api::racy;
@@ -119,8 +120,8 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 /// ```
 ///
 /// # Safety
-/// `bytes` must be 1, 2, 4 or 8. `at` must be writable for `bytes` bytes, and aligned to `bytes`. Other
-/// threads may access the word meanwhile only by this function, [`load`] and [`change`], with the same
+/// `bytes` must be 1, 2, 4 or 8. `at` must be writable for `bytes` bytes, and aligned to `bytes`. During the
+/// store, other threads may access the word only by this function, [`load`] and [`change`], with the same
 /// length.
 #[inline]
 pub unsafe fn store(at: *mut u8, bytes: u32, word: u64) {
@@ -222,8 +223,8 @@ impl Side for Private {
     }
 }
 
-/// True if [`copy`] is inline assembly. Then a copy of several words counts as one relaxed atomic access of
-/// each aligned word, so other threads may access the words atomically.
+/// True if [`copy`] is inline assembly. A copy of several words then accesses each aligned word by one
+/// relaxed atomic access, so other threads may access the words atomically.
 #[doc(hidden)]
 pub const IN_ASSEMBLY: bool =
     cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))));
@@ -390,7 +391,7 @@ unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: 
     }
 }
 
-/// Writes `byte` to the `bytes` bytes from `to` on. Other threads may access them at the same time.
+/// Sets the `bytes` bytes from `to` on to the value `byte`. Other threads may access them at the same time.
 ///
 /// # Safety
 /// The requirements of [`copy`] for the range `to`.
@@ -407,12 +408,13 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     }}
 }
 
-/// Overwrites memory with zeroes before its release; the compiler does not remove these writes. Bytes that
-/// are zero already are only read, so that the system does not allocate pages that were never touched.
+/// Overwrites memory with zeroes before its release; the compiler does not remove these writes. The function
+/// does not write bytes that are zero already, because a write would make the system allocate pages that the
+/// program never touched.
 ///
 /// # Safety
-/// The `bytes` bytes from `address` on are initialised, writable and the caller's alone: no work in flight
-/// accesses them.
+/// The `bytes` bytes from `address` on are initialised and writable, and neither other threads nor work in
+/// flight access them.
 pub unsafe fn wipe(address: *mut u8, bytes: usize) {
     const PART: usize = 4096;
     for start in (0..bytes).step_by(PART) {

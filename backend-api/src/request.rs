@@ -5,7 +5,7 @@
 
 use crate::{DeviceSpan, Elements, HostSpan, LaunchView};
 
-/// A copy of `bytes` bytes between host and device, or within devices.
+/// One copy of a copy request: `bytes` bytes between host and device, or between device memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, HostMemory, Request, Transfer};
@@ -86,7 +86,7 @@ pub struct Fill<'a> {
     pub to: DeviceSpan<'a>,
     /// Number of bytes to write. If it is not a multiple of the pattern's length, the last copy is truncated.
     pub bytes: u64,
-    /// The pattern: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. The call copies it before it returns.
+    /// The pattern: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. The submitting call copies it before it returns.
     pub pattern: &'a [u8],
 }
 
@@ -95,7 +95,7 @@ impl Fill<'_> {
     pub const PATTERN_MAX_BYTES: usize = 4096;
 }
 
-/// A request to find the elements whose bytes at an offset equal a value.
+/// A request to find the elements that contain a given value at a given offset.
 ///
 /// The device writes the answer to host memory as unsigned 64-bit numbers in the host's byte order:
 ///
@@ -126,35 +126,37 @@ impl Fill<'_> {
 pub struct Search<'a> {
     /// The elements to search.
     pub elements: Elements<'a>,
-    /// Offset of the compared bytes in an element, in bytes, with `field_offset + value.len() <= stride`.
+    /// Offset of the compared field in an element, in bytes; `field_offset + value.len() <= stride`.
     pub field_offset: u64,
-    /// The bytes to find: 1 to [`Search::VALUE_MAX_BYTES`]. The call copies them before it returns.
+    /// The bytes to find: 1 to [`Search::VALUE_MAX_BYTES`]. The submitting call copies them before it
+    /// returns.
     pub value: &'a [u8],
-    /// Maximum number of indices to list; 0 to count matches only.
+    /// Maximum number of indices in the answer; 0 to count matches only.
     pub limit: u64,
     /// True if the number of matches must be exact. If false, the search may stop when it has found the first
     /// `limit` matches.
     pub count_all: bool,
-    /// Place for the answer, at a multiple of 8. The answer takes [`Search::answer_bytes`] bytes, for the
-    /// smaller of `limit` and the number of elements. The bytes after the listed indices are unspecified.
+    /// Host memory for the answer, at an offset that is a multiple of 8. It has [`Search::answer_bytes`]
+    /// bytes for the smaller of `limit` and the number of elements. The bytes after the indices are
+    /// unspecified.
     pub answer: HostSpan<'a>,
 }
 
 impl Search<'_> {
     /// Maximum length of a value, in bytes.
     pub const VALUE_MAX_BYTES: usize = 4096;
-    /// Size of the part of an answer before the indices, in bytes.
+    /// Size in bytes of the numbers before the indices in an answer.
     pub const HEADER_BYTES: u64 = 16;
 
-    /// Returns the maximum size in bytes of an answer that lists `limit` indices.
+    /// Returns the maximum size in bytes of an answer with `limit` indices.
     #[must_use]
     pub fn answer_bytes(limit: u64) -> u64 {
         limit.saturating_mul(8).saturating_add(Self::HEADER_BYTES)
     }
 }
 
-/// An entry in the list of indices of a [`Gather`] or a [`Scatter`] that skips a value: no element is read or
-/// written for it. A gather leaves the value unspecified.
+/// A special index in the list of a [`Gather`] or a [`Scatter`]: the device reads and writes no element for
+/// it. The corresponding value of a gather is unspecified.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, LEFT_OUT, Queue, Scatter};
@@ -205,12 +207,13 @@ pub const LEFT_OUT: u64 = u64::MAX;
 pub struct Gather<'a> {
     /// Elements to read. Each value is a whole element of `stride` bytes.
     pub elements: LaunchView<'a>,
-    /// Indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. The entry
-    /// [`LEFT_OUT`] skips a value. The list must not change until the ticket is done.
+    /// Indices: `count` unsigned 64-bit numbers in the host's byte order, at an offset that is a multiple of
+    /// 8. The device skips an entry [`LEFT_OUT`]. The program must not change the list until the ticket is
+    /// done.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
-    /// Place for the values, which are contiguous.
+    /// Host memory to which the device writes the values, which are contiguous.
     pub values: HostSpan<'a>,
 }
 
@@ -234,11 +237,12 @@ pub struct Gather<'a> {
 pub struct Scatter<'a> {
     /// Elements to write, with the rules of [`Gather`]. Each value is a whole element of `stride` bytes.
     pub elements: LaunchView<'a>,
-    /// Indices, with the rules of [`Gather`]. If an index occurs twice, the element becomes either value or a
-    /// mixture of both.
+    /// Indices, with the rules of [`Gather`]. If an index occurs twice, the element gets one of the two
+    /// values, or a mixture of their bytes.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
-    /// Values, which are contiguous. They must not change until the ticket is done.
+    /// Host memory with the values, which are contiguous. The program must not change them until the ticket
+    /// is done.
     pub values: HostSpan<'a>,
 }

@@ -1,7 +1,7 @@
 //! Routes: the methods by which a device can carry out copies, and the table that selects one.
 
-/// A route: a method by which a device carries out the copies of one call of
-/// [`submit`](crate::Device::submit).
+/// A route: the method by which a device executes the copies of one call of
+/// [`submit`](crate::Device::submit), such as single driver calls or a kernel.
 ///
 /// The fastest route depends on the GPU, its bus and its driver, and on the number and the length of the
 /// copies.
@@ -28,13 +28,13 @@ pub enum Route {
     Kernel,
 }
 
-/// A table that selects the [`Route`] of a call of [`submit`](crate::Device::submit) by the direction, the
-/// number and the mean length of the call's copies (*pieces*). A program can measure the table for its GPU;
-/// it replaces the backend's defaults.
+/// A table that selects the [`Route`] (copy method) of a call of [`submit`](crate::Device::submit). It
+/// selects by the direction, the number and the mean length of the call's copies (*pieces*). A program can
+/// measure the routes on its GPU, and replace the backend's default table.
 ///
 /// The table has a row for each class of lengths (by powers of four) and a column for each class of numbers
-/// (by powers of two). A class without a route leaves the choice to the device, so an empty table changes
-/// nothing. For calls with copies in both directions, or within the device, the device always chooses.
+/// (by powers of two). If an entry has no route, the device chooses, so an empty table changes nothing. For
+/// calls with copies in both directions, or within the device, the device always chooses.
 ///
 /// ```
 /// use backend_api::{Route, Routing};
@@ -65,7 +65,8 @@ type Table = [[Option<Route>; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()
 const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
 impl Routing {
-    /// Minimum number of pieces of each class. A call with a single piece does not use the table.
+    /// Minimum number of pieces (copies) in each class of the table. A call with a single piece does not use
+    /// the table.
     pub const PIECES: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 
     /// Typical length of the pieces of each class, in bytes. A class begins at half of its typical length.
@@ -104,14 +105,14 @@ impl Routing {
         look_up(&self.downloads, pieces, bytes)
     }
 
-    /// Sets the route of uploads, for the class of calls with about `pieces` pieces of about `piece_bytes`
-    /// bytes each. Has no effect for fewer than two pieces.
+    /// Sets the route of calls with about `pieces` copies to the device, of about `piece_bytes` bytes each.
+    /// Has no effect for fewer than two pieces.
     pub fn set_upload(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
-    /// Sets the route of downloads, for the class of calls with about `pieces` pieces of about `piece_bytes`
-    /// bytes each. Has no effect for fewer than two pieces.
+    /// Sets the route of calls with about `pieces` copies from the device, of about `piece_bytes` bytes each.
+    /// Has no effect for fewer than two pieces.
     pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.downloads, pieces, piece_bytes, route);
     }

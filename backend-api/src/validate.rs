@@ -11,7 +11,7 @@ use crate::{
 /// The operation of errors about launches.
 const LAUNCH: &str = "launch";
 
-/// Checks of requests: each range must be inside of its memory.
+/// Bounds checks of requests: each range that a request names must be inside of its buffer or host memory.
 ///
 /// A backend implements [`device_bytes`](Self::device_bytes) and [`host_bytes`](Self::host_bytes), and calls
 /// the `check_…` method for each request before it starts the work. A range that overflows is an invalid

@@ -117,7 +117,7 @@ impl<'a> From<&'a Vec<Transfer<'a>>> for Request<'a> {
 macro_rules! kinds {
     ($($Kind:ident $check:ident,)*) => {
         impl Request<'_> {
-            /// Checks the request against a device's memory.
+            /// Checks the arguments of the request, and that its ranges are inside of the device's memory.
             ///
             /// # Errors
             /// The errors of the `check_…` method of [`Extents`] for this kind of request.
@@ -132,7 +132,7 @@ macro_rules! kinds {
         }
 
         impl Operation {
-            /// Returns the operation of a kind of request.
+            /// Returns the fault-injection operation of a kind of request.
             #[doc(hidden)]
             #[must_use]
             pub fn of(request: &Request<'_>) -> Self {

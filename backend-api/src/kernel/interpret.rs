@@ -28,7 +28,7 @@ impl Interpreter<'_> {
         self.run_part(0..self.parts(), views)
     }
 
-    /// Runs a range of [parts](Self::parts), one after the other.
+    /// Runs a range of the launch's [parts](Self::parts) (groups, or single items) one after the other.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -76,9 +76,9 @@ impl Interpreter<'_> {
         })
     }
 
-    /// Runs a range of [parts](Self::parts) with the results of [`run_part`](Self::run_part), but faster for
-    /// groups: it decodes each operation once for all items of a group that reach the operation together. If
-    /// items may wait for one another's atomic changes, it runs one item after the other instead.
+    /// Gives the results of [`run_part`](Self::run_part), but faster for groups: it decodes each operation
+    /// once for all items (threads) of a group that reach the operation together. If items may wait for one
+    /// another's atomic changes, it runs one item after the other instead.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -103,8 +103,8 @@ impl Interpreter<'_> {
         group_ops::can(self.kernel.body())
     }
 
-    /// Runs a range of [parts](Self::parts), and returns the report of each failed item, in the order of
-    /// items.
+    /// Runs a range of the launch's [parts](Self::parts), and returns a report for each failed item, in the
+    /// order of items.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).

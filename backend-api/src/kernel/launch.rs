@@ -6,10 +6,11 @@ use super::{LaunchView, VerifiedKernel};
 use crate::HostSpan;
 use crate::expr::Geometry;
 
-/// A launch of a kernel: a request to run it for a number of items.
+/// A request to run a kernel for a number of items (GPU threads).
 ///
-/// The device writes the [report](super::Report) about failed items at the end. The writes of failed items
-/// stay. If the launch fails as a whole, the contents of written views are unspecified.
+/// At the end of the launch, the device writes a [report](super::Report) about failed items to host memory.
+/// It does not undo the writes of failed items. If the launch fails as a whole, the contents of written views
+/// are unspecified.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -56,31 +57,32 @@ use crate::expr::Geometry;
 pub struct Launch<'a> {
     /// Kernel to launch.
     pub kernel: &'a VerifiedKernel,
-    /// Number of items to run.
+    /// Number of items (GPU threads) to run.
     pub items: u64,
-    /// Mapping from item numbers to element indices.
+    /// Mapping from an item's number to the index of its element.
     pub geometry: Geometry,
-    /// Views, one for each view of the kernel. A written view has at least one [tile](super::Access) for each
-    /// item. It overlaps neither with itself nor with another view.
+    /// The arrays for the views that the kernel declares, in the same order. A written view has at least one
+    /// [tile](super::Access) for each item. It overlaps neither with itself nor with another view.
     pub views: &'a [LaunchView<'a>],
-    /// Parameters, one for each parameter of the kernel: its value as 64 bits; see [`Type`](super::Type). The
-    /// call copies them before it returns.
+    /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type). The submitting call copies them
+    /// before it returns.
     pub params: &'a [u64],
-    /// The bytes of the tables; see [`Body::table_offset`](super::Body::table_offset). The call copies
-    /// them before it returns.
+    /// The contents of the kernel's constant tables; see [`Body::table_offset`](super::Body::table_offset).
+    /// The submitting call copies them before it returns.
     pub table: &'a [u8],
-    /// Maximum number of loop iterations (back edges) of an item. Without a budget, an endless loop occupies
-    /// the device for ever.
+    /// Maximum number of loop iterations (back edges) of an item; `None` for no limit. Without a limit, an
+    /// endless loop occupies the device for ever.
     pub budget: Option<u64>,
-    /// Time limit of an item or a group: see [`kernel`](super#failures). Devices that compute with the CPU
-    /// enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
+    /// Time limit of an item, or of a group if the kernel has groups: see [`kernel`](super#failures). Devices
+    /// that compute on the CPU enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
     pub time_limit: Option<Duration>,
     /// Size of each item's private heap in bytes, a multiple of 8, for kernels with
-    /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). The device allocates a private heap for each item that
-    /// runs at a time. If it cannot, the call fails with [`OutOfMemory`](crate::ErrorKind::OutOfMemory), and
-    /// starts nothing.
+    /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). The device allocates one heap for each item that runs
+    /// at the same time. If it cannot, the submission fails with
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub private_heap_bytes: u64,
-    /// Place for the report: [`Report::BYTES`](super::Report::BYTES) bytes, at a multiple of 8.
+    /// Host memory for the report: [`Report::BYTES`](super::Report::BYTES) bytes, at an offset that is a
+    /// multiple of 8.
     pub report: HostSpan<'a>,
 }
 
@@ -110,7 +112,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Size of the elements of all views together, in bytes.
+    /// Returns the size of the elements of all views together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let bytes = self.views.iter().map(|view| view.count().saturating_mul(view.stride()));
@@ -124,7 +126,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Facts about a kernel that a device has compiled. A fact is `None` if the driver does not report it.
+/// Properties of a kernel that a device has compiled. A property is `None` if the driver does not report it.
 ///
 /// ```
 /// use backend_api::kernel::KernelFacts;
@@ -133,10 +135,10 @@ impl<'a> Launch<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelFacts {
-    /// Number of 32-bit hardware registers of an item.
+    /// Number of 32-bit hardware registers that an item (GPU thread) uses.
     pub registers: Option<u32>,
-    /// Size of the registers that an item spills to memory, in bytes.
+    /// Size of the registers that an item spills to device memory, in bytes.
     pub spilled_bytes: Option<u64>,
-    /// The number of items in a group.
+    /// The number of items in a group (thread block).
     pub group_len: Option<u32>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The reason why an item must end: an item of its launch has exceeded the time limit.
+/// The reason why an item must end early: this or another item of the launch has exceeded the time limit.
 ///
 /// ```
 /// use backend_api::kernel::{Overtime, TimeLimit};
@@ -21,8 +21,8 @@ pub enum Overtime {
     OfAnother,
 }
 
-/// The time limit for each item or group of a launch. All clones share a flag, which is set when an item has
-/// run longer.
+/// The time limit for each item (thread) or group of a launch. All clones share a flag. A thread sets the
+/// flag when an item has run longer than the limit.
 ///
 /// ```
 /// use backend_api::kernel::{LoopClock, TimeLimit};
@@ -45,25 +45,26 @@ impl TimeLimit {
     /// smaller, because an interpreted iteration takes long.
     pub const TURNS: u32 = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
-    /// Creates the limit of one launch.
+    /// Creates the time limit of one launch.
     #[must_use]
     pub fn new(duration: Duration) -> Self {
         Self { duration, is_exceeded: Arc::default() }
     }
 
-    /// Returns a limit with another duration and the same flag, for other code of the same launch.
+    /// Returns a time limit with another duration and the same flag, for other code of the same launch.
     #[must_use]
     pub fn with_duration(&self, duration: Duration) -> Self {
         Self { duration, is_exceeded: Arc::clone(&self.is_exceeded) }
     }
 
-    /// Returns true if an item has exceeded the limit. Then no other item of the launch needs to run.
+    /// Returns true if an item has exceeded the limit. The launch has then failed, so no other item needs to
+    /// run.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.is_exceeded.load(Relaxed)
     }
 
-    /// Returns the reason to end an item that started at `since`; `None` if it may continue.
+    /// Returns the reason to end an item that started at the time `since`; `None` if the item may continue.
     #[must_use]
     pub fn overtime(&self, since: Instant) -> Option<Overtime> {
         if self.is_exceeded() {
@@ -74,9 +75,9 @@ impl TimeLimit {
     }
 }
 
-/// Checks the time limit of items that a thread runs one after another. The thread calls [`turn`](Self::turn)
-/// at each loop iteration (back edge). The clock reads the time once in [`TimeLimit::TURNS`] back edges, so
-/// it does not measure shorter items.
+/// Checks the time limit of the items that a thread runs one after another. The thread calls
+/// [`turn`](Self::turn) at each loop iteration (back edge). The `LoopClock` reads the time only once in
+/// [`TimeLimit::TURNS`] iterations, so it does not measure shorter items.
 ///
 /// ```
 /// use backend_api::kernel::LoopClock;
@@ -92,18 +93,19 @@ pub struct LoopClock<'a> {
 }
 
 impl<'a> LoopClock<'a> {
-    /// Creates a clock for the items of a launch. Without a limit, items may run for any time.
+    /// Creates a clock for the items of a launch. If `limit` is `None`, items may run for any time.
     #[must_use]
     pub fn new(limit: Option<&'a TimeLimit>) -> Self {
         Self { limit, left: TimeLimit::TURNS, since: None }
     }
 
-    /// Begins an item or a group. Its time counts from the first reading of the clock.
+    /// Starts an item or a group. Its time counts from the first reading of the clock.
     pub fn begin(&mut self) {
         self.since = None;
     }
 
-    /// Counts a back edge. Returns the reason to end the item; `None` if it may continue.
+    /// Counts a loop iteration (back edge). Returns the reason to end the item; `None` if the item may
+    /// continue.
     #[inline]
     pub fn turn(&mut self) -> Option<Overtime> {
         self.left -= 1;

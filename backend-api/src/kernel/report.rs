@@ -1,7 +1,8 @@
 //! Reports of kernel launches: the number of failed items (GPU threads), and the first failure.
 
-/// The report of a launch about failed items. The launch writes it to host memory at its end, as four
-/// unsigned 64-bit numbers in the host's byte order: see [`words`](Self::words).
+/// The report of a launch about its failed items (GPU threads). At the end of the launch, the device writes
+/// the report to host memory, as four unsigned 64-bit numbers in the host's byte order: see
+/// [`words`](Self::words).
 ///
 /// ```
 /// use backend_api::kernel::Report;
@@ -14,26 +15,26 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Number of failed items. If it exceeds 2^31, it is a lower bound.
+    /// Number of failed items. Above 2^31, the number is a lower bound.
     pub failures: u64,
-    /// Number of the operation that failed first in the reported item: see
+    /// Number of the first operation that failed in the reported item: see
     /// [`Body::operation`](super::Body::operation). It may contain the bit [`TIME_OVER`](Self::TIME_OVER). 0
-    /// without failures.
+    /// if no item failed.
     pub site: u32,
-    /// Detail of that failure: the index that was out of bounds, the detail of [`Op::Fail`](super::Op::Fail),
-    /// the budget of a loop, or the bytes of [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 without
-    /// failures.
+    /// Detail of the reported failure: the index that was out of bounds, the detail of
+    /// [`Op::Fail`](super::Op::Fail), the budget of a loop, or the bytes of
+    /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 if no item failed.
     pub detail: u64,
-    /// Element index of the reported item. 0 without failures.
+    /// Element index of the reported item. 0 if no item failed.
     pub item: u64,
 }
 
 impl Report {
     /// Length of a report in memory, in bytes.
     pub const BYTES: u64 = 32;
-    /// Bit of [`site`](Self::site) that is set if the item has exceeded the [time
-    /// limit](super::Launch::time_limit); the other bits are the number of the loop. Such a report takes
-    /// precedence over other failures, because some items have not run.
+    /// Bit of [`site`](Self::site) that is set if the reported item has exceeded the [time
+    /// limit](super::Launch::time_limit); the other bits are the number of the loop. A merge of reports
+    /// prefers such a report, because some items have not run.
     pub const TIME_OVER: u32 = 1 << 31;
 
     /// Creates the report of an item that has exceeded the time limit in the loop with the number `site`.
@@ -48,19 +49,19 @@ impl Report {
         if self.site & Self::TIME_OVER == 0 { None } else { Some(self.site & !Self::TIME_OVER) }
     }
 
-    /// Returns the report as a device writes it to memory.
+    /// Returns the report as the four words that a device writes to memory.
     #[must_use]
     pub const fn words(self) -> [u64; 4] {
         [self.failures, self.site as u64, self.detail, self.item]
     }
 
-    /// Creates the report from the words that a device has written.
+    /// Creates the report from the four words that a device has written.
     #[must_use]
     pub const fn from_words([failures, site, detail, item]: [u64; 4]) -> Self {
         Self { failures, site: site as u32, detail, item }
     }
 
-    /// Merges the reports of two parts of a launch.
+    /// Merges the reports of two parts of a launch into one.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         let failures = self.failures.saturating_add(other.failures);

@@ -22,17 +22,17 @@ impl Body {
     }
 
     /// Returns the number of the first [`Barrier`](Op::Barrier) or [`Subgroup`](Op::Subgroup) operation that
-    /// some items of a group may skip, or reach more often than other items. [`verify`](Self::verify) refuses
-    /// such a body. Call this method only on a body whose registers are declared and whose breaks have
-    /// targets.
+    /// some items (threads) of a group may skip, or reach more often than other items.
+    /// [`verify`](Self::verify) refuses such a body. Call this method only on a body whose registers are
+    /// declared and whose breaks have targets.
     #[must_use]
     pub fn divergent_site(&self) -> Option<u32> {
         Flow::of(self).and_then(|flow| flow.fault).map(|site| site as u32)
     }
 
-    /// Returns the numbers of the loops that all items of a group enter, repeat and leave together, in
-    /// ascending order. A budget counts the iterations of these loops separately. Empty if the items do not
-    /// [synchronise](Self::meets).
+    /// Returns the numbers of the loops that all items (threads) of a group enter, repeat and leave together,
+    /// in ascending order. A launch's budget counts the iterations of these loops separately. Returns an
+    /// empty list if the items do not [synchronise](Self::meets).
     #[must_use]
     pub fn common_loops(&self) -> Vec<u32> {
         let Some(common) = self.common() else { return Vec::new() };
@@ -45,9 +45,10 @@ impl Body {
         loops
     }
 
-    /// Returns the registers and operations that are uniform in a group, so that a code generator can emit
-    /// them once for all items. Returns `None` if the items do not [synchronise](Self::meets). Call this
-    /// method only on a body whose registers are declared and whose breaks have targets.
+    /// Returns the registers and operations that are uniform in a group (equal for all of its items), so that
+    /// a code generator can emit them once for all items. Returns `None` if the items do not
+    /// [synchronise](Self::meets). Call this method only on a body whose registers are declared and whose
+    /// breaks have targets.
     #[must_use]
     pub fn common(&self) -> Option<Common> {
         let flow = Flow::of(self)?;
@@ -56,7 +57,8 @@ impl Body {
     }
 }
 
-/// The registers and operations that are uniform in a group: see [`Body::common`].
+/// The registers and operations that are uniform in a group (equal for all of its items): see
+/// [`Body::common`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Common, Op};
@@ -66,10 +68,10 @@ impl Body {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// For each register: true if it is uniform, that is, has the same value in all items that run together.
+    /// For each register: true if all items that run together have the same value in it.
     pub registers: Vec<bool>,
-    /// For each operation, by number: true if it is uniform, that is, all items reach it together or no item
-    /// does. For a loop, this holds in all iterations.
+    /// For each operation, by number: true if either all items reach it together or no item does. For a loop,
+    /// this holds in all iterations.
     pub operations: Vec<bool>,
 }
 

@@ -5,7 +5,7 @@ use std::io;
 /// The number of words of a processor set, more than any kernel needs.
 const WORDS: usize = 256;
 
-/// A set of processors, as a bit mask.
+/// A set of CPU processors, as a bit mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processors([u64; WORDS]);
 
@@ -28,7 +28,7 @@ impl FromIterator<usize> for Processors {
 }
 
 impl Processors {
-    /// Number of processors that a set can hold; more than any machine has.
+    /// Maximum number of processors in a set; more than any machine has.
     pub const ROOM: usize = WORDS * 64;
 
     #[must_use]
@@ -41,13 +41,13 @@ impl Processors {
         self.0 == [0; WORDS]
     }
 
-    /// Returns the intersection of two sets.
+    /// Returns the processors that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// Returns the union of two sets.
+    /// Returns the processors that are in at least one of the sets.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))

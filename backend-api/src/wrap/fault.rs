@@ -69,11 +69,11 @@ impl Operation {
     }
 }
 
-/// A rule of fault injection: it selects the calls that fail, and the kind of their error. Without further
-/// conditions, every call of its operation fails.
+/// A rule of fault injection: it selects calls of a device that fail, and the kind of their error. Without
+/// further conditions, every call of the rule's operation fails.
 ///
-/// A rule with [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for
-/// `Faulty` of `vmarray-conformance`, and for devices that inject faults themselves, such as a simulation.
+/// A rule with [`ErrorKind::Lost`] makes the whole device lost, for good. Rules are for `Faulty` of
+/// `vmarray-conformance`, and for devices that inject faults themselves, such as a simulation.
 ///
 /// ```
 /// use backend_api::{Device, ErrorKind, Request, wrap::{Fault, Operation}};
@@ -135,36 +135,36 @@ impl Fault {
         Self { operation: None, queue: None, kind, when: When::Always, later: false, seen: 0 }
     }
 
-    /// Restricts the rule to calls for this queue.
+    /// Restricts the rule to calls that concern this queue.
     #[must_use]
     pub fn in_queue(mut self, queue: QueueId) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// Restricts the rule to the `n`-th call, counted from 1 at the injection of the rule.
+    /// Restricts the rule to the `n`-th matching call, counted from 1 since the rule was added.
     #[must_use]
     pub fn on_call(mut self, n: u64) -> Self {
         self.when = When::On(n);
         self
     }
 
-    /// Restricts the rule to the `n`-th call and every later call.
+    /// Restricts the rule to the `n`-th matching call and all later calls.
     #[must_use]
     pub fn from_call(mut self, n: u64) -> Self {
         self.when = When::From(n);
         self
     }
 
-    /// Restricts the rule to every `n`-th call; 0 counts as 1.
+    /// Restricts the rule to every `n`-th matching call; 0 counts as 1.
     #[must_use]
     pub fn every(mut self, n: u64) -> Self {
         self.when = When::Every(n.max(1));
         self
     }
 
-    /// Restricts the rule to random calls with this probability. The same seed and the same calls produce the
-    /// same failures.
+    /// Restricts the rule to random calls: each matching call fails with this probability. The same seed and
+    /// the same calls produce the same failures.
     ///
     /// # Panics
     /// If the probability is not between 0 and 1, such as NaN.
@@ -179,8 +179,8 @@ impl Fault {
         self
     }
 
-    /// Makes the ticket of a matching call fail instead of the call. The device that injects the fault
-    /// defines the part of the work that it still does. Calls that return no ticket fail at once.
+    /// Lets a matching call succeed, but makes its ticket fail. The device that injects the fault defines the
+    /// part of the work that it still does. Calls that return no ticket fail at once.
     #[must_use]
     pub fn reported_later(mut self) -> Self {
         self.later = true;
@@ -214,8 +214,8 @@ pub struct Strike {
     pub later: bool,
 }
 
-/// The list of a device's rules. Each call checks all rules in the order in which they were added; the first
-/// that matches decides.
+/// A device's list of fault-injection rules. Each call checks all rules in the order in which the program
+/// added them; the first rule that matches decides.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
@@ -240,7 +240,8 @@ impl FaultPlan {
         self.struck
     }
 
-    /// Counts a call for each rule that it matches, and returns its failure, if any.
+    /// Counts a call for each rule that it matches. Returns the failure of the call; `None` if the call
+    /// succeeds.
     pub fn strike(&mut self, operation: Operation, queue: Option<QueueId>) -> Option<Strike> {
         let mut first = None;
         for fault in &mut self.faults {

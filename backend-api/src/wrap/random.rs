@@ -14,16 +14,17 @@ pub fn random_cases(all: u32) -> u32 {
     if has_all_cases() { all } else { all.div_ceil(4) }
 }
 
-/// SplitMix64, the generator of Steele, Lea and Flood. A seed determines the sequence; every seed is good.
+/// The random number generator SplitMix64 of Steele, Lea and Flood. The seed determines the sequence; any
+/// seed is suitable.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Number that each step adds to the state.
+    /// The number that each step adds to the generator's state.
     pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// Constants of the function that mixes a state into a random number: for each pair `(shift, factor)`, `z
-    /// = (z ^ (z >> shift)) * factor`. At the end, `z ^ (z >> 31)`.
+    /// Constants of the function that mixes the state `z` into a random number. For each pair `(shift,
+    /// factor)`: `z = (z ^ (z >> shift)) * factor`. At the end: `z ^ (z >> 31)`.
     pub const MIXERS: [(u64, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
 
     #[must_use]
@@ -40,8 +41,8 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is far below the resolution of a
-    /// test.
+    /// Returns a random number below `bound`, or 0 if `bound` is 0. The numbers are not exactly uniform, but
+    /// the deviation is far too small for a test to notice.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64

@@ -13,7 +13,8 @@ use backend_api::{
     BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, Request, Result,
 };
 
-/// The table of a device's memory: each buffer `B` and each host allocation `H` by its id, with its length.
+/// The table of a device's allocations. It maps ids to buffers (`B`) and host allocations (`H`), with their
+/// lengths.
 #[derive(Debug)]
 pub struct MemoryTable<B, H> {
     buffers: IdMap<BufferId, (u64, Arc<B>)>,
@@ -34,12 +35,12 @@ impl<B, H> MemoryTable<B, H> {
         handle
     }
 
-    /// Adds a host allocation.
+    /// Adds a host allocation to the table.
     pub fn add_host(&mut self, handle: &HostAllocation, piece: Arc<H>) {
         self.hosts.insert(handle.id(), (handle.bytes() as u64, piece));
     }
 
-    /// Replaces a buffer by an extended one of `bytes` bytes. Later look-ups return the new buffer.
+    /// Replaces a buffer by its extended version of `bytes` bytes. Later look-ups return the new version.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the buffer is not in the table.
@@ -49,7 +50,7 @@ impl<B, H> MemoryTable<B, H> {
         Ok(())
     }
 
-    /// Removes a buffer, so that no further work can use it. Returns the buffer, if it was in the table.
+    /// Removes a buffer, so that no later request can use it. Returns the buffer, if it was in the table.
     pub fn remove_buffer(&mut self, handle: &BufferHandle) -> Option<Arc<B>> {
         self.buffers.remove(&handle.id()).map(|(_, buffer)| buffer)
     }
@@ -83,7 +84,7 @@ impl<B, H> MemoryTable<B, H> {
         self.hosts.get(&id).map(|(_, piece)| piece).ok_or_else(unknown)
     }
 
-    /// Returns all buffers and all host allocations.
+    /// Returns all buffers and all host allocations of the table.
     pub fn all(self) -> (impl Iterator<Item = Arc<B>>, impl Iterator<Item = Arc<H>>) {
         let buffers = self.buffers.into_values().map(|(_, buffer)| buffer);
         (buffers, self.hosts.into_values().map(|(_, piece)| piece))
@@ -100,7 +101,7 @@ impl<B, H> Extents for MemoryTable<B, H> {
     }
 }
 
-/// Checks that memory of `bytes` bytes may grow to `most` bytes.
+/// Checks the arguments of an allocation of `bytes` bytes that can grow to `most` bytes.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `most` is less than `bytes`.
@@ -113,8 +114,8 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
         .with_detail(format!("the initial length exceeds the limit of {most} bytes")))
 }
 
-/// Returns true if memory of `now` bytes must be extended to hold `bytes` bytes. `most` is the greatest
-/// possible length.
+/// Returns true if memory of `now` bytes must grow to hold `bytes` bytes. `most` is its maximum length in
+/// bytes.
 ///
 /// # Errors
 /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes.
@@ -129,7 +130,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
-/// Bytes that are counted in an [`Account`]; the drop subtracts them.
+/// A number of bytes that an [`Account`] counts as allocated. Dropping it subtracts them.
 #[derive(Debug)]
 pub struct AccountShare {
     account: Arc<Account>,
@@ -143,7 +144,7 @@ impl Account {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts `bytes` more bytes as allocated, until the returned share is dropped.
+    /// Counts `bytes` more bytes as allocated, until the caller drops the returned share.
     ///
     /// `most` is the device's capacity in bytes. `available` must return the number of free bytes, given the
     /// number of allocated bytes.
@@ -176,7 +177,7 @@ impl Drop for AccountShare {
     }
 }
 
-/// The direction of a copy of elements by index.
+/// The direction of a copy of elements by index: a gather (to the host) or a scatter (to the device).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexedDirection {
     /// From the device to the host.
@@ -202,12 +203,12 @@ impl IndexedDirection {
     }
 }
 
-/// Advice for errors when the driver refuses to page-lock memory. It does not mention the system's limit of
-/// locked memory, which applies only to pages that the process itself locks.
+/// Advice for errors if the driver refuses to page-lock memory. It does not mention the system's limit of
+/// locked memory, because that limit applies only to pages that the process itself locks.
 pub const PIN_ADVICE: &str = "request less, release pinned memory, or use HostMemory::Pageable";
 
-/// Calls all wakers, even if one of them panics. The caller must hold no lock, because wakers are foreign
-/// code.
+/// Calls all wakers, even if one of them panics. The caller must hold no lock, because wakers run code of the
+/// program.
 pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     for waker in due {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -216,7 +217,7 @@ pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Returns the identity of a GPU, which is the same in all backends, and its aliases.
+/// Returns a GPU's identity, which is the same in all backends, and its other names (aliases).
 ///
 /// The identity is the PCI address, else the UUID, else `otherwise`. The alias is the UUID, if it is not the
 /// identity.

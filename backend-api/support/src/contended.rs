@@ -29,10 +29,10 @@ const LOOKS: u32 = 8;
 /// The most pauses between two polls: a thread that polls less often disturbs the owner less.
 const PAUSES_MAX: u32 = 16;
 
-/// Locks a mutex whose owners hold it for microseconds: polls for at most 60 µs, then sleeps.
+/// Locks a mutex that threads hold only for microseconds: polls for at most 60 µs, then sleeps.
 ///
-/// A sleep and a wake-up take tens of microseconds. If waiting threads sleep after a few polls, each
-/// hand-over costs that much: a driver call of 3 µs then takes 15 to 25 µs under contention.
+/// A sleep and a wake-up take tens of microseconds. If waiting threads slept after a few polls, each change
+/// of the owner would cost that time: a driver call of 3 µs would take 15 to 25 µs under contention.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut guard = mutex.try_lock();
     if guard.is_none() {
@@ -44,8 +44,9 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     guard.unwrap_or_else(|| mutex.lock())
 }
 
-/// Polls `holds`, less and less often, until it returns false. Polls for the duration `spin` without yielding
-/// the time slice, and for `patience` in all. Returns true if `holds` returned false in this time.
+/// Polls the condition `holds` at growing intervals until it returns false. Polls for the duration `spin`
+/// without yielding the time slice, and for at most `patience` in all. Returns true if `holds` returned false
+/// in this time.
 pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pauses = 1;
@@ -69,7 +70,7 @@ pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() ->
     }
 }
 
-/// Polls for some microseconds, about the time of a page copy, until the condition holds. The last polls
+/// Polls a condition for some microseconds, about the time of a page copy, until it holds. The last polls
 /// yield the time slice. Returns true if the condition holds; if not, the caller should sleep.
 pub fn spin_until(mut holds: impl FnMut() -> bool) -> bool {
     const SPINS: u32 = 200;

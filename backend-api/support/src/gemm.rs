@@ -1,13 +1,13 @@
 //! Matrix products in RAM, computed by the crate `gemm`.
 
-/// A matrix whose elements lie in a slice.
+/// A matrix whose elements are in a slice, at fixed distances.
 #[derive(Clone, Copy, Debug)]
 pub struct MatrixSlice<'a, T> {
-    /// The slice; its first element is the first one of the matrix.
+    /// The slice. Its first element is the matrix's first element.
     pub items: &'a [T],
     /// Number of rows and of columns.
     pub extents: [usize; 2],
-    /// Distance of neighbouring rows and of neighbouring columns, in elements.
+    /// Distance from a row to the next, and from a column to the next, in elements of the slice.
     pub strides: [usize; 2],
 }
 
@@ -20,11 +20,11 @@ impl<T> MatrixSlice<'_, T> {
     }
 }
 
-/// Adds the product of two matrices, times `one`, to rows of sums, which are contiguous. Works on the calling
-/// thread. `T` is `f32`, `f64`, or a complex number of these.
+/// Computes `into += one * a * b` on the calling thread. `into` has the elements of the result, row by row.
+/// `T` is `f32`, `f64`, or a complex number of these.
 ///
 /// # Panics
-/// If the extents do not match, if an element is outside of its slice, or for any other type.
+/// If the extents do not match, if extents and strides reach beyond a slice, or if `T` is another type.
 ///
 /// ```
 /// use vmarray_support::gemm::{MatrixSlice, add_product};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A hash map from ids ([`BufferId`](backend_api::BufferId), [`HostId`](backend_api::HostId),
-/// [`QueueId`](backend_api::QueueId)) to objects, with a fast hash function. For backends, which look up
-/// several ids in each call.
+/// [`QueueId`](backend_api::QueueId)) to objects, with a fast hash function, because backends look up several
+/// ids in each call.
 ///
 /// ```
 /// use backend_api::BufferHandle;

@@ -23,16 +23,16 @@ pub fn is_same(one: &Arc<dyn Device>, other: &Arc<dyn Device>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// Returns true if a list has a device twice.
+/// Returns true if a list contains the same device twice.
 #[must_use]
 pub fn has_twice(devices: &[Arc<dyn Device>]) -> bool {
     let is_twice = |(at, device)| devices[..at].iter().any(|other| is_same(other, device));
     devices.iter().enumerate().any(is_twice)
 }
 
-/// Returns the access of a device to the memory of another device. The first call tests the link between
-/// them. If the link is broken, or if the test fails, it calls `report` with the reason; the result is then
-/// no access.
+/// Returns the access of the device `from` to the memory of the device `to`. The first call tests the link
+/// between the devices. If the test fails, the call returns no access. It also calls `report` with the
+/// reason.
 ///
 /// The first call for a link copies a pattern to the other device and back, which takes about 0.1 ms. Each
 /// link is tested once in a process. The caller must hold no lock that a waker takes.

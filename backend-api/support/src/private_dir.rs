@@ -23,7 +23,8 @@ pub fn random_name() -> String {
     format!(".vmarray-{:016x}{:016x}", random(), random())
 }
 
-/// Blocks until the entries of the folder that contains `path` are durable, on systems that can sync folders.
+/// Writes the entries of the folder that contains `path` to the disk, on systems that can sync folders.
+/// Returns when they are durable.
 ///
 /// # Errors
 /// The system's error.
@@ -41,7 +42,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     sync_folder(folder.unwrap_or(Path::new(".")))
 }
 
-/// Blocks until the entries of a folder are durable, on systems that can sync folders.
+/// Writes a folder's entries to the disk, on systems that can sync folders. Returns when they are durable.
 ///
 /// # Errors
 /// The system's error.
@@ -61,8 +62,9 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of a folder for files that programs of this user need only while they run: `name` in
-/// `$XDG_RUNTIME_DIR`, else a folder of the user among temporary files. The folder need not exist.
+/// Returns the path of a folder for files that this user's programs need only while they run: `name` in
+/// `$XDG_RUNTIME_DIR`, else a folder of this user in the system's folder for temporary files. The folder need
+/// not exist.
 ///
 /// ```
 /// use vmarray_support::private_dir;
@@ -86,14 +88,15 @@ fn user() -> u32 {
     0
 }
 
-/// A folder that only its user can write to, held open.
+/// An open folder that only its owner can write to.
 ///
 /// On Unix, the process's effective user must own the folder and its files, and no other user may have write
 /// access. The folder must not be a link, and files must be regular. Accesses go through the open folder, so
-/// a user with write access to a parent folder cannot replace it. On other systems only the types are
-/// checked; the permissions of the parent folder control write access.
+/// a user with write access to a parent folder cannot replace it. On other systems this type checks only the
+/// kinds of files; the permissions of the parent folder control write access.
 ///
-/// Any number of threads and processes can use one folder, because a file appears as a whole, by renaming.
+/// Any number of threads and processes can use one folder at the same time: a rename makes each new file
+/// visible as a whole.
 ///
 /// ```
 /// use vmarray_support::private_dir::{PrivateDir, random_name};
@@ -115,8 +118,8 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Opens a folder. Creates it and its missing parent folders if they do not exist, with access only for
-    /// their user (mode 0700 on Unix).
+    /// Opens a folder. If the folder or a parent does not exist, creates it, with access only for this user
+    /// (mode 0700 on Unix).
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and the system's error if the folder cannot be created.
@@ -167,9 +170,9 @@ impl PrivateDir {
         Ok(bytes)
     }
 
-    /// Writes the concatenation of `parts` to a file, with access only for its user (mode 0600 on Unix). The
-    /// file replaces an old file of this name; a reader sees either file as a whole. If the name is a link,
-    /// the file replaces the link, not its target.
+    /// Writes the concatenation of `parts` to a file, with access only for this user (mode 0600 on Unix). The
+    /// file replaces an old file of this name atomically: a reader sees either the old or the new file. If
+    /// the name is a link, the file replaces the link, not its target.
     ///
     /// # Errors
     /// The system's error. The old file then stays as it was.
@@ -276,7 +279,8 @@ mod os {
             }
         }
 
-        /// Opens a file for reading in non-blocking mode: a blocking open of a named pipe could wait forever.
+        /// Opens a file for reading, in non-blocking mode because a blocking open of a named pipe could wait
+        /// forever.
         pub fn open_file(&self, name: &str) -> io::Result<File> {
             self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map_err(|error| {
                 let is_link = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK));

@@ -7,8 +7,8 @@ use parking_lot::RwLock;
 use crate::IdMap;
 use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
 
-/// The table of a device's queues, for backends. It includes released queues, because their tickets stay
-/// valid for ever.
+/// A device's table of its queues, by id, for backends. It also contains released queues, because their
+/// tickets stay valid for ever.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,7 +46,7 @@ impl<Q> Default for Queues<Q> {
 }
 
 impl<Q> Queues<Q> {
-    /// Adds a queue.
+    /// Adds a queue to the table.
     pub fn add(&self, id: QueueId, queue: Arc<Q>) {
         self.0.write().insert(id, Entry::Live(queue));
     }
@@ -61,7 +61,7 @@ impl<Q> Queues<Q> {
         self.0.write().insert(id, Entry::Ended(newest));
     }
 
-    /// Returns a queue that was not released.
+    /// Returns a queue that the program has not released.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue was released or does not exist.
@@ -72,8 +72,8 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Returns the queue of a ticket, or `None` if the ticket is done because its queue was released.
-    /// `newest` must return the value of a queue's newest ticket.
+    /// Returns the queue of a ticket, or `None` if the program has released the queue; the ticket is then
+    /// done. `newest` must return the value of a queue's newest ticket.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue does not exist or has not issued the ticket.
@@ -95,7 +95,7 @@ impl<Q> Queues<Q> {
         Ok(queue)
     }
 
-    /// Returns all queues that were not released.
+    /// Returns all queues that the program has not released.
     #[must_use]
     pub fn live(&self) -> Vec<Arc<Q>> {
         let live = |entry: &Entry<Q>| match entry {

@@ -3,9 +3,9 @@
 use miniz_oxide::inflate::decompress_to_vec_zlib;
 use std::sync::OnceLock;
 
-/// Source texts of kernels, each compressed by itself. `cargo xtask ptx` makes the file.
+/// Source texts of kernels, each compressed separately, from a file that `cargo xtask ptx` writes.
 ///
-/// The first access to a text unpacks this text, which takes a millisecond for some 300 KB, and keeps it
+/// The first access to a text decompresses it (about a millisecond for 300 KB). The text then stays in memory
 /// until the program ends.
 #[derive(Debug)]
 pub struct PackedTexts {
@@ -22,17 +22,17 @@ struct PackedText {
 }
 
 impl PackedTexts {
-    /// Creates texts from the contents of a file. It begins with a line for each text, with the name and the
-    /// number of packed bytes. After an empty line, the packed texts follow: zlib streams of UTF-8.
+    /// Creates the texts from the contents of a file. The file begins with one line for each text: its name
+    /// and its number of packed bytes. After an empty line, the packed texts follow: zlib streams of UTF-8.
     #[must_use]
     pub const fn new(packed: &'static [u8]) -> Self {
         Self { packed, texts: OnceLock::new() }
     }
 
-    /// Returns the text with a name, as a C string: it ends with a NUL.
+    /// Returns the text with this name, ending with a NUL as a C string.
     ///
     /// # Panics
-    /// Panics if the file has no such text, or is not of the form above.
+    /// Panics if the file has no text with this name, or another format than [`new`](Self::new) expects.
     #[must_use]
     pub fn c_text(&self, name: &str) -> &str {
         let texts = self.texts.get_or_init(|| index(self.packed).expect("the packed file is complete"));
@@ -44,7 +44,7 @@ impl PackedTexts {
         })
     }
 
-    /// Returns the text with a name, without the NUL.
+    /// Returns the text with this name, without the NUL.
     ///
     /// # Panics
     /// Panics like [`c_text`](Self::c_text).

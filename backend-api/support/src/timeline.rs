@@ -16,13 +16,14 @@ const FAILURES_MAX: usize = 1 << 14;
 
 /// Counts a queue's submitted and completed work, records failures, and wakes waiting threads and tasks.
 ///
-/// For backends whose queues are executed by threads, by callbacks, or by the submitting call itself. Each
+/// For backends that execute a queue's work in threads, in callbacks, or in the submitting call itself. Each
 /// queue has one timeline, which the submitting and the completing thread share. Work completes in the order
 /// of submission. Errors of the timeline do not name the device; add it by [`Error::on`].
 ///
 /// The timeline never forgets a failure. Its memory is bounded nevertheless: consecutive failures with the
 /// same error share one entry, and beyond 16384 entries the two oldest are merged, with all tickets between
-/// them. A very late poll may therefore return the failure of another ticket, but never misses a failure.
+/// them. Therefore a very late poll may return another ticket's failure for its ticket, but never misses a
+/// failure.
 ///
 /// ```
 /// use backend_api::{Error, ErrorKind, QueueProgress, QueueHandle};
@@ -104,8 +105,9 @@ impl Timeline {
 
     /// Marks all work up to `value` as done, and `value` itself as failed if the outcome is an error.
     ///
-    /// Complete values in ascending order: the call ignores a value that is not greater than the completed
-    /// ones, even with an error. After [`lose`](Self::lose), a worker may therefore still complete its work.
+    /// Callers complete values in ascending order: the call ignores a value that is not greater than the
+    /// completed values, even with an error. After [`lose`](Self::lose), a worker may therefore still
+    /// complete its work.
     ///
     /// The wakers of completed values run in this thread before the call returns, and may call the device.
     /// The caller must therefore hold no lock that the device needs, unless [`wake`](Self::wake) cannot have
@@ -121,7 +123,7 @@ impl Timeline {
         self.advance(state, value);
     }
 
-    /// Declares the queue lost: all pending work fails with `error`, and [`begin`](Self::begin) issues no
+    /// Marks the queue as lost: all pending work fails with `error`, and [`begin`](Self::begin) issues no
     /// more tickets.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
@@ -205,7 +207,7 @@ impl Timeline {
         self.outcome(value)
     }
 
-    /// Wakes `waker` once when `value` is done or has failed; at once if it already is.
+    /// Calls `waker` once, when the ticket `value` is done or has failed; at once if it already is.
     pub fn wake(&self, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {

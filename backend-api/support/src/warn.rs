@@ -10,13 +10,13 @@ use tracing::subscriber::NoSubscriber;
 /// The most different texts on standard error; a subscriber receives all.
 const SAID_MAX: usize = 64;
 
-/// Warns about memory that was released without being wiped.
+/// Warns that a release did not wipe memory (overwrite it with zeros), with the reason.
 #[doc(hidden)]
 pub fn not_wiped(what: &str, place: &dyn fmt::Display, reason: &dyn fmt::Display) {
     warn(format!("{what} of {place} was not wiped before its release: {reason}"));
 }
 
-/// Reports a warning. On standard error, each text appears only once.
+/// Prints a warning. On standard error, each text appears only once.
 #[doc(hidden)]
 pub fn warn(text: String) {
     if !tracing::dispatcher::get_default(|subscriber| subscriber.is::<NoSubscriber>()) {

@@ -24,19 +24,19 @@
 
 use vmarray_macros::kernel;
 
-/// Returns the nearest index: `a a | a b c | c c`.
+/// Clamps an index to the axis: returns the nearest element's index, as in `a a | a b c | c c`.
 #[kernel(crate = crate)]
 pub fn clamp(index: isize, extent: usize) -> usize {
     index.min(extent as isize - 1).max(0) as usize
 }
 
-/// Returns the index of the periodic axis: `b c | a b c | a b`.
+/// Continues the axis periodically: returns the index modulo the extent, as in `b c | a b c | a b`.
 #[kernel(crate = crate)]
 pub fn circular(index: isize, extent: usize) -> usize {
     index.rem_euclid(extent as isize) as usize
 }
 
-/// Returns the index mirrored at the edge elements, which are not repeated: `c b | a b c | b a`.
+/// Mirrors an index at the edge elements without repeating them, as in `c b | a b c | b a`.
 #[kernel(crate = crate)]
 pub fn mirror(index: isize, extent: usize) -> usize {
     let period = (2 * (extent as isize - 1)).max(1);
@@ -44,7 +44,7 @@ pub fn mirror(index: isize, extent: usize) -> usize {
     at.min(period - at) as usize
 }
 
-/// Returns the index mirrored at the edges, so that edge elements are repeated: `b a | a b c | c b`.
+/// Mirrors an index at the edges of the axis, so that edge elements are repeated, as in `b a | a b c | c b`.
 #[kernel(crate = crate)]
 pub fn symmetric(index: isize, extent: usize) -> usize {
     let period = 2 * extent as isize;

@@ -7,8 +7,8 @@ thread_local! {
     static OUTSIDE: Cell<Option<OutOfBounds>> = const { Cell::new(None) };
 }
 
-/// The error that [`run_on_host`](crate::run_on_host) returns if items accessed arrays or views out of
-/// bounds. Such an access reads zero or writes nothing.
+/// The error that [`run_on_host`](crate::run_on_host) returns if the kernel accessed elements out of bounds.
+/// Each access out of bounds reads zero or writes nothing.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
@@ -25,7 +25,7 @@ thread_local! {
 pub struct OutOfBounds {
     /// Number of accesses out of bounds.
     pub count: u64,
-    /// Index of the first access out of bounds.
+    /// Index of the first access out of bounds, as the kernel computed it.
     pub index: u64,
 }
 

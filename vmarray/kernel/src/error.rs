@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// An error of lowering: of the translation of a kernel to a form that devices run. Rustc reports most errors
-/// in kernels; lowering reports errors that depend on the kernel's type and const parameters.
+/// An error of lowering, which translates a kernel to the code that devices run. rustc reports most errors in
+/// kernels; lowering reports errors that depend on the kernel's type and const parameters.
 ///
 /// ```
 /// use vmarray_kernel::{ErrorKind, At, Own, kernel, lower};
@@ -30,7 +30,7 @@ pub struct Error {
     detail: String,
 }
 
-/// Kind of an [`Error`].
+/// Kind of an [`Error`] of lowering.
 ///
 /// ```
 /// use vmarray_kernel::ErrorKind;
@@ -78,8 +78,8 @@ impl Error {
         self.file
     }
 
-    /// Returns the problem and the remedy. [`Display`](fmt::Display) adds the function, the file and the
-    /// line.
+    /// Returns the text of the problem and its remedy. [`Display`](fmt::Display) adds the function, the file
+    /// and the line.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail

@@ -65,8 +65,8 @@ fn load<T: KernelScalar>(bytes: &[u8], number: usize) -> T {
 }
 
 /// Converts a kernel function of numbers and bools to a function that expressions can call. Devices that
-/// compute with the CPU call the Rust function; other devices run its lowered form. Accesses out of bounds
-/// read 0 and are not reported.
+/// compute on the CPU call the Rust function; other devices run code that is lowered from it. Accesses out of
+/// bounds read 0, and no report mentions them.
 ///
 /// # Errors
 /// The errors of [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if the function calls

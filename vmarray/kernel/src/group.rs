@@ -63,7 +63,8 @@ fn max_of<T: KernelNumber>(a: T, b: T) -> T {
     a.max(b)
 }
 
-/// Returns the sum of the values of the group's items up to and including this item.
+/// Inclusive prefix sum over the group: returns the sum of the values of the group's items up to and
+/// including this item.
 #[kernel(crate = crate)]
 pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
     let warp = at.in_group() / 32;
@@ -83,9 +84,10 @@ pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>,
     sum
 }
 
-/// Takes the next places of digits, of `bits` bits: adds to the element `first + digit` of `next` the number
-/// of lanes with the digit, and returns its old value plus the number of lower lanes with the digit. So equal
-/// digits of 32 items keep their order. The items of each 32 pass another `first`.
+/// One step of a radix sort: returns the next position for the item's digit, of `bits` bits. `next[first +
+/// digit]` counts the positions of a digit. The function adds to it the number of the subgroup's 32 lanes
+/// with the digit. It returns the old count plus the number of lower lanes with the digit, so equal digits
+/// keep their order. Each subgroup passes its own `first`.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};

@@ -6,7 +6,7 @@ pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 
-/// Panics at compile time if no device supports groups with these extents.
+/// Panics at compile time if a group with these extents has no items, or too many for devices.
 pub const fn check_group(extents: &[usize]) {
     let len = product(extents);
     assert!(len > 0, "a group has no items: give it 1 to 1024, as in `group = 64`");
@@ -16,8 +16,8 @@ pub const fn check_group(extents: &[usize]) {
     );
 }
 
-/// Panics at compile time if the number of items of a group is not a multiple of 32, as operations across
-/// lanes require.
+/// Panics at compile time if a group's number of items is not a multiple of 32, which operations across lanes
+/// (subgroups) require.
 pub const fn check_lanes(extents: &[usize]) {
     assert!(
         product(extents).is_multiple_of(32),

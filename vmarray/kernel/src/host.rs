@@ -7,7 +7,8 @@ use crate::source::{Item, LaunchArguments};
 use crate::views::ParameterInfo;
 use std::ops::Range;
 
-/// Default size of an item's private memory in bytes, for [`PrivateSlice`](crate::PrivateSlice).
+/// Default size in bytes of the private heap of each item (GPU thread), for
+/// [`PrivateSlice`](crate::PrivateSlice).
 ///
 /// ```
 /// assert_eq!(vmarray_kernel::PRIVATE_HEAP_BYTES, 16_384);

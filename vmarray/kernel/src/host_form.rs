@@ -17,12 +17,13 @@ const SEARCHED_TURNS: u64 = 1 << 20;
 /// Number of items whose elements are loaded at a time.
 const BLOCK_ITEMS: usize = 512;
 
-/// Runs a kernel on the calling thread, for each item of a range in turn. The slice for an
-/// [`Own`](crate::Own) parameter has one element for each item of the range. A kernel with groups is
-/// [interpreted](crate::interpret).
+/// Runs a kernel on the calling thread, once for each item of a range in turn. The slice for an
+/// [`Own`](crate::Own) parameter must have one element for each item. If the kernel has groups, the function
+/// [interprets](crate::interpret) its lowered code.
 ///
 /// # Errors
-/// [`OutOfBounds`] if items accessed elements out of bounds. The function has still run all items.
+/// [`OutOfBounds`] if the kernel accessed elements out of bounds. The function has run all items
+/// nevertheless.
 ///
 /// # Panics
 /// If a slice has too few elements, or a kernel with groups cannot be lowered.
@@ -54,9 +55,9 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     bounds_report::take().map_or(Ok(()), Err)
 }
 
-/// Runs a kernel without groups as native code, on devices that compute with the CPU. Pass this function to
-/// `backend_api::kernel::VerifiedKernel::with_host`: the device then calls the kernel function for each item,
-/// instead of running the [lowered](crate::lower) form.
+/// Runs a kernel without groups as a Rust function, on devices that compute on the CPU. Pass this function to
+/// `backend_api::kernel::VerifiedKernel::with_host`. The device then calls the kernel function for each item,
+/// instead of interpreting its [lowered](crate::lower) code.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -75,8 +76,8 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, false)
 }
 
-/// Runs a kernel as [`host_form`] does, and stores the values that items return, like the lowered form of
-/// [`lower_returning`](crate::lower_returning).
+/// Runs a kernel like [`host_form`], and also stores the value that each item returns, like the lowered code
+/// of [`lower_returning`](crate::lower_returning).
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -96,7 +97,7 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
 
 /// Returns a function like [`host_form`] for a result with `axes` axes; 0 means the number of axes of the
 /// kernel's [`At`](crate::At). Returns `None` for more than four axes. If `returns` is true, the function
-/// stores the values that items return, as [`host_form_returning`] does.
+/// stores the values that items return, like [`host_form_returning`].
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
         if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }

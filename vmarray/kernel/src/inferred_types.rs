@@ -6,31 +6,32 @@ use crate::tree::Tree;
 use backend_api::expr::Type;
 use std::marker::PhantomData;
 
-/// A literal of type `T`. It is a parameter of a closure that no code calls, so that rustc infers `T` from
-/// the body of the closure.
+/// The type of a literal in a kernel, for inference. `#[kernel]` generates a closure with a `Lit` parameter
+/// for each literal, so that rustc infers `T` from the closure's body. No code calls the closure.
 pub struct Lit<T>(PhantomData<fn() -> T>);
 
 impl<T> Lit<T> {
-    /// Makes rustc infer `T` as the type of the value.
+    /// Makes rustc infer `T`: it must be the type of `value`.
     pub fn is(&self, value: T) -> T {
         value
     }
 }
 
-/// A call of the kernel function with the type `C`, for the inference of `C`.
+/// The callee of a call in a kernel, for inference: rustc infers `C`, the type of the called kernel function.
 pub struct Call<C>(PhantomData<fn() -> C>);
 
-/// A struct literal of type `T`, for the inference of `T`.
+/// The type of a struct literal in a kernel, for inference: rustc infers `T`.
 pub struct Of<T>(PhantomData<fn() -> T>);
 
 impl<T> Of<T> {
-    /// Makes rustc infer `T` as the type of the value.
+    /// Makes rustc infer `T`: it must be the type of `value`.
     pub fn is(&self, value: T) -> T {
         value
     }
 }
 
-/// The contents of a slot: a place in a function whose type or callee rustc infers.
+/// The inferred contents of a slot. A *slot* is a position in a kernel function whose type or callee rustc
+/// infers.
 #[derive(Clone, Copy, Debug)]
 pub enum InferredSlot {
     /// A literal of a type.
@@ -41,7 +42,7 @@ pub enum InferredSlot {
     Callee(fn() -> Definition),
 }
 
-/// A slot, or a tuple of slots.
+/// A slot, or a tuple of slots: the parameter types of a kernel's closure for inference.
 pub trait Slots {
     /// Appends the slots.
     fn append(into: &mut Vec<InferredSlot>);
@@ -77,7 +78,8 @@ macro_rules! tuples {
 }
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// Returns the slots that are the parameters of a closure, without calling the closure.
+/// Returns the inferred contents of the slots that are the parameters of a closure. Does not call the
+/// closure.
 pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<InferredSlot> {
     let mut slots = Vec::new();
     S::append(&mut slots);
@@ -94,7 +96,7 @@ pub fn never<T>() -> T {
 pub struct NamedConstant {
     /// Type of the constant.
     pub layout: Layout,
-    /// The bits of all scalars in the constant.
+    /// The bits of all scalars in the constant, in the order of its fields and elements.
     pub values: Vec<u64>,
 }
 
@@ -105,7 +107,8 @@ pub fn constant<T: KernelType>(value: T) -> NamedConstant {
     NamedConstant { layout: T::layout(), values }
 }
 
-/// The definition of a kernel function, with concrete types and constants in place of its generic parameters.
+/// The definition of a kernel function for lowering, with concrete types and constants for its generic
+/// parameters.
 ///
 /// ```
 /// use vmarray_kernel::{Define, Definition, kernel};
@@ -121,7 +124,7 @@ pub fn constant<T: KernelType>(value: T) -> NamedConstant {
 pub struct Definition {
     /// The syntax tree of the function.
     pub tree: &'static Tree,
-    /// The inferred contents of the slots.
+    /// The types and callees that rustc inferred, one for each slot.
     pub slots: Vec<InferredSlot>,
     /// The types that the function names. The syntax tree refers to them by index.
     pub types: Vec<Layout>,
@@ -179,12 +182,13 @@ pub trait Function<Arguments, Output>: Define {
     fn call(arguments: Arguments) -> Output;
 }
 
-/// Marker type for a function without `#[kernel]`, at a place where a kernel type of its name is expected.
+/// Marker type for a function without `#[kernel]`: rustc finds it if code expects a kernel of the function's
+/// name, and reports an error with advice.
 #[derive(Debug)]
 pub struct PlainFunction;
 
-/// Marker type for a function that has only value parameters, at a place where a kernel that can be launched
-/// is expected.
+/// Marker type for a kernel function that has only value parameters: rustc finds it if code expects a kernel
+/// that can be launched, and reports an error with advice.
 #[derive(Debug)]
 pub struct FunctionOfValues;
 

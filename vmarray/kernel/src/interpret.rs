@@ -12,8 +12,8 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// Lowers a kernel, and interprets the lowered form that devices run, one item after the other. For tests:
-/// the results equal those of [`run_on_host`](crate::run_on_host), which runs the Rust function.
+/// Lowers a kernel, and interprets the lowered code one item after the other. For tests: the results must
+/// equal the results of [`run_on_host`](crate::run_on_host), which runs the Rust function.
 ///
 /// # Errors
 /// The errors of [`lower`](crate::lower).

@@ -3,7 +3,7 @@
 use backend_api::expr::Type;
 use bytemuck::Pod;
 
-/// The type of a value in a kernel during lowering, with its layout in memory.
+/// The type of a kernel value during lowering, with its layout in memory.
 ///
 /// ```
 /// use vmarray_kernel::{KernelType, Layout};
@@ -30,7 +30,7 @@ pub enum Layout {
     },
 }
 
-/// A field of a struct.
+/// A field of a struct in a [`Layout`].
 ///
 /// ```
 /// use vmarray_kernel::{LayoutField, KernelType, Layout};
@@ -40,9 +40,9 @@ pub enum Layout {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LayoutField {
-    /// Name of the field; its number in a tuple struct.
+    /// Name of the field; in a tuple struct, its number.
     pub name: &'static str,
-    /// Offset in the struct, in bytes.
+    /// Offset of the field in the struct, in bytes.
     pub offset: usize,
     /// Type of the field.
     pub layout: Layout,
@@ -52,7 +52,8 @@ impl Layout {
     /// The type `()`.
     pub const UNIT: Self = Self::Tuple(Vec::new());
 
-    /// Returns the size of a value in memory, in bytes. Tuples cannot be in memory; for them, returns 0.
+    /// Returns the size of a value in memory, in bytes; 0 for a tuple, because tuples cannot be stored in
+    /// memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -63,7 +64,7 @@ impl Layout {
         }
     }
 
-    /// Returns the number of scalars in a value.
+    /// Returns the number of scalars (numbers and bools) in a value.
     #[must_use]
     pub fn scalars(&self) -> usize {
         match self {
@@ -198,12 +199,12 @@ pub trait ElementMemory: KernelType + Pod {}
 #[diagnostic::do_not_recommend]
 impl<T: KernelType + Pod> ElementMemory for T {}
 
-/// Returns the layout of a type.
+/// Returns the layout of the kernel type `T`.
 pub fn layout<T: KernelType>() -> Layout {
     T::layout()
 }
 
-/// Creates the description of a field of type `T`.
+/// Creates the description of a struct field of type `T`.
 pub fn field<T: KernelType>(name: &'static str, offset: usize) -> LayoutField {
     LayoutField { name, offset, layout: T::layout() }
 }

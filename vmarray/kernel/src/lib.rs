@@ -67,7 +67,7 @@ pub mod tree;
 mod turns;
 mod views;
 
-/// The crate whose 16-bit floats kernels accept.
+/// The crate `half`, whose 16-bit floats kernels accept.
 #[cfg(feature = "half")]
 pub use ::half;
 pub use bounds_report::OutOfBounds;
@@ -82,7 +82,7 @@ pub use lower::{
     AxisPart, GroupPart, LoweredKernel, ScalarSource, SourcePlace, StencilPart, TableSource, lower,
     lower_returning,
 };
-/// The crate whose complex numbers kernels accept.
+/// The crate `num-complex`, whose complex numbers kernels accept.
 #[cfg(feature = "num-complex")]
 pub use num_complex;
 pub use number::{Float, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned};

@@ -118,7 +118,7 @@ struct Lower {
     marker: Option<Reg>,
 }
 
-/// Lowers a kernel: translates it to a form that devices run.
+/// Lowers a kernel: translates its syntax tree to the code that devices run.
 ///
 /// # Errors
 /// [`Error`], for errors that depend on the kernel's type and const parameters; see [`ErrorKind`].
@@ -138,9 +138,9 @@ pub fn lower<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
     lower_for::<K>(&LaunchVariant::default())
 }
 
-/// Lowers a kernel as [`lower`] does, to a form that also stores the value that each item returns. The form
-/// has an additional view for each scalar of the value, with one element for each item. These views follow
-/// the views of the parameters. Bools are stored as `u8`.
+/// Lowers a kernel like [`lower`], to code that also stores the value that each item returns. The code has an
+/// additional view for each scalar of the value, with one element for each item. These views follow the views
+/// of the parameters. They store a bool as `u8`.
 ///
 /// # Errors
 /// The errors of [`lower`].
@@ -161,7 +161,7 @@ pub fn lower_returning<K: Kernel>() -> std::result::Result<LoweredKernel, Error>
     lower_for::<K>(&LaunchVariant { returns: true, ..LaunchVariant::default() })
 }
 
-/// Lowers a kernel for launches with the properties `form`.
+/// Lowers a kernel to the code for launches of the variant `form`.
 ///
 /// # Errors
 /// The errors of [`lower`].

@@ -878,7 +878,7 @@ pub fn hypot<T: Float>(x: T, y: T) -> T {
     }
 }
 
-/// Returns the reciprocal of the square root of `x`; the square root is rounded before the division.
+/// Returns the reciprocal of the square root of `x`. It rounds the square root before the division.
 #[kernel(crate = crate)]
 #[inline(always)]
 pub fn rsqrt<T: Float>(x: T) -> T {

@@ -28,7 +28,7 @@ pub trait KernelScalar: KernelType + PartialEq {
     fn widened(self) -> Widened;
 }
 
-/// A number of any [`KernelNumber`] type, widened: an integer of 128 bits, or a float.
+/// A number of any [`KernelNumber`] type, widened to a 128-bit integer or to a float.
 #[doc(hidden)]
 pub enum Widened {
     Integer(i128),
@@ -206,7 +206,7 @@ pub trait Float: KernelSigned {
     fn fused(self, factor: Self, summand: Self) -> Self;
 }
 
-/// A function of one float whose result IEEE 754 defines exactly.
+/// An operation on one float whose result IEEE 754 defines exactly, such as rounding.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub enum Rounded {

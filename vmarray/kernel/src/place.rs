@@ -9,7 +9,7 @@ use crate::interpret::InterpreterArgument;
 use crate::source::{Item, LaunchArguments};
 use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 
-/// The place of an item: the indices of its element along the `N` axes of the result.
+/// The place (position) of an item: the indices of its element along the `N` axes of the result.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, run_on_host};
@@ -125,11 +125,11 @@ impl At<1> {
         self.position[0]
     }
 
-    /// Returns the item's number in its group, in a kernel with `group = length`.
+    /// Returns the item's number in its group (thread block), in a kernel with `group = length`.
     ///
     /// # Panics
-    /// If the program calls the kernel's function instead of launching it. The other methods for groups panic
-    /// likewise.
+    /// If the program calls the kernel's function instead of launching the kernel. `group` and `groups` also
+    /// panic in this case.
     #[must_use]
     pub fn in_group(self) -> usize {
         group_ops::never()
@@ -141,13 +141,13 @@ impl At<1> {
         group_ops::never()
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups in the launch.
     #[must_use]
     pub fn groups(self) -> usize {
         group_ops::never()
     }
 
-    /// Returns the place `by` elements after this one, or before it if `by` is negative.
+    /// Returns the place `by` elements after this place, or before it if `by` is negative.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, by: isize) -> Self {
@@ -174,12 +174,13 @@ macro_rules! several_axes {
 
             /// Returns the item's place in its group, in a kernel with `group = [..]` of as many axes. A
             /// group is a tile of the result. Tiles at the far edges contain padding items, which have no
-            /// element. Padding items run like other items, so that they can load elements for their group.
-            /// Their reads out of bounds return zero, and their [`set`](crate::Own::set) has no effect.
+            /// element. Padding items run like other items, because they can then load elements for their
+            /// group. Their reads out of bounds return zero, and their [`set`](crate::Own::set) has no
+            /// effect.
             ///
             /// # Panics
-            /// If the program calls the kernel's function instead of launching it. `group`, `groups` and
-            /// `is_inside` panic likewise.
+            /// If the program calls the kernel's function instead of launching the kernel. `group`, `groups`
+            /// and `is_inside` also panic in this case.
             #[must_use]
             pub fn in_group(self) -> [usize; $N] {
                 group_ops::never()
@@ -197,14 +198,14 @@ macro_rules! several_axes {
                 group_ops::never()
             }
 
-            /// Returns true if the item has an element, and is not padding of a tile.
+            /// Returns true if the item has an element; false if it is padding of a tile.
             #[must_use]
             pub fn is_inside(self) -> bool {
                 group_ops::never()
             }
 
-            /// Returns the place `by[axis]` elements after this one along each axis, or before it if
-            /// negative.
+            /// Returns the place `by[axis]` elements after this place along each axis, or before it if
+            /// `by[axis]` is negative.
             #[inline(always)]
             #[must_use]
             pub fn plus(self, by: [isize; $N]) -> Self {

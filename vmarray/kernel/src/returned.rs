@@ -80,8 +80,8 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// The views into which a kernel's native code writes the values that items return. It is empty if the launch
-/// does not use these values.
+/// The views to which the host form writes the values that items return. It has no views if the launch does
+/// not use these values.
 pub struct Returning<'s, R> {
     /// For each scalar.
     views: Vec<HostView<'s>>,
@@ -92,7 +92,7 @@ pub struct Returning<'s, R> {
 }
 
 impl<'s, R: Returned> Returning<'s, R> {
-    /// Creates an empty target, for a launch that does not use returned values.
+    /// Creates a value without views, for a launch that does not use returned values.
     #[must_use]
     pub const fn nowhere() -> Self {
         Self { views: Vec::new(), first: 0, elements: Vec::new(), marker: PhantomData }
@@ -106,7 +106,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         Self { elements: vec![Vec::new(); scalars], views, ..Self::nowhere() }
     }
 
-    /// Reserves memory for the returned values of the items of a range.
+    /// Reserves memory for the values that the items of a range return.
     pub fn begin(&mut self, items: &Range<u64>) {
         self.first = items.start as usize;
         for (elements, of) in self.elements.iter_mut().zip(R::types()) {
@@ -114,7 +114,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         }
     }
 
-    /// Stores the returned value of an item in the reserved memory.
+    /// Stores an item's returned value in the reserved memory.
     #[inline(always)]
     pub fn put(&mut self, item: Item, value: R) {
         if self.views.is_empty() {
@@ -131,7 +131,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         });
     }
 
-    /// Writes the stored values to the views.
+    /// Copies the stored values from the reserved memory to the views.
     pub fn end(&mut self) {
         for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
             let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);

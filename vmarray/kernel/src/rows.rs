@@ -10,12 +10,13 @@ use crate::source::{AllElements, Item, LaunchArguments};
 use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 use std::ops::Range;
 
-/// All elements of rows of different lengths, such as the rows of a sparse matrix, read by `[row, index]`.
+/// An array of rows of different lengths, such as a sparse matrix. A kernel reads an element by `[row,
+/// index]`.
 ///
 /// Devices store two arrays: the start of each row and the end of the last one, and the elements of all rows.
-/// An access takes three loads; two of them, for the start and the end of the row, are the same for all
-/// elements of a row. An access is out of bounds if the row does not exist or is too short. The report then
-/// has the number of the missing row, or the index in the short row.
+/// A read takes three loads; two of them, of the row's start and end, are the same for all elements of a row.
+/// A read is out of bounds if the row does not exist or is too short. The launch's report then has the number
+/// of the missing row, or the index in the short row.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Rows, run_on_host};
@@ -37,7 +38,7 @@ use std::ops::Range;
 #[repr(transparent)]
 pub struct Rows<T: 'static>(RowElements<'static, T>);
 
-/// Source of the elements of a [`Rows`] parameter: the start of each row, and the elements of all rows.
+/// The memory of a [`Rows`] parameter: the start of each row, and the elements of all rows.
 pub struct RowElements<'s, T> {
     starts: AllElements<'s, u64>,
     elements: AllElements<'s, T>,
@@ -56,8 +57,8 @@ impl<T: ElementMemory> Rows<T> {
         self.0.starts.len().max(1) - 1
     }
 
-    /// Returns the number of elements of a row. If the row does not exist, returns 0, and the access is out
-    /// of bounds.
+    /// Returns the number of elements of a row. If the row does not exist, returns 0, and counts as an access
+    /// out of bounds.
     #[inline(always)]
     #[must_use]
     pub fn row_len(&self, row: usize) -> usize {

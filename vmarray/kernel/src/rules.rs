@@ -447,7 +447,7 @@ impl<T: KernelType, const N: usize> ElementsMut<usize> for [T; N] {
     }
 }
 
-/// Reads `a[index]` as a value.
+/// Evaluates `a[index]` of a kernel on the host.
 #[inline(always)]
 pub fn at<A: IndexedElements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
     a.element(index)
@@ -485,8 +485,8 @@ impl<T> FitsIndex<T> for T {
     }
 }
 
-/// A second type that implements [`Fits`]. With a single implementation, rustc would infer the element's type
-/// from the value.
+/// A type without values that implements [`Fits`], too. With a single implementation, rustc would infer the
+/// element's type from the value, and report confusing errors.
 pub enum NoElement {}
 
 macro_rules! fit_nothing {
@@ -506,8 +506,8 @@ macro_rules! fit_nothing {
 }
 fit_nothing!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 bool);
 
-/// An index, or an argument of a view's method. The wrapper makes rustc infer its type before the type of the
-/// parameter, for better error messages.
+/// An index, or an argument of a view's method, in the code that `#[kernel]` generates. The wrapper makes
+/// rustc infer the argument's type before the parameter's type, for better error messages.
 pub struct ViewArgument<V>(pub V);
 
 impl<V> ViewArgument<V> {
@@ -540,7 +540,7 @@ impl<V> ViewArgument<V> {
     }
 }
 
-/// The iterator of a `for` loop over integers.
+/// The iterator of a `for` loop over integers, when a kernel runs on the host.
 pub struct IntegerRange<T, const REVERSED: bool> {
     next: Option<T>,
     last: T,

@@ -41,8 +41,8 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     }
 }
 
-/// Memory that the items of a group share: `A` elements, zero when the group starts. Call
-/// [`barrier`](macro@crate::kernel) between an item's write and another item's read.
+/// Group memory (shared memory in CUDA): `A` elements, zero when the group starts, which all items of the
+/// group can access. Call [`barrier`](macro@crate::kernel) between an item's write and another item's read.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -133,7 +133,7 @@ impl<const A: usize, const B: usize, const C: usize> GroupIndex<A, B, C, 0> for 
 impl<const A: usize, const B: usize, const C: usize, const D: usize> GroupIndex<A, B, C, D> for [usize; 4] {}
 
 impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[allow(clippy::len_without_is_empty, reason = "the type states the length")]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -143,17 +143,18 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
     /// Writes an element.
     ///
     /// # Panics
-    /// If the program calls the kernel's function instead of launching it. The other methods panic likewise.
+    /// If the program calls the kernel's function instead of launching the kernel. The other methods also
+    /// panic in this case.
     pub fn set<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
         group_ops::never()
     }
 }
 
-/// Private memory of an item: `alloc::<T>(n)` in a kernel allocates `n` elements, initially zero, until the
-/// end of the item. An item can allocate [`PRIVATE_HEAP_BYTES`](crate::PRIVATE_HEAP_BYTES) bytes in all,
-/// unless the launch sets another size. If too little is left, the allocation counts as an access out of
-/// bounds, and is empty.
+/// Private memory of an item (GPU thread): `alloc::<T>(n)` in a kernel allocates `n` elements, initially
+/// zero, until the end of the item. An item can allocate [`PRIVATE_HEAP_BYTES`](crate::PRIVATE_HEAP_BYTES)
+/// bytes in all, unless the launch sets another size. An allocation beyond this size is empty, and counts as
+/// an access out of bounds.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, run_on_host};
@@ -178,7 +179,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
 /// ```
 pub struct PrivateSlice<T>(Box<[Cell<T>]>);
 
-/// Allocates private memory of the item for `len` elements.
+/// Allocates `len` elements in the private heap of the item. The elements are initially zero.
 pub fn alloc<T: ElementMemory>(len: usize) -> PrivateSlice<T> {
     let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
     let len = if bounds_report::take_bytes(bytes) { len } else { 0 };
@@ -216,8 +217,8 @@ impl<T: ElementMemory> PrivateSlice<T> {
 }
 
 /// All elements of an array, which any item reads by `of[i]` and writes by `of.set(i, value)`. If two items
-/// write one element, one of the two values stays; if the element has several fields, this holds for each
-/// field. A write outside of the array writes nothing, and counts as an access out of bounds.
+/// write the same element, each field of the element gets one of the two values. A write outside of the array
+/// writes nothing, and counts as an access out of bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
@@ -273,7 +274,7 @@ impl<T: ElementMemory> PrivateSlice<T> {
 #[repr(transparent)]
 pub struct Shared<T: 'static>(SharedElements<'static, T>);
 
-/// The memory of the elements of a [`Shared`] parameter.
+/// The memory of a [`Shared`] parameter on the host.
 #[doc(hidden)]
 pub enum SharedElements<'s, T> {
     /// Memory of the program.
@@ -330,8 +331,8 @@ impl<T: ElementMemory> Shared<T> {
 
 impl<T: Atomic> Shared<T> {
     /// Reads an element that another item [releases](Self::release). If this item reads the released value,
-    /// it then sees all elements that the other item had written before, and before a `barrier()` those of
-    /// the other item's whole group.
+    /// it then sees all elements that the other item had written before. If the other item had passed a
+    /// `barrier()`, it also sees the earlier writes of that item's whole group.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, Shared, kernel, run_on_host};
@@ -362,7 +363,8 @@ impl<T: Atomic> Shared<T> {
         value.unwrap_or_else(|| bounds_report::read(index))
     }
 
-    /// Writes an element after all earlier writes of this item: see [`acquire`](Self::acquire).
+    /// Writes an element such that an item that [acquires](Self::acquire) it also sees all earlier writes of
+    /// this item.
     #[inline(always)]
     pub fn release(&self, index: usize, value: T) {
         fence(Ordering::Release);
@@ -389,7 +391,8 @@ impl<T: Atomic, const A: usize, const B: usize, const C: usize, const D: usize> 
         group_ops::never()
     }
 
-    /// Writes an element after all earlier writes of this item; see [`Shared::acquire`].
+    /// Writes an element such that an item that acquires it also sees all earlier writes of this item; see
+    /// [`Shared::acquire`].
     pub fn release<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
         group_ops::never()
@@ -462,8 +465,9 @@ macro_rules! atomics {
 atomics!([] [] usize, Shared<T>);
 atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: GroupIndex<A, B, C, D>>] I, Group<T, A, B, C, D>);
 
-/// A list to which items append elements, in unspecified order unless the launch requests item order. Its
-/// capacity is limited. An element beyond the capacity is dropped, and counts as an access out of bounds.
+/// A list to which items (GPU threads) append elements. The order is unspecified unless the launch requests
+/// item order. The capacity is limited: the list drops an element beyond it, which counts as an access out of
+/// bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};
@@ -482,7 +486,7 @@ atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: G
 #[repr(transparent)]
 pub struct Append<T: 'static>(AppendedElements<'static, T>);
 
-/// The memory to which an [`Append`] parameter adds elements.
+/// The memory of an [`Append`] parameter on the host.
 #[doc(hidden)]
 pub enum AppendedElements<'s, T> {
     /// Memory of the program: the elements, and the counter.

@@ -7,17 +7,17 @@ use crate::place::{Domain, DomainAxis, PlaceCursor};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
-/// One of the items that a call of a kernel's native code runs.
+/// One of the items that a call of the host form runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// Number of the item among the items of the call.
+    /// Number of the item, counted from the first item of the call.
     pub number: usize,
     /// Index of the item's element.
     pub index: usize,
 }
 
-/// The arguments of a launch on a device. Each kernel parameter takes its arguments from here, in the order
-/// of declaration.
+/// The arguments of a launch on a device that computes on the CPU. Each kernel parameter takes its arguments
+/// from here, in the order of declaration.
 pub struct LaunchArguments<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
@@ -122,7 +122,7 @@ impl<'i, 's> LaunchArguments<'i, 's> {
     }
 }
 
-/// Source of the elements of an [`Own`](crate::Own) parameter: each item reads its own element.
+/// The memory of an [`Own`](crate::Own) parameter on the host: each item reads its own element.
 pub enum HeldElements<'s, T> {
     /// The elements of all running items, in memory of the program.
     Slice(&'s [T]),
@@ -152,7 +152,7 @@ impl<'s, T: ElementMemory> HeldElements<'s, T> {
     }
 }
 
-/// Target of the elements of a `&mut` [`Own`](crate::Own) parameter: each item reads and writes its own
+/// The memory of a `&mut` [`Own`](crate::Own) parameter on the host: each item reads and writes its own
 /// element.
 pub enum HeldElementsMut<'s, T> {
     /// The elements of all running items, in memory of the program.
@@ -197,7 +197,7 @@ fn read<T: ElementMemory>(view: &HostView<'_>, items: &Range<u64>, elements: &mu
     debug_assert!(is_there, "a launch must have an element for each item");
 }
 
-/// Source of an array whose elements any item may read.
+/// The memory of an array parameter on the host whose elements any item may read.
 pub enum AllElements<'s, T> {
     /// Memory of the program.
     Slice(&'s [T]),

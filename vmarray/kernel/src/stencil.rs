@@ -90,8 +90,8 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// Elements around the item's own place, which a kernel reads by place: `of[at]`, `of[at.plus(1)]`. The
-/// launch sets the maximum distance (halo), and a boundary mode for places beyond the edges of the array.
+/// The elements around an item's own position, which a kernel reads by place: `of[at]`, `of[at.plus(1)]`. The
+/// launch sets the maximum distance (halo), and a boundary mode for positions beyond the edges of the array.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};
@@ -136,7 +136,7 @@ impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
     }
 }
 
-/// One axis of an array whose elements items read by position.
+/// One axis of an array that items read by position, when a kernel runs on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
     /// The first place.
@@ -147,7 +147,7 @@ pub struct AroundAxis {
     stride: usize,
 }
 
-/// Source of elements that a kernel reads by position.
+/// The memory of an array that items read by position, when a kernel runs on the host.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// The index of the element at the first place.

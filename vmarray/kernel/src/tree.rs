@@ -3,7 +3,7 @@
 
 use backend_api::expr::Type;
 
-/// The label of a block without a label.
+/// The label number of a block without a label.
 pub const NO_LABEL: u16 = u16::MAX;
 
 /// The syntax tree of a kernel function.
@@ -15,7 +15,7 @@ pub struct Tree {
     pub file: &'static str,
     /// The line of the function's name in the file.
     pub line: u32,
-    /// The number of the function's variables.
+    /// The number of the function's local variables.
     pub locals: u16,
     /// The patterns of the function's parameters.
     pub parameters: &'static [Pattern],
@@ -23,7 +23,7 @@ pub struct Tree {
     pub body: TreeExpr,
 }
 
-/// A binary operator.
+/// A binary operator in the syntax tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are called as Rust's traits and functions for them")]
 pub enum Operator {
@@ -45,9 +45,9 @@ pub enum Operator {
     Ge,
 }
 
-/// An expression. An index of a slot, type or constant refers to the lists of the
-/// [`Definition`](crate::inferred_types::Definition). A *slot* is a place in the function whose type or
-/// callee rustc infers. Variables and labels are numbered in the function.
+/// An expression of a kernel function in the syntax tree. An index of a slot, type or constant refers to the
+/// lists of the [`Definition`](crate::inferred_types::Definition). A *slot* is a position in the function
+/// whose type or callee rustc infers. Variables and labels are numbered within the function.
 #[derive(Debug)]
 pub enum TreeExpr {
     /// An expression with its line.
@@ -156,7 +156,7 @@ pub struct Arm {
     pub pattern: Pattern,
     /// The condition after `if`, if the arm has one.
     pub guard: Option<TreeExpr>,
-    /// The expression to evaluate if the arm is chosen.
+    /// The expression to evaluate if `match` selects the arm.
     pub body: TreeExpr,
 }
 

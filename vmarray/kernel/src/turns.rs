@@ -25,9 +25,9 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The payload of the unwinding that ends an item.
 struct Ended(Overtime);
 
-/// A counter of the loop iterations (back edges) in one call of a kernel function. At every
-/// [`TimeLimit::TURNS`]-th back edge, it reads the clock; if the item has exceeded its time limit, `turn`
-/// unwinds the function.
+/// Enforces an item's time limit when a kernel runs on the host: counts the loop iterations (back edges) in
+/// one call of a kernel function. At every [`TimeLimit::TURNS`]-th iteration, it reads the clock. If the item
+/// has exceeded its time limit, `turn` unwinds the function by a panic.
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
@@ -37,13 +37,13 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Creates a counter for one call.
+    /// Creates a counter for one call of a kernel function.
     #[inline(always)]
     pub const fn new() -> Self {
         Self { left: TimeLimit::TURNS, since: 0 }
     }
 
-    /// Counts one back edge; unwinds if the item has exceeded its time limit.
+    /// Counts one loop iteration (back edge); unwinds the function if the item has exceeded its time limit.
     #[inline(always)]
     pub fn turn(&mut self) {
         self.left -= 1;
@@ -53,9 +53,9 @@ impl Turns {
         }
     }
 
-    /// Counts all back edges of a `for` loop in advance, if there are fewer than [`TimeLimit::TURNS`]. If
-    /// there are more, counts none and returns true: the loop must then call [`turn`](Self::turn) for each
-    /// back edge.
+    /// Counts all iterations of a `for` loop in advance, if there are fewer than [`TimeLimit::TURNS`], and
+    /// returns false. Otherwise counts none and returns true: the loop must then call [`turn`](Self::turn) in
+    /// each iteration.
     #[inline(always)]
     pub fn enter<T: KernelInteger, const REVERSED: bool>(
         &mut self,

@@ -7,7 +7,8 @@ use crate::source::{HeldElements, HeldElementsMut, Item, LaunchArguments};
 use bytemuck::TransparentWrapper;
 use std::ops::Range;
 
-/// The item's own element of an array: of the result, or of another array of the same shape.
+/// A kernel parameter for the item's own element of an array: of the result, or of another array of the same
+/// shape.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Own, run_on_host};
@@ -26,21 +27,21 @@ use std::ops::Range;
 pub struct Own<T>(T);
 
 impl<T: ElementMemory> Own<T> {
-    /// Returns the element.
+    /// Returns the item's element.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> T {
         self.0
     }
 
-    /// Writes the element.
+    /// Writes the item's element.
     #[inline(always)]
     pub fn set(&mut self, value: T) {
         self.0 = value;
     }
 }
 
-/// Kind of a parameter of a kernel that can be launched.
+/// Kind of a parameter of a kernel that can be launched, such as a value or a table.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, ParameterKind};

@@ -9,17 +9,17 @@ use syn::{Expr, Ident, Path, Token};
 /// columns]`.
 pub struct AttributeArguments {
     library: TokenStream,
-    /// The number of items of a group, or its extents.
+    /// The group length: a number of items, or the extents of a tile.
     pub group: Option<Expr>,
 }
 
 impl AttributeArguments {
-    /// Returns the default arguments.
+    /// Returns the arguments of an attribute without arguments.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
     }
 
-    /// Returns the path by which generated code names items of the library.
+    /// Returns the path of the library's module of which generated code uses the items.
     pub fn module(&self) -> TokenStream {
         let library = &self.library;
         quote!(#library::k)

@@ -7,11 +7,11 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 
-/// The state of the translation of a kernel function's body.
+/// The state of the macro while it translates the body of one kernel function.
 pub struct BodyTranslation<'a> {
-    /// The path of the library's module in generated code.
+    /// The path of the library's module, for generated code.
     pub k: TokenStream,
-    /// The name of the function.
+    /// The name of the kernel function.
     pub name: &'a syn::Ident,
     /// True if the function may run in groups: it has groups, or a kernel with groups calls it.
     pub is_grouped: bool,
@@ -46,8 +46,8 @@ pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }
 
-/// Returns the name of an operator in the syntax tree, and the name of the library function that computes it;
-/// `None` for other operators, such as `&&`.
+/// Returns an operator's name in the syntax tree, and the library function that computes it; `None` for
+/// operators without such a function, such as `&&`.
 pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
     Some(match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => ("Add", "add"),
@@ -97,7 +97,7 @@ pub fn bare(expr: &Expr) -> &Expr {
     }
 }
 
-/// Returns the expression on which a chain of method calls begins.
+/// Returns the expression at the start of a chain of method calls.
 pub fn innermost_receiver(expr: &Expr) -> &Expr {
     match bare(expr) {
         Expr::MethodCall(call) => innermost_receiver(&call.receiver),
@@ -120,8 +120,8 @@ fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
 }
 
 impl BodyTranslation<'_> {
-    /// Reports an error at the tokens `at`, and returns placeholder code that compiles as an expression of
-    /// any type.
+    /// Records an error at the tokens `at`. Returns placeholder code that compiles as an expression of any
+    /// type.
     pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> GeneratedCode {
         let error = syn::Error::new_spanned(at, text);
         match &mut self.errors {
@@ -132,8 +132,8 @@ impl BodyTranslation<'_> {
         GeneratedCode::same(quote!(#k::never()), quote!(#k::TreeExpr::Bool(false)))
     }
 
-    /// Translates an expression to a value. Reports an error if the expression is a view or a place: kernels
-    /// can use only its methods and elements as values.
+    /// Translates an expression to a value. Records an error if the expression is a view or place parameter,
+    /// because kernels can use only its methods and elements as values.
     pub fn value(&mut self, expr: &Expr) -> GeneratedCode {
         match self.view(expr) {
             Some((name, view)) => self.error(expr, view.as_value(&name)),
@@ -141,41 +141,41 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Reports an error for attributes, because they would apply to only one of the emitted forms.
+    /// Records an error for each attribute, because it would apply to only one of the generated forms.
     pub fn no_attributes(&mut self, attributes: &[syn::Attribute]) {
         for attribute in attributes {
             self.error(attribute, "kernels do not support attributes here: put it on the whole function");
         }
     }
 
-    /// Adds a slot of a type, and returns its name.
+    /// Adds a slot (a variable whose type rustc infers), and returns its name.
     pub fn slot(&mut self, of: TokenStream) -> syn::Ident {
         let name = slot_name(self.slots.len());
         self.slots.push(of);
         name
     }
 
-    /// Adds a type to the list of types, and returns its index for the syntax tree.
+    /// Adds a type to the list of types, and returns its index, which the syntax tree uses.
     pub fn type_number(&mut self, of: impl ToTokens) -> u16 {
         let k = located(&self.k, of.span());
         self.types.push(quote_spanned!(of.span()=> #k::layout::<#of>()));
         (self.types.len() - 1) as u16
     }
 
-    /// Adds a constant to the list of constants, and returns its index for the syntax tree.
+    /// Adds a constant to the list of constants, and returns its index, which the syntax tree uses.
     pub fn constant_number(&mut self, value: impl ToTokens) -> u16 {
         let k = located(&self.k, value.span());
         self.constants.push(quote_spanned!(value.span()=> #k::constant(#value)));
         (self.constants.len() - 1) as u16
     }
 
-    /// Wraps a part of the syntax tree with the source line of `span`, for error messages.
+    /// Wraps a part of the syntax tree in the source line of `span`, for error messages.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
         quote!(#k::TreeExpr::Line(#line, &#tree))
     }
 
-    /// Translates an expression to a value.
+    /// Translates an expression to its generated code.
     pub fn expr(&mut self, expr: &Expr) -> GeneratedCode {
         if let Some((literal, is_negative)) = literal_of(expr) {
             return self.literal(literal, is_negative, None);
@@ -311,7 +311,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Translates a binary operator on two values.
+    /// Translates a binary operator, given the code of its operands.
     pub fn operation(&mut self, op: &BinOp, left: &GeneratedCode, right: &GeneratedCode) -> GeneratedCode {
         let k = located(&self.k, op.span());
         let Some((operator, function)) = operator(op) else {
@@ -374,7 +374,7 @@ impl BodyTranslation<'_> {
         self.structure(code)
     }
 
-    /// Translates a struct literal with an inferred type. The tree in `code` has the fields, and the base
+    /// Translates a struct literal whose type rustc infers. The tree in `code` has the fields, and the base
     /// struct (`..base`) if there is one.
     pub fn structure(&mut self, code: GeneratedCode) -> GeneratedCode {
         let (k, number) = (self.k.clone(), self.slots.len() as u16);

@@ -4,7 +4,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 
-/// Returns a path with another span for error messages, and with unchanged name resolution.
+/// Returns a path with the span `at`, at which rustc then reports errors. Name resolution stays unchanged.
 pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     let located = path.clone().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(at));
@@ -13,25 +13,26 @@ pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     located.collect()
 }
 
-/// An expression, a statement or a block in three forms.
+/// The generated code of an expression, a statement or a block, in three forms.
 #[derive(Clone)]
 pub struct GeneratedCode {
-    /// The host form: Rust code that runs the kernel on the host.
+    /// The host form: Rust code that computes the result on the host.
     pub host: TokenStream,
-    /// The form for type inference, with literals and callees in slots.
+    /// The form for type inference: Rust code with slots (variables of inferred type) for literals and
+    /// callees.
     pub slots: TokenStream,
-    /// The syntax tree.
+    /// The syntax tree, from which the library generates code for devices.
     pub tree: TokenStream,
 }
 
 impl GeneratedCode {
-    /// Returns code with the same Rust tokens in the host form and in the form for type inference.
+    /// Creates code whose host form and form for type inference have the same Rust tokens.
     pub fn same(rust: TokenStream, tree: TokenStream) -> Self {
         Self { host: rust.clone(), slots: rust, tree }
     }
 
-    /// Builds code from parts. The function `rust` combines the parts of the host form, and of the form for
-    /// type inference; `tree` combines their syntax trees.
+    /// Combines the code of parts. The function `rust` combines the parts of the host form, and of the form
+    /// for type inference; `tree` combines their syntax trees.
     pub fn of<const N: usize>(
         parts: [&Self; N],
         rust: impl Fn([&TokenStream; N]) -> TokenStream,
@@ -44,7 +45,8 @@ impl GeneratedCode {
         }
     }
 
-    /// Returns a list of parts: separated by commas in the two forms of Rust code, and a slice in the tree.
+    /// Combines the code of parts to a list: separated by commas in the two forms of Rust code, and a slice
+    /// in the tree.
     pub fn list(parts: &[Self]) -> Self {
         let rust = |form: fn(&Self) -> &TokenStream| {
             let parts = parts.iter().map(form);

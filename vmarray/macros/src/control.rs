@@ -294,7 +294,7 @@ impl BodyTranslation<'_> {
     }
 }
 
-/// Returns the name of the variable that counts the back edges of loops when a kernel runs on the host.
+/// Returns the name of the variable that counts loop iterations (back edges) in the host form.
 pub fn turns() -> Ident {
     Ident::new("__back_edges", Span::mixed_site())
 }

@@ -7,7 +7,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Member, Result};
 
-/// Generates the implementation of the trait for a struct.
+/// Generates the implementation of the trait `KernelType` for a struct.
 pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let mut arguments = AttributeArguments::usual();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("kernel_type")) {

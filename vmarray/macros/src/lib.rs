@@ -22,7 +22,8 @@ mod view;
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
-/// Makes a function a kernel, which can be launched for many items, or a function that kernels can call.
+/// Makes a function a kernel, which a program can launch for many items (GPU threads), or a function that
+/// kernels can call.
 ///
 /// The program can also call the function like any other function. Operators, indices and mathematics follow
 /// the same rules as on all devices: sums wrap, and an index out of bounds reads zero. The attribute adds a
@@ -40,8 +41,8 @@ use syn::parse_macro_input;
 /// - `barrier()` waits for all items of the group.
 /// - In groups of a multiple of 32 items, an item can use the values of the other items (lanes) of its
 ///   subgroup of 32 items: `lanes::sum(x)`, `min`, `max`, `and`, `or`, `xor`; `scan_sum(x)` and so on, over
-///   the lanes up to the own one; `shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and
-///   `all`; `alike(x, bits)`, the lanes whose lowest bits equal the own ones.
+///   the lanes up to the own one; `shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`;
+///   `alike(x, bits)`, the lanes whose lowest bits equal the own ones.
 ///
 /// All items of a group must reach a barrier or a `lanes` operation together. Conditions around it must
 /// therefore depend only on data that is the same for all items, such as values, tables and counters of

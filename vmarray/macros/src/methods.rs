@@ -160,13 +160,13 @@ pub enum Method {
     View,
 }
 
-/// Returns the number of arguments of an operation across lanes.
+/// Returns the number of arguments of the operation `name` across lanes; `None` if it does not exist.
 pub fn lanes(name: &str) -> Option<usize> {
     LANES.iter().find(|(known, _)| *known == name).map(|(_, takes)| *takes)
 }
 
-/// Returns the kind of a method, and its number of arguments. If several methods have the name, prefers the
-/// one with `arguments` arguments.
+/// Returns the kind of the method `name`, and its number of arguments. If several methods have the name,
+/// prefers the method with `arguments` arguments.
 pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     let lists = [(Method::Number, &NUMBERS[..]), (Method::Composed, &COMPOSED), (Method::View, &VIEWS)];
     let all = lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |method| (kind, *method)));
@@ -212,7 +212,7 @@ const ITERATORS: [&str; 34] = [
     "zip",
 ];
 
-/// Formats a number of arguments in words.
+/// Formats a number of arguments in words, for error messages.
 pub fn count(arguments: usize) -> String {
     match arguments {
         0 => "no arguments".into(),
@@ -226,7 +226,7 @@ pub fn is_iterator(name: &str) -> bool {
     ITERATORS.contains(&name)
 }
 
-/// Returns advice for an unsupported method.
+/// Returns advice for a method that kernels do not support.
 pub fn advice(name: &str) -> String {
     match name {
         name if is_iterator(name) => {
@@ -261,7 +261,7 @@ pub fn advice(name: &str) -> String {
     }
 }
 
-/// Returns advice for an associated function, by its path.
+/// Returns advice for an associated function that kernels do not support, by its path.
 pub fn associated(path: &str) -> String {
     let path = path.replace(' ', "");
     let of = path.split("::").next().unwrap_or_default();

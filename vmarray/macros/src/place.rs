@@ -23,12 +23,12 @@ impl BodyTranslation<'_> {
         self.scope.find(&path.path.get_ident()?.to_string())
     }
 
-    /// Returns the reference parameter that an expression names.
+    /// Returns the parameter with a reference type that an expression names, if any.
     pub fn reference(&self, expr: &Expr) -> Option<Local> {
         self.local(expr).filter(|local| local.is_reference)
     }
 
-    /// Returns the view parameter that an expression names, and its name.
+    /// Returns the name and the kind of the view parameter that an expression names, if any.
     pub fn view(&self, expr: &Expr) -> Option<(String, ViewParameter)> {
         let view = self.local(expr)?.view?;
         Some((bare(expr).to_token_stream().to_string(), view))
@@ -54,7 +54,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Translates `a[i]` to a value.
+    /// Translates `a[i]` that the kernel uses as a value.
     pub fn index(&mut self, index: &ExprIndex) -> GeneratedCode {
         self.no_attributes(&index.attrs);
         if let Some(text) = self.wrong_index(index) {
@@ -79,7 +79,7 @@ impl BodyTranslation<'_> {
         GeneratedCode::of([&of, &at], rust, tree)
     }
 
-    /// Translates `p.x` to a value.
+    /// Translates `p.x` that the kernel uses as a value.
     pub fn field(&mut self, field: &ExprField) -> GeneratedCode {
         self.no_attributes(&field.attrs);
         let (of, name) = (self.expr(&field.base), &field.member);
@@ -221,7 +221,8 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Translates a variable or a field of a variable: the target of tuple patterns and of references.
+    /// Translates a variable, or a field of a variable, as the target of a tuple assignment or of a
+    /// reference.
     pub fn plain_place(&mut self, expr: &Expr) -> GeneratedCode {
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         match self.steps(expr, &mut steps, &mut indices) {

@@ -3,14 +3,14 @@
 use crate::view::ViewParameter;
 use std::collections::HashSet;
 
-/// A variable of the function.
+/// A local variable or parameter of the kernel function.
 #[derive(Clone, Copy)]
 pub struct Local {
     /// The index of the variable in the function.
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
-    /// The kind of the parameter, if the variable is a parameter that is a view or a place.
+    /// The kind of the parameter, if the variable is a view or place parameter.
     pub view: Option<ViewParameter>,
 }
 
@@ -21,7 +21,7 @@ struct Target {
     number: u16,
 }
 
-/// The variables, loops and labels in scope at a point of the function.
+/// The variables, loops and labels in scope at a point of the kernel function.
 #[derive(Default)]
 pub struct VariableScope {
     names: Vec<(String, Local)>,
@@ -41,7 +41,7 @@ impl VariableScope {
         local
     }
 
-    /// Records that the variable declared last is a view of this kind, or no view.
+    /// Records that the last declared variable is a view parameter of this kind, or not a view.
     pub fn is_view(&mut self, view: Option<ViewParameter>) {
         if let Some((_, local)) = self.names.last_mut() {
             local.view = view;
@@ -53,12 +53,13 @@ impl VariableScope {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
 
-    /// Opens a scope. Returns the present number of names, which [`VariableScope::leave`] restores.
+    /// Opens a scope. Returns the current number of names, which the caller passes to
+    /// [`VariableScope::leave`].
     pub fn enter(&self) -> usize {
         self.names.len()
     }
 
-    /// Closes a scope: removes the names that were added in it.
+    /// Closes a scope: removes the names that code has declared in it.
     pub fn leave(&mut self, names: usize) {
         self.names.truncate(names);
     }
@@ -68,7 +69,7 @@ impl VariableScope {
         self.locals
     }
 
-    /// Opens a loop or a block that `break` can leave.
+    /// Opens a loop or a block that `break` can leave, and returns its label number.
     pub fn open(&mut self, label: Option<String>, is_loop: bool) -> u16 {
         let number = self.labels;
         self.labels += 1;
@@ -76,17 +77,17 @@ impl VariableScope {
         number
     }
 
-    /// Returns true if the code so far has a loop or a labelled block, open or closed.
+    /// Returns true if the function has had a loop or a labelled block so far, open or closed.
     pub fn has_targets(&self) -> bool {
         self.labels > 0
     }
 
-    /// Closes the loop or block that was opened last.
+    /// Closes the innermost open loop or block.
     pub fn close(&mut self) {
         self.targets.pop();
     }
 
-    /// Returns the target of a `break` or `continue`.
+    /// Returns the label number of the loop or block that a `break` or `continue` targets.
     pub fn target(&self, label: Option<&str>) -> Option<u16> {
         let is_meant = |target: &&Target| match label {
             Some(label) => target.label.as_deref() == Some(label),

@@ -2,9 +2,9 @@
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 
-/// Sets the span of generated tokens to the span of the next token of the user's code, or of the previous
-/// token if none follows. Otherwise rustc would report errors in a mixture of generated and written tokens at
-/// the attribute. Names of generated variables keep their hygiene.
+/// Sets the span of generated tokens to the span of the user's next token, or of the previous one if none
+/// follows. rustc then reports an error in mixed tokens at the user's code, not at the attribute. Names of
+/// generated variables keep their hygiene.
 pub fn placed(code: TokenStream, fallback: Span) -> TokenStream {
     let generated = place_of(Span::call_site());
     within(code, fallback, generated)

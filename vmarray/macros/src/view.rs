@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
 
-/// The kind of a parameter that is a view or a place.
+/// The kind of a view or place parameter of a kernel function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewParameter {
     /// `At<N>`; `None` if `N` is a parameter.
@@ -22,7 +22,7 @@ pub enum ViewParameter {
 }
 
 impl ViewParameter {
-    /// Returns the kind of a parameter with this type; `None` if it is not a view or a place.
+    /// Returns the kind of a parameter with this type; `None` if it is neither a view nor a place.
     pub fn of(of: &Type) -> Option<Self> {
         match of {
             Type::Reference(reference) => Self::named(&reference.elem, reference.mutability.is_some()),
@@ -47,7 +47,7 @@ impl ViewParameter {
         })
     }
 
-    /// Returns advice for a use of the parameter as a value.
+    /// Returns the error text for a use of the parameter `name` as a value.
     pub fn as_value(self, name: &str) -> String {
         match self {
             Self::At(Some(1)) => format!("`{name}` is a place: write `{name}.index()` for its index"),
@@ -63,7 +63,7 @@ impl ViewParameter {
         }
     }
 
-    /// Returns advice for an assignment to the parameter.
+    /// Returns the error text for an assignment to the parameter `name`.
     pub fn as_place(self, name: &str, is_compound: bool) -> String {
         match self {
             Self::Own { is_mutable: true } if is_compound => {
@@ -82,7 +82,7 @@ impl ViewParameter {
         }
     }
 
-    /// Returns advice for an assignment to an element.
+    /// Returns the error text for an assignment to an element of the parameter `name`.
     pub fn as_element(self, name: &str) -> String {
         match self {
             Self::Own { .. } => self.as_place(name, false),
@@ -103,7 +103,7 @@ impl ViewParameter {
         }
     }
 
-    /// Returns advice for a missing method.
+    /// Returns the error text for a method that the parameter `name` does not have.
     pub fn without_method(self, name: &str, method: &str) -> String {
         let has = match self {
             Self::At(_) => "`index()`, `plus(by)`, `shape()`, `in_group()`, `group()` and `groups()`",
@@ -119,7 +119,8 @@ impl ViewParameter {
         format!("`{name}` has no `{method}`: it has {has}")
     }
 
-    /// Returns advice for a wrong or missing `&` of the parameter.
+    /// Returns the error text for a wrong or missing `&` in the parameter's type; `None` if the type is
+    /// right.
     pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
         match (self, of) {
             (Self::At(_), Type::Reference(_)) => Some("a place is passed by value: leave `&` out"),
@@ -135,8 +136,8 @@ impl ViewParameter {
         }
     }
 
-    /// Returns advice for a read of an element, or `None` if the view supports a read by this index. If the
-    /// index is a place, `at` has its name and kind.
+    /// Returns the error text for a read of an element by an index, or `None` if the view supports this read.
+    /// If the index is a place, `at` has its name and kind.
     pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
         match (self, at) {
             (Self::Own { .. }, _) => Some(format!(
@@ -190,7 +191,7 @@ fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     }
 }
 
-/// Returns advice for an element type that the view does not support, because arrays cannot store it.
+/// Returns the error text for an element type that arrays cannot store; `None` for other types.
 pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let of = match of {
         Type::Reference(reference) => &*reference.elem,

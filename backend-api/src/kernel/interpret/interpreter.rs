@@ -3,7 +3,7 @@
 use crate::expr::Geometry;
 use crate::kernel::{TimeLimit, VerifiedKernel};
 
-/// A kernel with the arguments of a launch, ready for interpretation.
+/// An interpreter of one launch: a kernel with the launch's arguments.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -52,13 +52,14 @@ use crate::kernel::{TimeLimit, VerifiedKernel};
 pub struct Interpreter<'a> {
     /// Kernel to interpret.
     pub kernel: &'a VerifiedKernel,
-    /// Number of items of the launch.
+    /// Number of items (threads) of the launch.
     pub items: u64,
-    /// Mapping from item numbers to element indices.
+    /// Mapping from an item's number to the index of its element.
     pub geometry: Geometry,
-    /// Parameters: the value of each as 64 bits, see [`Type`](crate::kernel::Type).
+    /// The kernel's parameters, each as 64 bits; see [`Type`](crate::kernel::Type).
     pub params: &'a [u64],
-    /// Bytes of the tables; see [`Body::table_offset`](crate::kernel::Body::table_offset).
+    /// Contents of the kernel's constant tables; see
+    /// [`Body::table_offset`](crate::kernel::Body::table_offset).
     pub table: &'a [u8],
     /// Maximum number of loop iterations (back edges) of an item; `None` for no limit.
     pub budget: Option<u64>,
@@ -69,8 +70,8 @@ pub struct Interpreter<'a> {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Creates an interpreter of a kernel without parameters and tables, with no budget, no time limit and no
-    /// private heap.
+    /// Creates an interpreter without parameters, tables, budget, time limit and private heap. The caller
+    /// sets the fields that its launch needs.
     #[must_use]
     pub fn new(kernel: &'a VerifiedKernel, items: u64, geometry: Geometry) -> Self {
         Self {
@@ -85,7 +86,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Number of parts that can run independently: groups if the kernel has groups, else items.
+    /// Returns the number of parts of the launch that can run independently: groups if the kernel has groups,
+    /// else items.
     #[must_use]
     pub fn parts(&self) -> u64 {
         self.items.div_ceil(u64::from(self.group_len()))

@@ -2,9 +2,9 @@
 
 use crate::Result;
 
-/// Access of the [interpreter](super::Interpreter) to the memory of a launch's views.
+/// Gives the [interpreter](super::Interpreter) access to the memory of a launch's views (array arguments).
 ///
-/// The interpreter calls the methods only for existing elements, and for fields inside of them.
+/// The interpreter calls the methods only for existing elements, and for fields inside of elements.
 ///
 /// ```
 /// use backend_api::kernel::{Slices, Views};
@@ -58,7 +58,7 @@ pub trait Views {
     }
 }
 
-/// [`Views`] of byte slices, for a launch on one thread.
+/// [`Views`] whose memory is byte slices, for interpretation on one thread.
 ///
 /// ```
 /// use backend_api::kernel::{Slices, Views};
@@ -68,8 +68,8 @@ pub trait Views {
 pub struct Slices<'a>(Vec<(&'a mut [u8], usize)>);
 
 impl<'a> Slices<'a> {
-    /// Creates a view of each pair of a slice and a stride (bytes from one element to the next). Bytes after
-    /// the last whole element are unused.
+    /// Creates one view from each pair of a slice and a stride (the bytes from one element to the next). A
+    /// view ignores bytes after its last whole element.
     ///
     /// # Panics
     /// If a stride is 0.
@@ -104,7 +104,7 @@ impl Views for Slices<'_> {
     }
 }
 
-/// The bits of a field of 1, 2, 4 or 8 bytes; 0 of others.
+/// Returns the bits of a field of 1, 2, 4 or 8 bytes, padded with zeros; 0 for other lengths.
 #[inline(always)]
 pub fn to_bits(field: &[u8]) -> u64 {
     match *field {
@@ -116,7 +116,7 @@ pub fn to_bits(field: &[u8]) -> u64 {
     }
 }
 
-/// Writes the low bytes, from the lowest on.
+/// Writes the low bytes of `bits` to a field, as many as the field has.
 #[inline(always)]
 pub fn from_bits(field: &mut [u8], bits: [u8; 8]) {
     let len = field.len();

@@ -2,7 +2,7 @@
 
 use backend_api::Transfer;
 
-/// Removes empty transfers, and merges consecutive transfers that are adjacent on both sides.
+/// Removes copies of 0 bytes. Merges consecutive copies if both their sources and their targets are adjacent.
 pub fn joined<'a>(transfers: &[Transfer<'a>]) -> impl Iterator<Item = Transfer<'a>> {
     let mut rest = transfers.iter().filter(|transfer| transfer.bytes() > 0).peekable();
     std::iter::from_fn(move || {

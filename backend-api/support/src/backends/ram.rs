@@ -6,15 +6,15 @@ use std::path::Path;
 /// The amount of RAM in the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemMemory {
-    /// All RAM, in bytes.
+    /// Total RAM, in bytes.
     pub total_bytes: u64,
     /// Bytes that a program can allocate before the system swaps, or kills processes.
     pub available_bytes: u64,
 }
 
 impl SystemMemory {
-    /// Returns the machine's memory, or the limits of the process's control groups if they are smaller.
-    /// `None` if Linux does not report it, and on other systems.
+    /// Returns the machine's RAM, or the limits of the process's control groups (cgroups) if they are
+    /// smaller. Returns `None` if Linux does not report the RAM, and on other systems.
     #[must_use]
     pub fn of_linux() -> Option<Self> {
         let text = read_to_string("/proc/meminfo").ok()?;

@@ -2,7 +2,7 @@
 
 use crate::KernelType;
 
-/// The argument of one parameter of an interpreted kernel.
+/// The argument for one parameter of a kernel that the interpreter runs.
 #[derive(Debug)]
 pub enum InterpreterArgument<'s> {
     /// No data, for a parameter that is the item's place.

@@ -16,7 +16,7 @@ use backend_api::kernel::{
 const CALLS_MAX: usize = 64;
 
 impl Lower {
-    /// Lowers a call of the function in a slot.
+    /// Lowers a call of the kernel function that rustc inferred for a slot.
     pub fn call_slot(&mut self, slot: u16, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         match self.frame()?.definition.slots.get(usize::from(slot)) {
             Some(InferredSlot::Callee(define)) => {
@@ -74,8 +74,8 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// Returns the result of code with several exits: its normal end with the value `end`, and exits that
-    /// have written a value to `outcome`. Returns `None` if the code has no exit.
+    /// Joins the results of code with several exits: its normal end with the value `end`, and exits that have
+    /// written a value to `outcome`. Returns `None` if the code has no exit.
     pub fn joined(
         &mut self,
         outcome: &mut FlowOutcome,
@@ -91,8 +91,8 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(LoweredValue::unit, LoweredValue::fresh)))
     }
 
-    /// Writes the value of an exit (`break` or `return`) to the place of an outcome. Allocates the place at
-    /// the first exit.
+    /// Stores the value of an exit (`break` or `return`) in the variables of an outcome. Allocates the
+    /// variables at the first exit.
     pub fn give(&mut self, outcome: &mut FlowOutcome, value: &LoweredValue) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {
@@ -104,7 +104,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Marks the arrays of ended blocks as free, so that later code reuses them.
+    /// Marks the arrays of blocks that have ended as free, so that later code reuses their memory.
     pub fn release(&mut self) {
         let depth = self.depth;
         for array in self.arrays.iter_mut().filter(|array| array.1.is_some_and(|of| of > depth)) {
@@ -371,7 +371,7 @@ impl Lower {
         Some(self.binary(op, left, right))
     }
 
-    /// Lowers a call of a method of a parameter.
+    /// Lowers a call of a method of a kernel parameter, such as `of.len()`.
     pub fn method(
         &mut self,
         of: &'static TreeExpr,

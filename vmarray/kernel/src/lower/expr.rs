@@ -9,7 +9,7 @@ use crate::lower::frame::{InlineFrame, is_pure, may_assign};
 use crate::tree::{Operator, TreeExpr};
 use backend_api::kernel::{Binary, Type};
 
-/// Returns an expression without the [`TreeExpr::Line`] around it.
+/// Returns an expression without the source lines ([`TreeExpr::Line`]) that wrap it.
 pub fn bare(expr: &'static TreeExpr) -> &'static TreeExpr {
     match expr {
         TreeExpr::Line(_, of) => bare(of),
@@ -40,7 +40,7 @@ const fn operation(operator: Operator) -> (Binary, bool) {
 }
 
 impl Lower {
-    /// Returns the function that is being inlined.
+    /// Returns the frame of the function that lowering is inlining.
     pub fn frame(&mut self) -> Result<&mut InlineFrame> {
         match self.frames.last_mut() {
             Some(frame) => Ok(frame),
@@ -54,7 +54,8 @@ impl Lower {
         }
     }
 
-    /// Lowers an expression. The result is a place if the expression is a place, such as a variable.
+    /// Lowers an expression. If the expression names a storage location, such as a variable, the result
+    /// refers to it.
     pub fn expr(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
             TreeExpr::Line(line, of) => {
@@ -207,13 +208,13 @@ impl Lower {
         self.assign(&place, &LoweredValue::scalar(self.type_of(after), after))
     }
 
-    /// Lowers an expression to its scalar value.
+    /// Lowers an expression to a scalar value.
     pub fn computed(&mut self, expr: &'static TreeExpr) -> Result<ScalarOperand> {
         let value = self.expr(expr)?;
         self.operand(&value)
     }
 
-    /// Returns an operand with the present value of `operand`, which later assignments do not change.
+    /// Returns an operand that keeps the current value of `operand` after later assignments.
     pub fn kept_operand(&mut self, operand: ScalarOperand) -> Result<ScalarOperand> {
         let value = LoweredValue::scalar(self.type_of(operand), operand);
         let value = self.kept(&value)?;

@@ -204,8 +204,8 @@ impl Lower {
         Ok((std::mem::replace(&mut self.code, outer), end))
     }
 
-    /// Lowers a branch, which runs one of two pieces of code. If the condition is constant, lowers only one
-    /// piece.
+    /// Lowers a branch with two alternatives. If the condition is constant, lowers only the alternative that
+    /// it selects.
     pub fn branches(
         &mut self,
         condition: ScalarOperand,

@@ -2,7 +2,7 @@
 
 use backend_api::expr::{Binary, Number as _, Type};
 
-/// Returns the bits of a number from its text.
+/// Returns the bits of a number literal, given its source text.
 pub fn literal(of: Type, text: &str) -> Option<u64> {
     match of {
         Type::F32 => text.parse::<f32>().ok().map(|number| number.to_value()),
@@ -11,7 +11,8 @@ pub fn literal(of: Type, text: &str) -> Option<u64> {
     }
 }
 
-/// Returns true for an identity operand, such as zero for sums and one for products.
+/// Returns true if the right operand does not change the left one, such as zero in a sum and one in a
+/// product.
 pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     let neutral = match op {
         Binary::Add | Binary::Sub | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => 0,
@@ -22,9 +23,9 @@ pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     !of.is_float() && right == neutral
 }
 
-/// Returns the shift or mask that replaces the division, or the remainder, of an unsigned number by a power
-/// of two. GPUs have no division instruction: for 64 bits their compilers call a function of 60 instructions,
-/// even if the divisor is a power of two.
+/// Returns the shift or mask that replaces a division or remainder of an unsigned number by a power of two.
+/// GPUs have no division instruction. Their compilers call a function of 60 instructions for 64 bits, even if
+/// the divisor is a power of two.
 pub fn without_division(op: Binary, of: Type, by: u64) -> Option<(Binary, u64)> {
     let is_unsigned = matches!(of, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     match op {

@@ -4,30 +4,30 @@ use super::value::LoweredValue;
 use crate::inferred_types::Definition;
 use crate::tree::TreeExpr;
 
-/// The result of a block, a branch, a loop or a call with several exits.
+/// The result of a block, a branch, a loop or a call that has several exits.
 #[derive(Default)]
 pub struct FlowOutcome {
     /// The variables that receive the result; `None` until the type of the result is known.
     pub place: Option<LoweredValue>,
-    /// The nesting depth at which the result is used.
+    /// The nesting depth of the code that uses the result.
     pub depth: usize,
 }
 
-/// A block or loop that `break` or `continue` can target.
+/// A block or loop that a `break` or `continue` in its body can target.
 pub struct JumpTarget {
-    /// The index of the label in the function.
+    /// The index of the block's label in the function.
     pub label: u16,
     /// Nesting level of the block or loop in the lowered kernel, including itself.
     pub level: usize,
-    /// The way in which `continue` reaches the next iteration; `None` for blocks.
+    /// For loops, the way in which `continue` reaches the next iteration; `None` for blocks.
     pub next: Option<Next>,
     /// The result of the block or loop.
     pub outcome: FlowOutcome,
-    /// True if code breaks out of the block or loop.
+    /// True if a `break` in the body leaves the block or loop.
     pub is_left: bool,
 }
 
-/// The way in which a loop reaches its next iteration.
+/// The way in which a loop's `continue` reaches the next iteration.
 #[derive(Clone, Copy)]
 pub enum Next {
     /// By `Continue` of the loop at this level.
@@ -36,13 +36,13 @@ pub enum Next {
     Leave(usize),
 }
 
-/// The state of lowering for a function that is being inlined.
+/// The state of lowering for one function while lowering inlines it.
 pub struct InlineFrame {
-    /// The definition of the function that is being inlined.
+    /// The definition of the inlined function.
     pub definition: Definition,
     /// The values of the function's variables; `None` before they are bound.
     pub locals: Vec<Option<LoweredValue>>,
-    /// The loops and blocks around the code that is being lowered.
+    /// The loops and blocks that enclose the current expression.
     pub targets: Vec<JumpTarget>,
     /// The nesting level of the block that `return` leaves.
     pub level: usize,
@@ -52,7 +52,7 @@ pub struct InlineFrame {
     pub is_left: bool,
     /// The nesting depth of the function's own variables.
     pub depth: usize,
-    /// The source line that is being lowered.
+    /// The source line of the current expression.
     pub line: u32,
 }
 
@@ -74,7 +74,7 @@ impl InlineFrame {
     }
 }
 
-/// Returns true if an expression may assign a variable, or write to memory.
+/// Returns true if an expression may assign to a variable, or write to memory.
 pub fn may_assign(expr: &TreeExpr) -> bool {
     match expr {
         TreeExpr::Line(_, of)
@@ -122,7 +122,8 @@ pub fn may_assign(expr: &TreeExpr) -> bool {
     }
 }
 
-/// Returns true if an expression is short and cannot fail, so that it may be evaluated speculatively.
+/// Returns true if an expression is short and cannot fail. Lowering may then evaluate it before the
+/// condition.
 pub fn is_pure(expr: &TreeExpr) -> bool {
     match expr {
         TreeExpr::Line(_, of)

@@ -5,14 +5,14 @@ use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
-/// Limit for 32-bit arithmetic on positions: the result, and each operand that items read by position, must
-/// have fewer elements.
+/// Limit for 32-bit arithmetic on positions. It suffices if the result, and each array that items read by
+/// position, have fewer elements.
 pub const SHORT_MAX: u64 = 1 << 30;
 /// Maximum number of scalars in an element of a parameter with a constant boundary value, because the launch
 /// passes each scalar of the constant as a parameter.
 pub const VALUES_MAX: usize = 16;
 
-/// The source of a scalar parameter of the lowered kernel.
+/// The source from which a launch takes a scalar parameter of the lowered kernel.
 ///
 /// ```
 /// use vmarray_kernel::{Anywhere, Own, ScalarSource, kernel, lower};
@@ -64,11 +64,12 @@ pub enum ScalarSource {
     Groups(GroupPart),
 }
 
-/// A scalar from which the kernel computes the number of a group in the whole launch, along one axis.
+/// A scalar parameter from which the kernel computes the number of a group in the whole launch, along one
+/// axis.
 ///
-/// A device executes a launch in runs. The group with the number `g` in its run has the number `q = First +
-/// g` in the launch. If the launch variant [is striped](LaunchVariant::is_striped), the number in the launch
-/// is instead `q + q / PerPage * Skip + Offset`.
+/// A device executes a launch in several runs (parts). The group with the number `g` in its run has the
+/// number `q = First + g` in the launch. If the launch variant [is striped](LaunchVariant::is_striped), the
+/// number in the launch is instead `q + q / PerPage * Skip + Offset`.
 ///
 /// ```
 /// use vmarray_kernel::{At, GroupPart, Own, ScalarSource, kernel, lower};
@@ -94,7 +95,8 @@ pub enum GroupPart {
     Offset,
 }
 
-/// A property of an axis of the result. The result is stored in tiles of one or more elements.
+/// A property of one axis of the result, which a launch passes as a scalar. The result is stored in tiles of
+/// one or more elements.
 ///
 /// ```
 /// use vmarray_kernel::{At, AxisPart, Own, ScalarSource, kernel, lower};
@@ -140,7 +142,7 @@ impl AxisPart {
     ];
 }
 
-/// A property of a parameter whose elements items read by position.
+/// A property of an array that items read by position, which a launch passes as a scalar.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, ScalarSource, StencilPart, Window, kernel, lower};
@@ -181,7 +183,7 @@ impl ScalarSource {
     }
 }
 
-/// A launch variant: properties of a launch that change the code of the lowered kernel.
+/// A launch variant: the properties of a launch on which the code of the lowered kernel depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaunchVariant {
     /// Number of axes of the result; 0 for the number of axes of the kernel's [`At`](crate::At).
@@ -192,22 +194,22 @@ pub struct LaunchVariant {
     pub is_part: bool,
     /// True if 32 bits suffice to compute positions: see [`SHORT_MAX`].
     pub is_short: bool,
-    /// True if pages are striped over several channels, and each run has only the groups of one channel. The
-    /// group numbers of a run then have gaps.
+    /// True if the pages are striped over several channels, and each run has only the groups of one channel.
+    /// The group numbers in a run then have gaps.
     pub is_striped: bool,
     /// True if the kernel stores the values that items return.
     pub returns: bool,
-    /// True if items of tiled groups can read the old element of the result before they write it.
+    /// True if items can read the old element of a result with tiled groups before they write it.
     pub keeps: bool,
-    /// Indices of the `Append` parameters whose elements are stored with the index of the item [before
-    /// them](numbered), for sorting in item order.
+    /// Indices of the `Append` parameters whose elements the kernel stores with the item's index [in
+    /// front](numbered), so that the launch can sort them in item order.
     pub ordered: Vec<usize>,
     /// Boundary modes other than [`Mode::Checked`]: the index of the parameter, the axis, and the mode.
     pub modes: Vec<(usize, usize, Mode)>,
 }
 
 impl LaunchVariant {
-    /// Returns the number of the launch variant, which the launch passes as a scalar.
+    /// Returns the variant encoded as a number, which the launch passes as a scalar.
     #[must_use]
     pub fn number(&self) -> u64 {
         u64::from(self.is_tiled) | u64::from(self.is_part) << 1 | u64::from(self.is_short) << 2
@@ -243,8 +245,8 @@ impl LaunchVariant {
     }
 }
 
-/// Returns the layout of a struct of an item's index and an element of the layout `of`. Appended elements are
-/// stored like this if the launch sorts them in item order.
+/// Returns the layout of a struct with an item's index and an element of the layout `of`. If a launch sorts
+/// appended elements in item order, the kernel stores them in this layout.
 ///
 /// Its size is a multiple of 8 bytes.
 #[must_use]

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::{Body, Op, Report};
 
-/// A lowered kernel: the body for devices, and the source of each argument that a launch passes to the body.
+/// A lowered kernel: the body that devices run, and the source of each argument that a launch passes to it.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, lower};
@@ -28,12 +28,13 @@ pub struct LoweredKernel {
     pub body: Body,
     /// Parameters of the kernel function.
     pub parameters: Vec<ParameterInfo>,
-    /// Source of each scalar parameter of the body.
+    /// The source from which a launch takes each scalar parameter of the body.
     pub scalars: Vec<ScalarSource>,
-    /// For each view of the body, the index of its parameter in [`parameters`](Self::parameters). A view of
-    /// [returned values](crate::lower_returning) has no parameter; its entry is the length of `parameters`.
+    /// For each view of the body, the index of the kernel parameter in [`parameters`](Self::parameters) from
+    /// which it comes. A view of [returned values](crate::lower_returning) comes from no parameter; its entry
+    /// is the length of `parameters`.
     pub views: Vec<usize>,
-    /// Source of each table of the body.
+    /// The source from which a launch takes the contents of each table of the body.
     pub tables: Vec<TableSource>,
     /// Source places of operations that may fail, by their numbers.
     pub(super) places: Vec<(u32, SourcePlace)>,
@@ -90,8 +91,8 @@ impl LoweredKernel {
         Error::new(kind, self.name, file, line, detail.to_owned())
     }
 
-    /// Returns the index that was out of bounds in a report, as the kernel used it. In windows the index may
-    /// be negative.
+    /// Returns the index in a report that was out of bounds, as the kernel's source computed it. In windows
+    /// it may be negative.
     #[doc(hidden)]
     #[must_use]
     pub fn index_of(&self, report: &Report) -> i128 {
@@ -116,8 +117,8 @@ impl LoweredKernel {
         }
     }
 
-    /// Returns the bytes of all tables of a launch. `values` returns the bits of all scalars of the parameter
-    /// with the given index.
+    /// Returns the contents of all tables of a launch, in bytes. `values` returns the bits of all scalars of
+    /// the parameter with the given index.
     #[must_use]
     pub fn table_bytes<'v>(&self, values: impl Fn(usize) -> &'v [u64]) -> Vec<u8> {
         let mut bytes = vec![0; self.body.table_bytes() as usize];

@@ -4,35 +4,35 @@ use super::value::{LoweredValue, ScalarOperand};
 use crate::stencil::Mode;
 use backend_api::kernel::Reg;
 
-/// Elements read by places.
+/// The elements of an array that an item reads by position.
 pub struct Neighborhood {
     pub axes: Vec<NeighborhoodAxis>,
     pub base: ScalarOperand,
-    /// Elements shown at a constant distance from the item's place.
+    /// Elements that the boundary mode selects at a constant distance from the item.
     pub edges: Vec<BoundaryElement>,
 }
 
-/// An axis of elements read by places.
+/// One axis of an array that items read by position.
 pub struct NeighborhoodAxis {
     pub first: ScalarOperand,
     pub extent: ScalarOperand,
-    /// The same in full width.
+    /// The start and the extent as 64-bit operands.
     pub wide: [ScalarOperand; 2],
     pub stride: ScalarOperand,
     pub mode: Mode,
     pub value: Option<LoweredValue>,
 }
 
-/// An element shown at a constant distance along an axis.
+/// The element that the boundary mode selects at a constant distance along one axis.
 pub struct BoundaryElement {
     pub axis: usize,
     pub by: i64,
-    /// The shown element.
+    /// Register with the index of the selected element.
     pub shown: Reg,
 }
 
 impl Neighborhood {
-    /// The index of the first element, and the first place and the stride along each axis.
+    /// Returns the index of the first element; and for each axis, the first position and the stride.
     pub fn places(&self) -> (ScalarOperand, Vec<(ScalarOperand, ScalarOperand)>) {
         (self.base, self.axes.iter().map(|axis| (axis.first, axis.stride)).collect())
     }

@@ -7,7 +7,7 @@ use crate::tree::Pattern;
 use backend_api::kernel::{Binary, Type};
 
 impl Lower {
-    /// Binds the variables of a pattern to the parts of a value that matches the pattern.
+    /// Binds the variables of a pattern to the parts of a value that the pattern matches.
     pub fn bind(&mut self, pattern: &'static Pattern, value: &LoweredValue) -> Result<()> {
         match pattern {
             Pattern::Bind(number, is_mutable, inner) => {
@@ -45,7 +45,7 @@ impl Lower {
         }
     }
 
-    /// Declares the variables of a pattern, which are assigned later.
+    /// Declares the variables of a pattern without values; later code assigns them.
     pub fn declare(&mut self, pattern: &'static Pattern) -> Result<()> {
         match pattern {
             Pattern::Bind(number, ..) => self.frame()?.locals[usize::from(*number)] = None,

@@ -4,7 +4,7 @@ use super::value::{Leaf, Node};
 use crate::layout::Layout;
 use backend_api::kernel::{Memory, TableDecl, Type};
 
-/// The source of the values in a table of a lowered kernel.
+/// The source of the values in a constant table of a lowered kernel.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, TableSource, kernel, lower};
@@ -34,14 +34,14 @@ pub enum TableSource {
     Constant(Vec<u64>),
 }
 
-/// The tables of a kernel during lowering.
+/// The constant tables of a kernel while lowering builds it.
 #[derive(Default)]
 pub struct Tables {
     tables: Vec<(Type, TableSource)>,
 }
 
 impl Tables {
-    /// Returns the tables of a parameter, one for each scalar of an element.
+    /// Adds the tables of an array parameter, one for each scalar of an element, and returns them.
     pub fn parameter(&mut self, parameter: usize, layout: &Layout) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| TableSource::Parameter {
             parameter,
@@ -49,7 +49,7 @@ impl Tables {
         })
     }
 
-    /// Returns the tables of a constant array, shared with equal arrays.
+    /// Returns the tables of a constant array; equal arrays share their tables.
     pub fn of_constant(&mut self, layout: &Layout, values: &[u64]) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| {
             TableSource::Constant(positions.into_iter().map(|position| values[position]).collect())
@@ -89,7 +89,7 @@ impl Tables {
         }
     }
 
-    /// Returns an element of a table whose contents are known.
+    /// Returns an element of a table if its contents are known during lowering.
     pub fn constant(&self, table: u16, at: u64) -> Option<u64> {
         match &self.tables.get(usize::from(table))?.1 {
             TableSource::Constant(values) => values.get(usize::try_from(at).ok()?).copied(),
@@ -110,15 +110,15 @@ impl Tables {
         self.tables.iter().map(decl).collect()
     }
 
-    /// Returns the sources of the tables.
+    /// Returns the source of the contents of each table.
     pub fn sources(self) -> Vec<TableSource> {
         self.tables.into_iter().map(|(_, source)| source).collect()
     }
 }
 
-/// Reads the bits of all scalars of a table parameter from the bytes of a launch's tables, from `offset` on,
-/// and advances `offset`. Tables of parameters come in the order of the parameters, before tables of
-/// constants.
+/// Reads the bits of all scalars of an array parameter from the bytes of a launch's tables, beginning at
+/// `offset`, and advances `offset`. The tables of parameters come in the order of the parameters, before the
+/// tables of constants.
 pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u64> {
     let mut tables = Tables::default();
     tables.parameter(0, layout);

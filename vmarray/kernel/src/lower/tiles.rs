@@ -21,9 +21,9 @@ static PLACING: Tree = Tree {
     body: TreeExpr::Bool(false),
 };
 
-/// Lowers a kernel that copies elements from tile order to their places in a result. View 0 is the result,
-/// and view 1 has the elements in tile order. A launch passes, for each axis, the index of the first element
-/// as [`StencilPart::First`] of parameter 1, and the number of tiles as [`StencilPart::Extent`].
+/// Generates a kernel that copies elements from tile order to their positions in a result. View 0 is the
+/// result, and view 1 has the elements in tile order. A launch passes, for each axis, the index of the first
+/// element as [`StencilPart::First`] of parameter 1, and the number of tiles as [`StencilPart::Extent`].
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind) if an element has too many scalars.

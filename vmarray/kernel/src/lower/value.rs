@@ -3,7 +3,7 @@
 use crate::layout::Layout;
 use backend_api::kernel::{Reg, Type};
 
-/// A computed scalar: a constant or a register.
+/// A scalar operand of an operation: a constant or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarOperand {
     /// A constant of a type.
@@ -12,7 +12,7 @@ pub enum ScalarOperand {
     Register(Reg),
 }
 
-/// The storage location of a scalar.
+/// The storage location of one scalar of a kernel value.
 #[derive(Clone, Debug)]
 pub enum Leaf {
     /// A computed scalar.
@@ -29,7 +29,7 @@ pub enum Leaf {
     PrivateHeap(Type, u32),
 }
 
-/// The storage locations of all scalars of a value.
+/// The storage locations of all scalars of a kernel value.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// One scalar.
@@ -44,7 +44,7 @@ pub enum Node {
     Allocated(Box<Allocated>),
 }
 
-/// Elements in the private heap of an item.
+/// Elements that an item has allocated in its private heap.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// Address of the first element in the private heap.
@@ -55,7 +55,7 @@ pub struct Allocated {
     pub layout: Layout,
 }
 
-/// The bounds check that an index needs.
+/// The kind of bounds check that an index needs.
 #[derive(Clone, Copy, Debug)]
 pub enum BoundsCheck {
     /// None: the index is within bounds.
@@ -66,7 +66,7 @@ pub enum BoundsCheck {
     By(ScalarOperand),
 }
 
-/// The index of an element.
+/// The index of an element in an array, a table, a view or the private heap.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementIndex {
     pub at: ScalarOperand,
@@ -75,19 +75,19 @@ pub struct ElementIndex {
     pub check: BoundsCheck,
 }
 
-/// A value, or a place that holds a value.
+/// A kernel value during lowering, or a storage location that holds a value.
 #[derive(Clone, Debug)]
 pub struct LoweredValue {
     pub layout: Layout,
     pub node: Node,
-    /// The index of the element that contains the value, if the value is stored in an array, a table, a view
-    /// or the private heap.
+    /// The index of the array's, table's, view's or private heap's element that contains the value; `None` if
+    /// the value is stored elsewhere.
     pub index: Option<ElementIndex>,
-    /// True if this is a reference to a place, not a copy of its value.
+    /// True if this refers to a storage location, and is not a copy of its value.
     pub is_reference: bool,
-    /// True if other code may change the arrays of the value.
+    /// True if other code may change the arrays that store the value.
     pub is_shared: bool,
-    /// True if no other value shares the arrays, so that a variable can take them.
+    /// True if no other value uses the same arrays, so that a variable can take them over.
     pub is_fresh: bool,
 }
 
@@ -126,7 +126,7 @@ impl LoweredValue {
 }
 
 impl Node {
-    /// The first scalar.
+    /// Returns the storage location of the first scalar.
     pub fn first(&self) -> Option<&Leaf> {
         match self {
             Self::Leaf(leaf) => Some(leaf),
@@ -145,7 +145,7 @@ impl Node {
         }
     }
 
-    /// Shifts the field offsets of an element of a view.
+    /// Adds `by` bytes to the field offsets of an element of a view.
     pub fn shifted(self, by: u32) -> Self {
         match self {
             Self::Leaf(Leaf::Field(of, view, offset)) => Self::Leaf(Leaf::Field(of, view, offset + by)),
@@ -157,12 +157,12 @@ impl Node {
         }
     }
 
-    /// Returns the fields of an element of a view.
+    /// Returns the storage locations of an element of a view: one field for each scalar.
     pub fn of_element(layout: &Layout, view: u16, offset: usize) -> Self {
         Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
     }
 
-    /// Returns a value whose scalars are the fields of an element in memory.
+    /// Returns the storage locations of an element in memory: `leaf` creates the location of each scalar.
     pub fn in_memory(layout: &Layout, offset: usize, leaf: &impl Fn(Type, u32) -> Leaf) -> Self {
         match layout {
             Layout::Scalar(of) => Self::Leaf(leaf(*of, offset as u32)),

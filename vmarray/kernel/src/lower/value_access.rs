@@ -10,7 +10,7 @@ use backend_api::kernel::{ArrayDecl, Binary, Memory, Op, Reg, Space, Type};
 const WRITTEN_OUT_MAX: usize = 64;
 
 impl Lower {
-    /// The type of an operand.
+    /// Returns the type of an operand.
     pub fn type_of(&self, operand: ScalarOperand) -> Type {
         match operand {
             ScalarOperand::Constant(of, _) => of,
@@ -18,7 +18,7 @@ impl Lower {
         }
     }
 
-    /// Returns the register of an operand; loads a constant.
+    /// Returns a register with an operand's value. Writes a constant to a new register.
     pub fn register(&mut self, operand: ScalarOperand) -> Reg {
         match operand {
             ScalarOperand::Register(register) => register,
@@ -26,8 +26,8 @@ impl Lower {
         }
     }
 
-    /// Returns the scalar of a value that is a number or a bool; loads it if necessary. Other values are
-    /// errors.
+    /// Returns the scalar of a value that is a number or a bool, and loads it if necessary. Returns an error
+    /// for other values.
     pub fn operand(&mut self, value: &LoweredValue) -> Result<ScalarOperand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(
@@ -174,7 +174,7 @@ impl Lower {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
-    /// Loads the scalars of a value, and returns the value with computed scalars. Does not load arrays that
+    /// Loads the scalars of a value, and returns the value with the loaded scalars. Does not load arrays that
     /// code can access without an index.
     pub fn settled(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         match &value.node {
@@ -210,7 +210,7 @@ impl Lower {
         }
     }
 
-    /// Returns a value that later assignments do not change; copies the value if necessary.
+    /// Returns a value that keeps its contents after later assignments; copies the value if necessary.
     pub fn kept(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         self.kept_settled(value)
@@ -238,8 +238,8 @@ impl Lower {
         }
     }
 
-    /// Allocates variables and arrays for a value. The arrays are in use until the end of the block at
-    /// nesting depth `depth`.
+    /// Allocates variables and arrays for a value of a type. The arrays stay in use until the end of the
+    /// block at nesting depth `depth`.
     pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<LoweredValue> {
         let node = self.place_node(layout, None, depth)?;
         Ok(LoweredValue { is_shared: true, ..LoweredValue::new(layout.clone(), node) })
@@ -282,7 +282,7 @@ impl Lower {
         })
     }
 
-    /// Allocates memory that the items of a group share, for the group's whole lifetime.
+    /// Allocates group memory, which the group's items share during the group's whole lifetime.
     pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<LoweredValue> {
         let first = self.arrays.len();
         let (mut len, mut of) = (1, layout);
@@ -301,7 +301,7 @@ impl Lower {
         Ok(LoweredValue { is_reference: true, ..place })
     }
 
-    /// Returns the number of elements of a value: over all axes if it is the memory of a group, else `len`.
+    /// Returns the number of elements of an array: over all axes if it is group memory, else `len`.
     pub fn len_of(&self, of: &LoweredValue, len: usize) -> usize {
         match of.node.first() {
             Some(Leaf::Element(_, array)) if of.index.is_none() => {
@@ -311,7 +311,7 @@ impl Lower {
         }
     }
 
-    /// Allocates memory of the private heap for elements of a type.
+    /// Lowers an allocation of `len` elements in the item's private heap.
     pub fn allocated(&mut self, layout: Layout, len: ScalarOperand) -> Result<LoweredValue> {
         let len = self.kept_operand(len)?;
         let most = ScalarOperand::Constant(Type::U64, u64::from(u32::MAX));
@@ -355,15 +355,15 @@ impl Lower {
         Ok(LoweredValue { index, is_shared: true, ..LoweredValue::new(of.layout.clone(), node) })
     }
 
-    /// Copies a value to a new place.
+    /// Copies a value to newly allocated variables and arrays.
     pub fn copied(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let place = self.place(&value.layout, self.depth)?;
         self.assign(&place, value)?;
         Ok(place.fresh())
     }
 
-    /// Allocates the place of a variable with this initial value. The variable takes over the value's arrays
-    /// if no other value uses them.
+    /// Allocates the storage of a variable with this initial value. If no other value uses the initial
+    /// value's arrays, the variable takes them over.
     pub fn variable(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;
@@ -386,7 +386,8 @@ impl Lower {
         }
     }
 
-    /// Writes a value to a place. The value and the place must not share storage.
+    /// Lowers an assignment of a value to a storage location. The value and the location must not share
+    /// storage.
     pub fn assign(&mut self, place: &LoweredValue, value: &LoweredValue) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {
@@ -460,7 +461,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Lowers a loop that runs `body` for each number from 0 to below `len`.
+    /// Lowers a loop that runs `body` for each number from 0 to `len - 1`.
     pub fn repeated(
         &mut self,
         len: usize,

@@ -2,11 +2,11 @@
 
 use crate::lower::AxisPart;
 
-/// One axis of a stored array, and the range of a launch's items along it. The array is stored in tiles whose
-/// elements are contiguous; row-major storage has tiles of one element.
+/// One axis of a stored array, and the range of a launch's items along it. The array is stored in tiles with
+/// contiguous elements; in row-major storage, a tile has one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainAxis {
-    /// First index of the items along the axis.
+    /// Index of the first item along the axis.
     pub start: usize,
     /// Number of items along the axis.
     pub extent: usize,
@@ -23,7 +23,7 @@ impl DomainAxis {
         Self { start: 0, extent, tiles: extent, tile: 1 }
     }
 
-    /// Returns one of the scalars that a launch passes for the axis.
+    /// Returns the property `part` of the axis, as the launch passes it to the kernel.
     #[must_use]
     pub fn scalar(&self, part: AxisPart, is_short: bool) -> u64 {
         let divisor = |of: usize| Divisor::of(of.max(1) as u64, is_short);
@@ -45,7 +45,7 @@ impl DomainAxis {
 /// top bit is clear, the quotient is the upper half of `2 * n * factor`, shifted right by `shift`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
-    /// Factor; see the type for its use.
+    /// Factor of the multiplication that replaces the division.
     pub factor: u64,
     /// Shift to the right, in bits.
     pub shift: u32,
@@ -119,7 +119,7 @@ impl<const N: usize> Domain<N> {
     }
 }
 
-/// A cursor that computes the places of consecutive items.
+/// A cursor that computes the positions of consecutive items along the axes.
 #[derive(Debug)]
 pub struct PlaceCursor<const N: usize> {
     pub domain: Domain<N>,
@@ -145,7 +145,7 @@ impl<const N: usize> PlaceCursor<N> {
         self.position
     }
 
-    /// True if an element has an item.
+    /// Returns true if the stored element with this number has an item in the launch.
     #[inline(always)]
     pub fn has(&mut self, number: usize) -> bool {
         let position = self.position(number);

@@ -2,7 +2,7 @@
 
 use crate::boundary;
 
-/// Boundary mode of an axis: the result of a read beyond the edges of an array.
+/// Boundary mode of one axis: the result of a read beyond the edges of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The access is out of bounds: it reads zero and fails the item.
