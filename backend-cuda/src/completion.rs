@@ -36,8 +36,8 @@ impl QueueEvents {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Records an event that signals `value` after all earlier work of the stream. The caller has made the
-    /// context current.
+    /// Records a driver event after all earlier work of the stream; it completes the ticket `value`. The
+    /// context must be current.
     pub fn record(&self, stream: &Stream, value: u64) -> DriverResult {
         let mut state = self.state.lock();
         if state.idle.is_empty()
@@ -59,7 +59,8 @@ impl QueueEvents {
         Ok(())
     }
 
-    /// Returns the newest completed value; exact for values up to `wanted`. The context need not be current.
+    /// Returns the newest completed ticket value; exact for values up to `wanted`. The context need not be
+    /// current.
     pub fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -69,8 +70,8 @@ impl QueueEvents {
         self.advance(&mut self.state.lock(), wanted)
     }
 
-    /// Returns the newest completed value as [`reached`](Self::reached) does, but never waits for another
-    /// thread that polls or submits. The value may then be outdated.
+    /// Returns the newest completed ticket value as [`reached`](Self::reached) does, but never blocks on
+    /// another thread that polls or submits. The value may then be outdated.
     pub fn glimpse(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -81,8 +82,8 @@ impl QueueEvents {
         self.advance(&mut state, wanted)
     }
 
-    /// Makes `stream`, of another queue, wait for a value of this queue. The caller has made the context
-    /// current.
+    /// Makes later work of `stream`, which belongs to another queue, wait for the ticket `value` of this
+    /// queue. The context must be current.
     pub fn order(&self, stream: &Stream, value: u64) -> DriverResult {
         let state = self.state.lock();
         let first = state.pending.partition_point(|(pending, _)| *pending < value);

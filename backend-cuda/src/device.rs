@@ -60,7 +60,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// # Ok(()) }
 /// ```
 ///
-/// In a context of the program:
+/// To use a context of the program:
 ///
 /// ```
 /// use backend_cuda::{CudaDevice, CudaOptions, devices};
@@ -77,8 +77,8 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// With the feature `cust`, memory of the crate `cust` is taken over without a copy, or copied in the order
-/// of a queue:
+/// With the feature `cust`, the device takes over memory of the crate `cust` without a copy, or copies it in
+/// the order of a queue:
 ///
 /// ```
 /// # #[cfg(feature = "cust")]
@@ -141,13 +141,13 @@ impl CudaDevice {
         Ok(Self::new(card, context, options))
     }
 
-    /// Opens the GPU whose primary context is current on the calling thread: the one that `cudarc`, `cust`
-    /// or the CUDA runtime uses there.
+    /// Opens the GPU whose primary context is current on the calling thread. `cudarc`, `cust` and the CUDA
+    /// runtime make it current.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) if no context
-    /// is current, or if the current one is not a primary context; a context that the program created can be
-    /// [adopted](Self::adopt).
+    /// is current, or if the current context is not a primary context. For a context that the program
+    /// created, use [`adopt`](Self::adopt).
     pub fn from_current(options: &CudaOptions) -> Result<Self> {
         const OPERATION: &str = "from_current";
         Self::in_context(OPERATION, options, |driver| {
@@ -159,7 +159,8 @@ impl CudaDevice {
         })
     }
 
-    /// Opens the GPU of a context that the program created, and uses that context.
+    /// Opens the GPU of a context that the program created. The device uses that context instead of the
+    /// primary one.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

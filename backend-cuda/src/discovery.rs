@@ -38,7 +38,7 @@ pub struct Card {
     pub compute_capability: (u32, u32),
     /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// True if the GPU drives a display, according to the driver, which then limits the run time of
+    /// True if the GPU drives a display, according to the driver. The driver then limits the run time of
     /// kernels.
     pub drives_display: bool,
 }
@@ -58,7 +58,7 @@ pub fn devices() -> Vec<Card> {
     survey().0
 }
 
-/// Returns all GPUs as [`devices`] does, and the reasons why others are missing.
+/// Returns all GPUs as [`devices`] does, and the reasons why other GPUs are missing.
 ///
 /// ```
 /// let (cards, absences) = backend_cuda::survey();
@@ -103,9 +103,9 @@ fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
 impl Card {
     /// Returns the GPU's total and free memory now; the default head-room is subtracted.
     ///
-    /// The driver reports it only in a context. If the process has none on this GPU yet, the call creates
-    /// the primary one temporarily. That takes some tenths of a second and some hundred megabytes of the
-    /// GPU.
+    /// The driver reports the memory only in a context. If the process has no context on this GPU yet, the
+    /// call creates the primary one temporarily. That takes some tenths of a second and some hundred
+    /// megabytes of GPU memory.
     ///
     /// # Errors
     /// The driver's error.
@@ -119,9 +119,9 @@ impl Card {
         Ok(MemoryStatus::new(total, free, free.saturating_sub(headroom)))
     }
 
-    /// Returns the GPU's current report about errors in its memory. It needs the driver's library NVML
-    /// (`libnvidia-ml.so.1`, `nvml.dll`), which the call loads. Values that NVML does not report are unknown.
-    /// An instance of a partitioned GPU (MIG) reports for the whole GPU.
+    /// Returns the GPU's current counters of memory errors. The call loads the driver's library NVML
+    /// (`libnvidia-ml.so.1`, `nvml.dll`) for them. Values that NVML does not report are unknown. An instance
+    /// of a partitioned GPU (MIG) reports for the whole GPU.
     ///
     /// ```
     /// for card in backend_cuda::devices() {

@@ -20,7 +20,7 @@ use crate::options::CudaOptions;
 /// Interoperation with `cust` (feature `cust`). A program that changed memory in a stream of `cust`
 /// synchronises that stream first: queues of a device are not ordered with other streams.
 impl CudaDevice {
-    /// Opens the GPU of a context of `cust`, and uses that same context.
+    /// Opens the GPU of a context of `cust`. The device uses that context.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -50,14 +50,15 @@ impl CudaDevice {
         Ok(self.core.memory.add_device(DeviceMemory::given(&self.core.context, address, bytes)))
     }
 
-    /// Passes memory of the device to `cust`, without a copy. Blocks until submitted work that accesses it is
-    /// done. The context must be current when the result is dropped, as for all memory of `cust`.
+    /// Passes memory of the device to `cust`, without a copy. Blocks until submitted work that accesses the
+    /// memory is done. When the program drops the result, the context must be current, as for all memory of
+    /// `cust`.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the
-    /// length in bytes is no multiple of an element's, or if the memory can be extended,
-    /// [`Lost`](ErrorKind::Lost). After an error the memory stays with the device, and the error has its
-    /// handle.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle); [`Lost`](ErrorKind::Lost);
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the length in bytes is not a multiple of an
+    /// element's length, or if the memory can be extended. After an error the device still owns the memory,
+    /// and the error contains its handle.
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: BufferHandle,
@@ -100,8 +101,7 @@ impl CudaDevice {
         Ok(unsafe { DeviceBuffer::from_raw_parts(pointer, (bytes / each) as usize) })
     }
 
-    /// Copies the whole of `from`, which is memory of `cust`, to device memory at `to`, in the order of a
-    /// queue.
+    /// Enqueues a copy of all of `from`, which is memory of `cust`, to device memory at `to`.
     ///
     /// # Errors
     /// The errors of [`submit`](backend_api::Device::submit), and
@@ -119,15 +119,14 @@ impl CudaDevice {
         unsafe { self.copy_cust(queue, from, to, false) }
     }
 
-    /// Copies device memory, from `from` on, to the whole of `to`, which is memory of `cust`, in the order of
-    /// a queue.
+    /// Enqueues a copy of device memory, which starts at `from`, to all of `to`, which is memory of `cust`.
     ///
     /// # Errors
     /// The errors of [`copy_from_cust`](Self::copy_from_cust).
     ///
     /// # Safety
-    /// Until the ticket is done, `to` must stay allocated, and no other code may read or write it. The
-    /// bytes must be values of `T`.
+    /// Until the ticket is done, `to` must stay allocated, and no other code may read or write it. The bytes
+    /// must be values of `T`.
     pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,

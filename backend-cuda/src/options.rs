@@ -39,9 +39,9 @@ impl CudaOptions {
 
     /// Forces one route for all copies, for tests and measurements.
     ///
-    /// Drivers before 12.8 have no [batch copy](Route::Batch): single copies are used then. The
-    /// [kernel](Route::Kernel) route applies to pieces between device memory and pinned memory; other pieces
-    /// are single copies.
+    /// Drivers before 12.8 have no [batch copy](Route::Batch); the device then uses single copies. The
+    /// [kernel](Route::Kernel) route applies to copies between device memory and pinned memory; all other
+    /// copies are single copies.
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);

@@ -22,7 +22,8 @@ use crate::worker::Pool;
 
 type Queue<M> = QueueLane<HostSubmission<M>>;
 
-/// All parts of a device except its memory: its handles, queues, threads and host memory.
+/// All parts of a device except its memory: handles, queues, threads and host memory. Devices of this crate
+/// and of `vmarray-store` contain one.
 #[derive(Debug)]
 pub struct Engine<M: Storage> {
     registry: Arc<HandleTable<M, Queue<M>>>,
@@ -35,13 +36,13 @@ pub struct Engine<M: Storage> {
 pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Storage> Engine<M> {
-    /// Creates the engine of a device with at most `threads` threads, which start with the first queue.
+    /// Creates the engine of a device with at most `threads` worker threads. They start with the first queue.
     pub fn new(info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
         let pool = Self::pool(&info, threads);
         Self::with_pool(info, pool, pinned_max_bytes)
     }
 
-    /// Creates the engine of a device that uses the threads of a pool.
+    /// Creates the engine of a device whose work runs on the threads of `pool`.
     pub fn with_pool(info: DeviceInfo, pool: Arc<Pool>, pinned_max_bytes: u64) -> Self {
         Self::build(info, pool, pinned_max_bytes, None)
     }
@@ -74,22 +75,23 @@ impl<M: Storage> Engine<M> {
         Self { pool, registry, peers }
     }
 
-    /// Makes each job hold the shared lock of `gate` while it runs.
+    /// Makes each later request lock `gate` for reading while it runs. A thread that locks it for writing
+    /// stops all work.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         self.pool.pass_through(gate);
     }
 
-    /// Returns the facts about the device.
+    /// Returns the description of the device.
     pub fn info(&self) -> &DeviceInfo {
         self.registry.info()
     }
 
-    /// Returns the switch and the counter of memory wiping.
+    /// Returns the switch for wiping of released memory, with its counter of wiped bytes.
     pub fn wiping(&self) -> &Arc<Wiping> {
         self.registry.wiping()
     }
 
-    /// Makes each later release of memory overwrite the memory with zeroes.
+    /// Makes the device overwrite memory with zeroes at each later release.
     pub fn wipe_on_release(&self) -> Result<()> {
         self.wiping().start();
         Ok(())
@@ -100,7 +102,7 @@ impl<M: Storage> Engine<M> {
         self.registry.named(result)
     }
 
-    /// Returns the maximum number of threads.
+    /// Returns the maximum number of worker threads.
     pub fn threads(&self) -> usize {
         self.pool.threads_max()
     }
@@ -127,17 +129,17 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Registers memory under a new handle.
+    /// Registers device memory under a new handle.
     pub fn add_buffer(&self, memory: Arc<M>) -> BufferHandle {
         self.registry.add_buffer(memory)
     }
 
-    /// Returns a buffer's memory.
+    /// Returns the memory of a buffer.
     pub fn buffer(&self, operation: &'static str, buffer: BufferId) -> Result<Arc<M>> {
         self.named(self.registry.memory().buffer(operation, buffer).cloned())
     }
 
-    /// Extends a buffer, and registers its new length.
+    /// Extends a buffer by the function `extend`, and registers its new length.
     pub fn extend(&self, buffer: &BufferHandle, extend: impl FnOnce(&M) -> Result<()>) -> Result<()> {
         let memory = self.buffer("extend", buffer.id())?;
         self.named(extend(&memory))?;
@@ -196,7 +198,7 @@ impl<M: Storage> Engine<M> {
         buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
 
-    /// Checks a request, and submits it to its queue.
+    /// Checks a request, and submits it to a queue. Returns its ticket.
     pub fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let lane = self.registry.queue(operation, queue)?;
@@ -237,7 +239,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Wakes `waker` when a submission is done.
+    /// Calls `waker` when a submission is done.
     pub fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.registry.queue_of("wake", ticket) {
             Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
@@ -246,7 +248,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Makes the later work of a queue wait for a submission.
+    /// Makes later work of a queue wait for a submission to another queue.
     pub fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         let lane = self.registry.queue(OPERATION, queue)?;

@@ -4,7 +4,7 @@ use std::io;
 
 use backend_api::{Error, ErrorKind};
 
-/// Returns an error of `kind` with the system's code, name and message.
+/// Returns a device error of `kind` with the code, name and message of the system's error.
 pub fn system(kind: ErrorKind, operation: &'static str, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(code) => Error::new(kind, operation)

@@ -19,14 +19,14 @@ use crate::storage::Storage;
 /// A place in memory.
 #[derive(Debug)]
 pub(crate) struct MemoryPlace<T> {
-    /// The memory, which this reference keeps alive.
+    /// The memory; this reference keeps it alive.
     pub memory: Arc<T>,
     /// Offset within the memory, in bytes.
     pub offset: u64,
 }
 
 impl<T> MemoryPlace<T> {
-    /// Returns true if the place is in the memory at this address.
+    /// Returns true if this place is part of the allocation at the address `memory`.
     pub fn is_in(&self, memory: *const ()) -> bool {
         Arc::as_ptr(&self.memory).cast() == memory
     }
@@ -46,8 +46,8 @@ pub(crate) struct HandleTable<M, Q> {
 }
 
 impl<M: Storage, Q> HandleTable<M, Q> {
-    /// Creates an empty table for a device that page-locks at most `pinned_max_bytes`. `newest` must return
-    /// the value of a queue's newest ticket.
+    /// Creates an empty table for a device that page-locks at most `pinned_max_bytes` bytes. `newest` returns
+    /// the newest ticket value of a queue.
     pub fn new(info: DeviceInfo, pinned_max_bytes: u64, newest: fn(&Q) -> u64) -> Self {
         Self {
             info: Arc::new(info),
@@ -59,19 +59,18 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         }
     }
 
-    /// Records that work of another device uses memory of this device. The caller holds the lock of the
-    /// memory.
+    /// Records that work of another device uses memory of this device. The caller must lock the memory table.
     pub fn note_visit(&self) {
         self.is_visited.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if work of other devices may still use memory that was removed from the table. The caller
-    /// holds the lock of the memory, which orders accesses to the flag.
+    /// must lock the memory table, which orders accesses to the flag.
     pub fn is_visited(&self) -> bool {
         self.is_visited.load(Ordering::Relaxed)
     }
 
-    /// Removes all memory, and returns the buffers.
+    /// Removes all memory from the table, and returns the device buffers.
     pub fn remove_all(&self) -> Vec<Arc<M>> {
         let (buffers, _) = std::mem::take(&mut *self.memory.write()).all();
         buffers.collect()
@@ -81,7 +80,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         &self.info
     }
 
-    /// Switch and counter of memory wiping.
+    /// Returns the switch for wiping of released memory, with its counter of wiped bytes.
     pub fn wiping(&self) -> &Arc<Wiping> {
         self.pinning.wiping()
     }
@@ -91,8 +90,8 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         result.map_err(|error| error.on(&self.info))
     }
 
-    /// Locks the table of memory for lookups. A submitting thread holds the lock until the work is queued, so
-    /// memory is released before or after that, but not meanwhile.
+    /// Locks the table of memory for lookups. A submitting thread keeps the lock until the work is queued. So
+    /// no other thread can release the memory between lookup and submission.
     pub fn memory(&self) -> RwLockReadGuard<'_, MemoryTable<M, HostMemoryPiece>> {
         self.memory.read()
     }
@@ -153,12 +152,12 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.memory.write().remove_host(handle)
     }
 
-    /// Adds a queue.
+    /// Adds a queue to the table.
     pub fn add_queue(&self, id: QueueId, queue: Arc<Q>) {
         self.queues.add(id, queue);
     }
 
-    /// Removes a queue from the table. The queue already accepts no further work.
+    /// Removes a queue from the table. The caller has already made the queue refuse further work.
     pub fn end_queue(&self, id: QueueId, queue: &Q) {
         self.queues.end(id, (self.newest)(queue));
     }
@@ -168,7 +167,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.named(self.queues.get(operation, queue.id()))
     }
 
-    /// Returns the queue of a ticket. `None` if the queue was released; the ticket is then done.
+    /// Returns the queue of a ticket; `None` if the queue was released, because the ticket is then done.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Q>>> {
         self.named(self.queues.of(operation, ticket, self.newest))
     }

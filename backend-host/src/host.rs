@@ -17,12 +17,12 @@ use crate::storage::Storage;
 
 /// A device whose memory is host RAM, in place of a GPU.
 ///
-/// It offers the features of a GPU: memory of a fixed size with an account of free bytes, asynchronous
-/// queues, page-locked host memory, kernels. The threads of the device sleep when they have no work. A thread
-/// that waits for a ticket executes the work itself if no other thread has begun it. So a copy with an
-/// immediate wait costs little more than a plain copy.
+/// The device has the features of a GPU: memory of a fixed size with a count of free bytes, asynchronous
+/// queues, page-locked host memory, kernels. Its threads sleep when they have no work. A thread that waits
+/// for a ticket executes the work itself if no other thread has begun it. So a copy with an immediate wait
+/// costs little more than a plain copy.
 ///
-/// All devices of this kind in a process [reach](Device::reaches) each other.
+/// All devices of this type in a process can access each other's memory: see [`reaches`](Device::reaches).
 ///
 /// Short work (below 128 KiB) without a waiting thread starts within about 0.2 ms; long work starts at once.
 ///
@@ -75,9 +75,9 @@ pub struct HostDeviceBuilder {
 }
 
 impl HostDeviceBuilder {
-    /// Sets the size of the device memory. The size may exceed the machine's RAM: memory that is allocated
-    /// [lazily](Commit::Lazy) takes RAM when it is first used. The default is all RAM of the machine; RAM
-    /// that other programs use then counts as used.
+    /// Sets the size of the device memory in bytes. The size may exceed the machine's RAM: memory that is
+    /// allocated [lazily](Commit::Lazy) takes RAM when it is first used. The default is all RAM of the
+    /// machine; RAM that other programs use then counts as used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
@@ -90,14 +90,14 @@ impl HostDeviceBuilder {
         self
     }
 
-    /// Sets the name of the device in messages.
+    /// Sets the device's name, which appears in messages.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the maximum of page-locked host memory in bytes; no limit by default. Above it the device returns
-    /// [`PinRefused`](ErrorKind::PinRefused), as it does at the system's own limit.
+    /// Sets the maximum of page-locked host memory in bytes; no limit by default. Beyond this limit, or the
+    /// system's own limit, the device returns [`PinRefused`](ErrorKind::PinRefused).
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
@@ -156,7 +156,7 @@ fn next_index() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Number of processors for this program.
+/// Number of processors that the system allots to this program: the default number of threads.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -184,7 +184,7 @@ impl HostDevice {
         }
     }
 
-    /// Maximum number of worker threads.
+    /// Returns the maximum number of worker threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()

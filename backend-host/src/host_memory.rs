@@ -40,24 +40,24 @@ unsafe impl Send for HostMemoryPiece {}
 unsafe impl Sync for HostMemoryPiece {}
 
 impl HostMemoryPiece {
-    /// Address of the first byte.
+    /// Address of the first byte of the host memory.
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Address of byte `offset`.
+    /// Address of byte `offset` of the host memory.
     #[inline]
     pub fn at(&self, offset: u64) -> *mut u8 {
         // The offset was checked to be inside existing memory, so it fits the address space.
         self.address.as_ptr().wrapping_add(offset as usize)
     }
 
-    /// Length in bytes.
+    /// Length of the host memory in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Kind: page-locked or pageable.
+    /// Kind of the host memory: page-locked or pageable.
     pub fn kind(&self) -> HostMemory {
         self.kind
     }
@@ -85,12 +85,12 @@ impl Drop for Pin {
 }
 
 impl Pinning {
-    /// Creates an account of page-locked memory, at most `max_bytes`; the system's limit applies too.
+    /// Creates a counter of page-locked bytes with the limit `max_bytes`; the system's limit applies too.
     pub fn new(max_bytes: u64) -> Arc<Self> {
         Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0), wiping: Arc::default() })
     }
 
-    /// Switch and counter of memory wiping, for all memory of the device.
+    /// Returns the switch for wiping of released memory, with its counter of wiped bytes.
     pub fn wiping(&self) -> &Arc<Wiping> {
         &self.wiping
     }
@@ -130,7 +130,7 @@ impl Pinning {
         Ok(HostMemoryPiece { address, bytes, kind, wiping, _pin: pin, _map: Some(map) })
     }
 
-    /// Registers memory of the program.
+    /// Registers memory of the program as host memory for copies.
     ///
     /// # Safety
     /// The requirements of [`import_host`](backend_api::Device::import_host), until the result is dropped.

@@ -34,7 +34,7 @@ pub(crate) enum HostSubmission<M> {
 }
 
 impl<M: Storage> HostSubmission<M> {
-    /// Creates the work of a request: checks the request, and looks up its memory in the table.
+    /// Creates a submission from a request: checks the request, and looks up its memory in the table.
     pub fn new<Q>(memory: &KnownMemory<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();
@@ -103,7 +103,7 @@ impl<M: Storage> HostSubmission<M> {
         })
     }
 
-    /// Number of bytes that the work moves or reads.
+    /// Number of bytes that the submission moves or reads.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Copies(copies) => copies.bytes(),

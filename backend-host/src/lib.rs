@@ -62,7 +62,7 @@ mod worker;
 pub use host::{HostDevice, HostDeviceBuilder, devices};
 pub use simulated::{SimulatedDevice, SimulatedDeviceBuilder, SimulatedFabric, SimulatedOperation};
 
-/// The parts of a device with queues and threads, for `vmarray-store`.
+/// Parts of a device with queues and worker threads, which the crate `vmarray-store` reuses.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::engine::Engine;

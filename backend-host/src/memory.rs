@@ -31,19 +31,20 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Maps `bytes` bytes. With `huge_pages` it requests huge pages; the system may ignore that.
+    /// Maps `bytes` bytes of zeroed memory. With `huge_pages` it requests huge pages, which the system may
+    /// ignore.
     pub fn new(bytes: usize, huge_pages: bool) -> io::Result<Self> {
         Self::with(bytes, huge_pages, &mut MmapOptions::new())
     }
 
-    /// Reserves addresses for `bytes` bytes that may never be used: a system with strict overcommit does not
-    /// count them. [`use_up_to`](Self::use_up_to) requests huge pages later.
+    /// Reserves addresses for `bytes` bytes that the process may never use. A system with strict overcommit
+    /// does not count them. [`use_up_to`](Self::use_up_to) requests huge pages later.
     pub fn reserved(bytes: usize) -> io::Result<Self> {
         Self::with(bytes, false, MmapOptions::new().no_reserve_swap())
     }
 
-    /// Requests huge pages for the first `bytes` bytes, the used part. The first access to a huge page clears
-    /// the whole page, so the unused part gets none.
+    /// Requests huge pages for the first `bytes` bytes, which the device uses. The first access to a huge
+    /// page clears the whole page, so the map requests none for unused bytes.
     pub fn use_up_to(&self, bytes: usize) {
         self.ask_for_huge_pages(bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
     }
@@ -79,7 +80,8 @@ impl Map {
     #[expect(clippy::unused_self, reason = "the function for Linux uses `self`")]
     fn ask_for_huge_pages(&self, _bytes: usize) {}
 
-    /// Address of the first byte. Valid for reads and writes of the whole length while the map lives.
+    /// Address of the first byte of the map. It is valid for reads and writes of the whole length while the
+    /// map lives.
     pub fn address(&self) -> NonNull<u8> {
         let none = NonNull::<Page>::dangling().cast();
         let Some(map) = &self.map else { return none };
@@ -88,8 +90,8 @@ impl Map {
         NonNull::new(first).unwrap_or(none)
     }
 
-    /// Commits all unused pages of a part, so that a lack of memory is an error now and not at the first
-    /// access.
+    /// Makes the system provide RAM for a part of the map now, so a lack of memory is an error instead of a
+    /// crash at the first access.
     pub fn populate(&self, part: Range<usize>) -> io::Result<()> {
         assert!(part.end <= self.bytes, "{part:?} is outside of {} bytes", self.bytes);
         // The first page is partial, so other data may use the rest of it.
@@ -109,7 +111,7 @@ impl Map {
     }
 }
 
-/// Switch for wiping of released memory, and number of wiped bytes.
+/// Switch for the wiping of released memory, with a counter of wiped bytes.
 #[derive(Debug, Default)]
 pub struct Wiping {
     is_on: AtomicBool,
@@ -117,17 +119,17 @@ pub struct Wiping {
 }
 
 impl Wiping {
-    /// Enables wiping; it cannot be disabled.
+    /// Enables wiping of released memory; it cannot be disabled.
     pub fn start(&self) {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Returns true if wiping is enabled.
+    /// Returns true if wiping of released memory is enabled.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Number of wiped bytes.
+    /// Number of bytes wiped since the device was created.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -137,7 +139,7 @@ impl Wiping {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Wipes memory if wiping is enabled.
+    /// Overwrites `bytes` bytes at `address` with zeroes if wiping is enabled.
     ///
     /// # Safety
     /// The requirements of [`racy::wipe`].
@@ -150,7 +152,8 @@ impl Wiping {
     }
 }
 
-/// Small intermediate buffer of a kernel. It is wiped on drop in any case, because that is cheap.
+/// Small intermediate buffer of a kernel. Its drop wipes it even if wiping is disabled, because that is
+/// cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
 
@@ -214,7 +217,7 @@ mod lock {
             self.runs.range(pages.clone()).map(|(start, (end, _))| *start..*end).collect()
         }
 
-        /// Records one more lock of each of these pages.
+        /// Counts one more lock for each page of this range of page numbers.
         pub fn add(&mut self, pages: Range<usize>) {
             let mut at = pages.start;
             for run in self.runs_in(&pages).into_iter().chain(std::iter::once(pages.end..pages.end)) {
@@ -231,7 +234,7 @@ mod lock {
             }
         }
 
-        /// Removes one lock of each of these pages; returns the pages without any other lock.
+        /// Counts one lock less for each page of this range. Returns the pages that have no lock any more.
         pub fn end(&mut self, pages: &Range<usize>) -> Vec<Range<usize>> {
             let mut free: Vec<Range<usize>> = Vec::new();
             for run in self.runs_in(pages) {
@@ -280,7 +283,7 @@ mod lock {
     }
 
     impl LockedMemory {
-        /// Locks the pages of the `bytes` bytes from `address` on in RAM.
+        /// Page-locks the `bytes` bytes that start at `address`.
         ///
         /// # Safety
         /// The bytes must be mapped, and stay mapped until the lock is dropped.
@@ -302,7 +305,7 @@ mod lock {
             Ok(Self(pages))
         }
 
-        /// Number of bytes that this process may still lock, if there is a limit.
+        /// Number of bytes that this process may still page-lock; `None` without a limit.
         pub fn available_bytes() -> Option<u64> {
             let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: `limit` has room for the result.
@@ -348,7 +351,7 @@ mod lock {
     pub(crate) enum LockedMemory {}
 
     impl LockedMemory {
-        /// Always fails: the system has no page locks.
+        /// Always fails, because this system does not support page-locking.
         ///
         /// # Safety
         /// No requirements on this system; see the version for Unix.
@@ -356,7 +359,7 @@ mod lock {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        /// Always returns `None`, because the limit is unknown on this system.
+        /// Always returns `None`, because this system does not report a limit of page-locked memory.
         pub fn available_bytes() -> Option<u64> {
             None
         }

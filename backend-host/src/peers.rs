@@ -30,7 +30,7 @@ impl<M, Q, S> Default for Peers<M, Q, S> {
 }
 
 impl<M, Q, S> Peers<M, Q, S> {
-    /// Creates an empty list.
+    /// Creates an empty list of devices.
     pub const fn new() -> Self {
         Self(RwLock::new(Vec::new()))
     }
@@ -56,12 +56,13 @@ impl<M: Storage, Q, S> Peers<M, Q, S> {
         self.0.write().push(Peer { registry: Arc::downgrade(registry), state: Arc::downgrade(state) });
     }
 
-    /// Removes a device. Afterwards no other device starts to submit work on its memory.
+    /// Removes a device from the list. Afterwards no other device starts to submit work on its memory.
     pub fn remove(&self, registry: &Arc<HandleTable<M, Q>>) {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }
 
-    /// Locks and returns all devices. The calling thread must not hold a memory lock.
+    /// Locks the list for reading, and returns all live devices. The calling thread must not lock a memory
+    /// table.
     pub fn members(&self) -> Members<'_, M, Q, S> {
         let list = self.0.read();
         let alive = list.iter().filter_map(|peer| Some((peer.registry.upgrade()?, peer.state.upgrade()?)));
@@ -75,13 +76,13 @@ impl<M: Storage, Q, S> Members<'_, M, Q, S> {
         self.all.iter().map(|(registry, state)| (&**registry, state))
     }
 
-    /// Locks the memory tables of all devices, in the order of the list. All threads lock in this order, so
+    /// Locks the memory tables of all devices for reading. All threads lock them in the order of the list, so
     /// they cannot deadlock.
     pub fn memory(&self) -> Vec<MemoryGuard<'_, M, Q>> {
         self.iter().map(|(registry, _)| (registry, registry.memory())).collect()
     }
 
-    /// Finds the device of a ticket, and its queue unless the queue has ended.
+    /// Finds the device that issued a ticket, and the ticket's queue unless the queue has ended.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Option<(&Arc<S>, Option<Arc<Q>>)> {
         self.iter().find_map(|(registry, state)| Some((state, registry.queue_of(operation, ticket).ok()?)))
     }
@@ -107,20 +108,20 @@ pub(crate) fn names_others<M: Storage>(own: &MemoryTable<M, HostMemoryPiece>, re
 
 /// Memory that a request may use: of its own device and of other devices.
 pub(crate) struct KnownMemory<'a, M, Q> {
-    /// Memory of the device that runs the request.
+    /// Memory table of the device that runs the request.
     pub own: &'a MemoryTable<M, HostMemoryPiece>,
-    /// Memory of all devices in the list if the request may use other devices' memory, else empty.
+    /// Memory tables of all devices in the list if the request may use other devices' memory, else empty.
     pub others: &'a [MemoryGuard<'a, M, Q>],
 }
 
 impl<'a, M: Storage, Q> KnownMemory<'a, M, Q> {
-    /// Returns the memory that a request of one device may use.
+    /// Returns the memory that a request to the device `registry` may use.
     pub fn among(registry: &HandleTable<M, Q>, all: &'a [MemoryGuard<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })
     }
 
-    /// Looks up a buffer of any of the devices.
+    /// Looks up a buffer in the memory of all devices.
     ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).

@@ -124,7 +124,7 @@ impl<J: Job> QueueLane<J> {
         &self.timeline
     }
 
-    /// Adds a job to the queue, and returns its ticket.
+    /// Appends a job (one submitted request) to the queue, and returns its ticket.
     pub fn push(self: &Arc<Self>, operation: &'static str, job: J) -> Result<Ticket> {
         let urgency = job.urgency();
         let job = Arc::new(job);
@@ -142,24 +142,24 @@ impl<J: Job> QueueLane<J> {
         Ok(ticket)
     }
 
-    /// Makes later jobs wait for a ticket of another queue.
+    /// Makes later jobs of this queue wait for the ticket `value` of the queue `lane`.
     pub fn order_after(&self, lane: &Arc<Self>, value: u64) {
         if !lane.reached(value) && lane.timeline.queue() != self.timeline.queue() {
             self.state.lock().items.push_back(Item::After { lane: Arc::clone(lane), value });
         }
     }
 
-    /// Refuses all later jobs.
+    /// Makes the queue refuse all later jobs.
     pub fn end(&self) {
         self.state.lock().ended = true;
     }
 
-    /// Returns true if all work up to `value` is done, with or without errors.
+    /// Returns true if all jobs up to the ticket `value` are done, with or without errors.
     pub fn reached(&self, value: u64) -> bool {
         !matches!(self.timeline.poll(value), Ok(QueueProgress::Pending))
     }
 
-    /// Returns the last unfinished ticket whose work accesses this memory.
+    /// Returns the last unfinished ticket whose job accesses the memory at this address.
     pub fn last_touching(&self, memory: *const ()) -> Option<u64> {
         #[cfg(test)]
         self.looks.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl<J: Job> QueueLane<J> {
         queued.or_else(running)
     }
 
-    /// Wakes `waker` when all work up to `value` is done; at once if it is already done.
+    /// Calls `waker` when all jobs up to the ticket `value` are done; at once if they are already done.
     pub fn wake_at(self: &Arc<Self>, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.reached(value) {
@@ -188,8 +188,8 @@ impl<J: Job> QueueLane<J> {
         }
     }
 
-    /// Blocks until all work up to `value` is done. The calling thread executes work that no other thread has
-    /// begun.
+    /// Blocks until all jobs up to the ticket `value` are done. The calling thread executes jobs that no
+    /// other thread has begun.
     pub fn wait(self: &Arc<Self>, value: u64) -> Result<()> {
         while self.timeline.poll(value)? == QueueProgress::Pending {
             let (mut lane, mut wanted) = (Arc::clone(self), value);

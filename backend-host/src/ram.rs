@@ -13,7 +13,7 @@ use crate::error;
 use crate::memory::{Map, Wiping};
 use crate::storage::Storage;
 
-/// The account of a device's memory.
+/// The memory budget of a device: counts the allocated bytes.
 #[derive(Debug)]
 pub struct Capacity {
     total_bytes: u64,
@@ -22,12 +22,12 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Creates an account of `total_bytes`, all free.
+    /// Creates a budget of `total_bytes` bytes, all free.
     pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Self {
         Self { total_bytes, account: Arc::default(), wiping: Arc::clone(wiping) }
     }
 
-    /// Returns the size of the account.
+    /// Returns the size of the budget in bytes.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
@@ -40,10 +40,10 @@ impl Capacity {
 
 /// Device memory in RAM.
 ///
-/// All accesses use the copies of [`racy`] and the moves of `racy_word`. So queues that
-/// race by a mistake in safe code get mixed bytes, but no undefined behaviour. Kernels either load single
-/// words in this way, or copy blocks into private memory that fits the first-level cache, and compute there
-/// with vectorised code.
+/// All accesses use racing copies ([`racy`], or the single-word reads of `racy_word`). So if a mistake in
+/// safe code makes two queues race, they get mixed bytes, but no undefined behaviour. Kernels either load
+/// single words in this way, or copy blocks into private memory that fits the first-level cache, and compute
+/// there with vectorised code.
 #[derive(Debug)]
 pub struct Ram {
     // Drop order: the map is unmapped before the account counts the memory as free.
@@ -65,12 +65,13 @@ impl Drop for Ram {
 }
 
 impl Ram {
-    /// Allocates `bytes` bytes.
+    /// Allocates `bytes` bytes of device memory.
     pub fn new(capacity: &Capacity, bytes: u64, commit: Commit) -> Result<Self> {
         Self::made(capacity, bytes, bytes, commit, |length| Map::new(length, true))
     }
 
-    /// Allocates `bytes` bytes and reserves addresses for `most`.
+    /// Allocates `bytes` bytes of device memory, and reserves addresses for `most` bytes, up to which it can
+    /// grow.
     pub fn extensible(capacity: &Capacity, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
         check_extensible(bytes, most)?;
         // Reserve at most as many addresses as the device has bytes, because no buffer can be longer.
@@ -127,7 +128,7 @@ impl Ram {
         Ok(now..bytes)
     }
 
-    /// Address of byte `offset`.
+    /// Address of byte `offset` of the memory.
     #[inline]
     pub fn at(&self, offset: u64) -> *mut u8 {
         // The map exists, so its length and all offsets into it fit the address space.

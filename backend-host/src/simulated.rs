@@ -32,10 +32,10 @@ use crate::ram::{Capacity, Ram};
 use routes::Routes;
 use schedule::{LinkTraffic, Schedule, lost};
 
-/// A simulated device for tests: it delays, reorders and fails work at random, by a seed. A
+/// A simulated device for tests: it delays, reorders and fails work at random, determined by a seed. A
 /// [`builder`](Self::builder) configures it.
 ///
-/// The device follows the [rules of devices](backend_api), and gives no guarantees beyond them. The same seed
+/// The device follows the [device contract](backend_api), and gives no guarantees beyond it. The same seed
 /// and the same calls cause the same behaviour, to the byte and to the nanosecond.
 ///
 /// **Time** is virtual. It advances when the program [waits](Device::wait) (to the end of the work),
@@ -45,12 +45,12 @@ use schedule::{LinkTraffic, Schedule, lost};
 /// share. So queues overtake each other, batches are cheaper than single copies, and uploads overlap with
 /// downloads. Tests can assert times and orders with [`now`](Self::now) and the [`trace`](Self::trace).
 ///
-/// **Effects** happen at once when the work is done in virtual time, and not earlier. A program that reads or
-/// changes a frame too early gets wrong bytes every time. New device memory holds garbage.
+/// **Effects** happen at the virtual time at which the work is done, and not earlier. So a program that reads
+/// or changes a frame too early gets wrong bytes every time. New device memory holds garbage.
 ///
-/// **Failures** happen at given calls or at random. A submission is refused at once, fails at its end, or the
-/// device is lost at that moment. After a failure a part of the work is done, and the rest of its target has
-/// garbage.
+/// **Failures** happen at given calls or at random. The device refuses a submission at once, or the
+/// submission fails at its end, or the device is lost at that moment. After a failure a part of the work is
+/// done, and the rest of its target has garbage.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -73,7 +73,7 @@ use schedule::{LinkTraffic, Schedule, lost};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Time and failures under control of the test:
+/// A test can control time and failures:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -122,7 +122,7 @@ impl SimulatedDevice {
         Duration::from_nanos(self.schedule.lock().now_ns())
     }
 
-    /// Advances the virtual time, and finishes the work that is due.
+    /// Advances the virtual time by `time`, and finishes the work that is due.
     pub fn advance(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.pass(|schedule| schedule.run_until(schedule.now_ns().saturating_add(nanoseconds)));
@@ -138,7 +138,7 @@ impl SimulatedDevice {
         self.pass(Schedule::lose);
     }
 
-    /// Adds a rule of failures for later submissions; see [`SimulatedDeviceBuilder::fault`].
+    /// Adds a rule that makes later submissions fail; see [`SimulatedDeviceBuilder::fault`].
     pub fn inject(&self, fault: Fault) {
         self.schedule.lock().inject(fault);
     }

@@ -6,28 +6,29 @@ use backend_api::Result;
 
 use crate::memory::Passage;
 
-/// A range to read, and its target.
+/// A range of device memory to read, and the host memory that receives its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRange {
     /// Offset in the device memory, in bytes.
     pub offset: u64,
-    /// Start of the target.
+    /// Start of the target in host memory.
     pub to: *mut u8,
-    /// Length of both ranges.
+    /// Length of the range in bytes.
     pub bytes: usize,
 }
 
 impl ReadRange {
-    /// Returns true if `other` continues this range in both memories.
+    /// Returns true if `other` directly follows this range, in device memory and in its target.
     pub fn is_before(&self, other: &Self) -> bool {
         self.offset + self.bytes as u64 == other.offset
             && std::ptr::eq(self.to.wrapping_add(self.bytes), other.to)
     }
 }
 
-/// One allocation of device memory.
+/// One allocation of device memory: RAM, a file, or pages of the program.
 ///
-/// Callers have checked all ranges; the methods rely on it. Errors name `operation`.
+/// Callers have checked that all ranges are inside of the memory; the methods rely on it. Errors name
+/// `operation`.
 pub trait Storage: Debug + Send + Sync + 'static {
     /// Length of a kernel's reads into private memory.
     const BLOCK_BYTES: usize;

@@ -19,7 +19,7 @@ const LOOKS_MAX: u32 = 20;
 /// drives.
 const FILES_AT_ONCE: usize = 4;
 
-/// Urgency of work.
+/// Urgency of a queue's work: determines if its submission wakes a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Short work, which wakes no thread: a wake-up costs microseconds, more than the work. The thread that
@@ -29,7 +29,7 @@ pub enum Urgency {
     Long,
 }
 
-/// Work for a worker.
+/// Work that a worker thread executes, such as a queue.
 pub trait WorkerTask: Send + Sync {
     /// Does all present work.
     fn run(self: Arc<Self>);
@@ -40,7 +40,7 @@ enum Work {
     Assist(Arc<Team>),
 }
 
-/// Threads of one device, or of several devices.
+/// Pool of worker threads, for one device or several.
 pub struct Pool {
     threads: Arc<Threads>,
     /// Maximum number of threads that share one job.
@@ -113,8 +113,8 @@ impl Pool {
         Arc::new(Self { width: threads.threads_max, threads, gate: OnceLock::new(), shared: None })
     }
 
-    /// Returns a pool that uses the threads of the process, shared with other such pools. At most `width`
-    /// threads work on a job.
+    /// Returns a pool that shares the threads of the process with other such pools. At most `width` threads
+    /// work on one request.
     pub fn shared(width: usize) -> Arc<Self> {
         let shared = &mut *SHARED.lock();
         let process = std::process::id();
@@ -128,28 +128,28 @@ impl Pool {
         Arc::new(Self { threads, width: width.max(1), gate, shared: Some(owner) })
     }
 
-    /// Makes each later job hold the shared lock of `gate` while it runs. While a thread holds the exclusive
-    /// lock, no job is half done.
+    /// Makes each later request lock `gate` for reading while it runs. While a thread locks it for writing,
+    /// no request is half done.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         let _ = self.gate.set(gate);
     }
 
-    /// Takes the shared lock of the gate, if a gate is set.
+    /// Locks the gate for reading, if a gate is set.
     pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.get().map(|gate| gate.read())
     }
 
-    /// Maximum number of threads that share one job.
+    /// Maximum number of threads that work on one request.
     pub fn threads_max(&self) -> usize {
         self.width
     }
 
-    /// Returns true if there is work that no thread has taken; a hint.
+    /// Returns true if there is work that no thread has taken; the answer may be outdated.
     pub fn has_backlog(&self) -> bool {
         self.threads.backlog.load(Ordering::Relaxed)
     }
 
-    /// Starts the first thread, so that later submissions cannot fail.
+    /// Starts the first thread. Then later submissions cannot fail for lack of a thread.
     pub fn ensure_started(&self) -> std::io::Result<()> {
         self.threads.ensure_started()
     }
@@ -159,12 +159,12 @@ impl Pool {
         self.threads.push(task, urgency);
     }
 
-    /// Starts queued short work at once, because a thread waits for it.
+    /// Wakes a thread for queued short work, because another thread waits for the result.
     pub fn hurry(&self) {
         self.threads.hurry();
     }
 
-    /// Ends the threads after all work is done: `Threads::stop`. Shared threads stay.
+    /// Ends the threads after all work is done: `Threads::stop`. Threads of the process keep running.
     pub fn stop(&self) {
         if self.shared.is_none() {
             self.threads.stop();
@@ -304,7 +304,7 @@ pub(crate) enum Crew<'a> {
 }
 
 impl Crew<'_> {
-    /// Returns the maximum number of threads that share the work.
+    /// Returns the maximum number of threads that work on this request.
     pub fn width(&self) -> usize {
         match self {
             Self::Alone => 1,
@@ -312,8 +312,8 @@ impl Crew<'_> {
         }
     }
 
-    /// Calls `body` once for each number below `parts`, on several threads. The calls start in ascending
-    /// order. Returns after all calls have returned.
+    /// Calls `body` once for each number below `parts`, on several threads, started in ascending order.
+    /// Returns after all calls have returned.
     pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         match self {
             Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),

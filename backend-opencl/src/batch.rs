@@ -18,7 +18,7 @@ pub(crate) struct ResolvedCopy {
     pub buffer: Arc<Buffer>,
     pub offset: u64,
     pub other: OtherSide,
-    /// The offset in the other memory.
+    /// Byte offset in the copy's other memory.
     pub at: u64,
     pub bytes: u64,
 }

@@ -72,8 +72,8 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// Creates the mark of a submission, which records its end. If the driver reports a failure, the mark has
-    /// an error of this kind.
+    /// Creates the mark of a submission: its ticket value and last event. If the driver reports a failure,
+    /// the mark gets an error of this kind.
     pub fn new(
         value: u64,
         event: Event,
@@ -102,12 +102,13 @@ impl Mark {
         &self.event
     }
 
-    /// Returns the last known status without a query of the driver: positive while pending.
+    /// Returns the last known status of the event, without a query of the driver: positive while pending.
     pub fn known(&self) -> cl_int {
         self.status.load(Ordering::Acquire)
     }
 
-    /// Queries the driver: positive while pending, 0 when done, negative after a failure. Never blocks.
+    /// Returns the status of the event from the driver: positive while pending, 0 when done, negative after a
+    /// failure. Never blocks.
     pub fn status(&self) -> cl_int {
         let known = self.known();
         if known <= 0 {
@@ -158,8 +159,8 @@ impl Mark {
         self.judged.get_or_init(|| self.verdict.as_ref().and_then(|verdict| verdict())).clone()
     }
 
-    /// Blocks until the commands are done or have failed. The driver decides how to wait: repeated queries
-    /// were not faster, and contend with threads that submit.
+    /// Blocks until the commands of the submission are done or have failed. Uses the driver's own wait,
+    /// because polling was not faster, and contends with threads that submit.
     pub fn wait(&self) {
         if self.known() <= 0 {
             return;
@@ -212,8 +213,8 @@ impl Track {
         track
     }
 
-    /// Adds a submission. The caller then issues its ticket, under the same lock of the queue. A thread that
-    /// has the ticket therefore finds the mark.
+    /// Adds the mark of a submission. The caller then issues the ticket, before it unlocks the queue. A
+    /// thread that has the ticket therefore finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }
@@ -223,7 +224,8 @@ impl Track {
         self.pending.lock().len()
     }
 
-    /// Returns the mark of the submission with this value; `None` if it is known to be done.
+    /// Returns the mark of the submission with this ticket value; `None` if the submission is known to be
+    /// done.
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
@@ -232,8 +234,8 @@ impl Track {
         pending.get(at).cloned()
     }
 
-    /// Moves completed marks, up to `value`, to the timeline. Blocks for a moment after a failure. Runs no
-    /// waker.
+    /// Moves the marks of completed submissions, up to `value`, to the timeline. Blocks briefly after a
+    /// failure. Runs no waker.
     pub fn collect(&self, value: u64) {
         loop {
             let front = self.pending.lock().front().cloned();
@@ -265,12 +267,12 @@ impl Track {
         }
     }
 
-    /// Records that the driver no longer reports the end of some work.
+    /// Records that the driver no longer reports if some work has ended.
     pub fn lose_sight(&self) {
         self.unknown.store(true, Ordering::Release);
     }
 
-    /// Returns true if the driver has reported that all work up to a value has ended.
+    /// Returns true if the driver has reported the end of all work up to the ticket `value`.
     pub fn is_over(&self, value: u64) -> bool {
         let pending = self.pending.lock();
         let mut asked = pending.iter().take_while(|mark| mark.value <= value);
@@ -291,7 +293,7 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). The caller must hold no lock.
+    /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). The calling thread must hold no lock.
     pub fn poll(&self, value: u64) -> Result<QueueProgress> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(QueueProgress::Done);
@@ -305,14 +307,15 @@ impl Track {
         }
     }
 
-    /// Waits for a ticket: [`Device::wait`](backend_api::Device::wait). The caller must hold no lock.
+    /// Waits for a ticket: [`Device::wait`](backend_api::Device::wait). The calling thread must hold no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());
         outcome
     }
 
-    /// Blocks until all submissions up to `value` are done and recorded in the timeline. Runs no waker.
+    /// Blocks until all submissions up to the ticket `value` are done and recorded in the timeline. Runs no
+    /// waker.
     pub fn wait_for_outcome(&self, value: u64) -> Result<()> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(());
@@ -334,8 +337,8 @@ impl Track {
         }
     }
 
-    /// Blocks until the commands of one submission are done and its result is known; returns at once for
-    /// unknown values. Runs no waker and handles no failure, so it can be called under any lock.
+    /// Blocks until the commands of one submission are done and their status is known; returns at once for
+    /// unknown values. Runs no waker and handles no failure, so callers may hold any lock.
     pub fn settle(&self, value: u64) {
         let Some(mark) = self.find(value) else { return };
         mark.wait();

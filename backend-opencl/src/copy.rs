@@ -32,7 +32,7 @@ const PACKED_BYTES: u64 = 32 << 20;
 const KERNEL_PIECES: usize = 8;
 
 impl Batch {
-    /// Adds checked copies, and records that the submission uses their memory.
+    /// Adds checked copies to the batch, and records that the submission uses their memory.
     pub fn add(
         &mut self,
         memory: &MemoryTable<Buffer, HostPiece>,
@@ -64,8 +64,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Enqueues all copies, by the route `forced` if it is given. If the last copy is a single copy, its
-    /// command has the submission's event.
+    /// Enqueues all copies of the batch, by the route `forced` if it is given. If the last command is a
+    /// single copy, it gets the submission's event.
     pub fn enqueue(&self, submission: &mut OpenClSubmission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
             match copy.host() {

@@ -31,9 +31,9 @@ pub(crate) struct OpenClCore {
     pub traits: DeviceTraits,
     pub kernels: BuiltKernels,
     pub programs: BuiltProgramCache,
-    /// Built kernels of the program, for launches.
+    /// Cache of the program's kernels, built for launches.
     pub launches: BuiltKernelCache,
-    /// A queue with little work, for mapping memory and for probing the device.
+    /// An extra queue with little work, for mapping memory and for probing the device.
     pub service: CommandQueue,
     probe: Memory,
     pub context: Context,
@@ -44,13 +44,12 @@ pub(crate) struct OpenClCore {
     /// Number of callbacks that the driver still has to make, plus the number of wakers that the completion
     /// thread still has to run.
     pub callbacks: Arc<AtomicUsize>,
-    /// True if pinned memory uses NVIDIA's host buffers, after a trial has shown that kernels can access
-    /// them.
+    /// True if pinned memory uses NVIDIA's host buffers. A trial has then shown that kernels can access them.
     pub host_buffers_nv: bool,
     pub completion_thread: CompletionSender,
-    /// The measured routes of copies.
+    /// The measured routes for copies of different numbers and sizes.
     pub routing: RwLock<Routing>,
-    /// True if memory is wiped before its release.
+    /// True if the device wipes memory before its release.
     pub wipes: Arc<AtomicBool>,
 }
 
@@ -60,7 +59,7 @@ impl OpenClCore {
         Self::open_by(sys, found, options)
     }
 
-    /// Opens a device with the given table of driver functions.
+    /// Opens a device, with `sys` as the table of driver functions.
     pub fn open_by(sys: &'static Sys, found: &Discovered, options: &OpenClOptions) -> Result<Arc<Self>> {
         const OPERATION: &str = OPEN;
         let mut info = found.info().clone();
@@ -113,7 +112,7 @@ impl OpenClCore {
         (&self.context, self.handles.device)
     }
 
-    /// Returns true if kernels of the device can read a clock.
+    /// Returns true if kernels of the device can read a clock, which time limits need.
     pub fn has_clock(&self) -> bool {
         self.info.kind == DeviceKind::Cpu && self.traits.shares_fine_grained
     }
@@ -151,9 +150,9 @@ impl OpenClCore {
         }
     }
 
-    /// Declares the device lost: every call fails from now on. If `gone` is true, because the driver reports
-    /// so, all pending work fails as well; otherwise the work may continue, and tickets wait for it. The
-    /// caller may hold any lock: other threads wake the waiters.
+    /// Declares the device lost: every call fails from now on. If the driver reports that the device is gone,
+    /// `gone` is true, and all pending work fails as well. Otherwise the work may continue, and tickets wait
+    /// for it. The caller may hold any lock, because other threads wake the waiters.
     pub fn lose(&self, error: Error, gone: bool) {
         let is_first = self.lost.set(error).is_ok();
         let Some(error) = self.lost.get() else { return };
@@ -176,8 +175,8 @@ impl OpenClCore {
         }
     }
 
-    /// Converts a driver's status code to an error, and declares the device lost if necessary. Blocks for a
-    /// moment if the code is ambiguous.
+    /// Converts a driver's status code to an error, and declares the device lost if necessary. If the code is
+    /// ambiguous, blocks briefly to probe the device.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
         let gone = match error::severity(status) {
@@ -219,7 +218,7 @@ impl OpenClCore {
         written.and(finished)
     }
 
-    /// Keeps memory for the life of the process, because work in flight may touch it.
+    /// Keeps memory allocated until the process ends, because work in flight may still access it.
     pub fn keep(&self, memory: impl Send + 'static, is_wiped: bool) {
         if is_wiped && self.wipes.load(Ordering::Acquire) {
             let reason = "the device is lost, and may still use it";
@@ -230,8 +229,8 @@ impl OpenClCore {
 
     /// Blocks until the driver has made all of its callbacks, and the completion thread holds no reference to
     /// the device. Then the calling thread can release the context. Does not wait for wakers. If a waker in
-    /// the completion thread drops the device, the call returns at once, and the last waker releases the
-    /// context.
+    /// the completion thread drops the device, the call returns at once, and the context is released after
+    /// the last waker.
     pub fn await_callbacks(&self) {
         if self.completion_thread.is_this_thread() {
             return;

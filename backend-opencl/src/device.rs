@@ -31,7 +31,7 @@ use crate::queue::{OpenClQueue, Statistics};
 /// A device that is accessed through OpenCL 1.2.
 ///
 /// The device has one context and any number of in-order queues. Share it as an [`Arc`]; any thread may call
-/// all methods of [`Device`]. The drop blocks until its work is done.
+/// all methods of [`Device`]. The drop of the device blocks until its work is done.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -56,7 +56,7 @@ use crate::queue::{OpenClQueue, Statistics};
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Its features depend on the driver:
+/// The features of the device depend on its driver:
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, OpenClOptions, devices};
@@ -118,36 +118,36 @@ impl OpenClDevice {
         })
     }
 
-    /// Returns true if kernels use pinned memory in place, as [`OpenClOptions::zero_copy`] requests. That is
-    /// so if device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the device
-    /// was opened.
+    /// Returns true if kernels access pinned host memory in place, as [`OpenClOptions::zero_copy`] requests.
+    /// They can if device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the
+    /// device was opened.
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
     /// Returns true if arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); arithmetic on `f64`
-    /// always does. Copies, searches, and loads and stores of values keep them in any case.
+    /// always does. Copies, searches, loads and stores keep subnormal numbers on every device.
     #[must_use]
     pub fn keeps_subnormals(&self) -> bool {
         self.core.traits.keeps_subnormals
     }
 
-    /// Returns true if the kernels were loaded from disk instead of built.
+    /// Returns true if the device loaded its built kernels from the cache on disk.
     #[must_use]
     pub fn kernels_were_cached(&self) -> bool {
         self.core.kernels.cached
     }
 
     /// The error of the [`KernelCache`](crate::KernelCache), for example because other users can write to its
-    /// folder; `None` if there was no error, or if caching is off. After an error the kernels are built each
-    /// time the device is opened, which takes some seconds.
+    /// folder; `None` if there was no error, or if caching is off. After an error the device builds its
+    /// kernels each time it is opened, which takes some seconds.
     #[must_use]
     pub fn kernel_cache_error(&self) -> Option<&std::io::Error> {
         self.core.kernels.cache_error.as_ref()
     }
 
-    /// Returns counts of the driver calls in all queues of this device, including released queues. For tests
+    /// Returns counts of the driver calls in all queues of this device, including released queues; for tests
     /// and tuning.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

@@ -33,7 +33,7 @@ const CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV: u32 = 0x4007;
 /// Missing in some headers: the domain of `CL_DEVICE_PCI_BUS_ID_NV`.
 const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
 
-/// A device that a driver reports, not yet opened.
+/// An OpenCL device that a driver reports, not yet opened.
 ///
 /// ```
 /// use backend_opencl::{devices, devices_matching};
@@ -78,16 +78,16 @@ pub(crate) enum WideAtomics {
 pub(crate) struct DeviceTraits {
     pub compute_units: u32,
     pub max_group: usize,
-    /// The largest local memory of a group, in bytes.
+    /// Maximum local memory of a work-group, in bytes.
     pub local_bytes: u64,
     pub wide_atomics: WideAtomics,
-    /// True if kernels can use host memory that the program reads at the same time.
+    /// True if kernels can access host memory while the program accesses it (fine-grained shared memory).
     pub shares_fine_grained: bool,
-    /// True if the driver has NVIDIA's `cl_nv_create_buffer`.
+    /// True if the driver has NVIDIA's extension `cl_nv_create_buffer`.
     pub has_host_buffers_nv: bool,
-    /// True if the compiler has the option that rounds quotients of `f32` correctly.
+    /// True if the OpenCL compiler has the option that rounds quotients of `f32` correctly.
     pub rounds_quotients: bool,
-    /// True if subnormal `f32` are kept instead of flushed to zero.
+    /// True if arithmetic keeps subnormal `f32` numbers instead of flushing them to zero.
     pub keeps_subnormals: bool,
     /// True if the device reports its free memory.
     pub reports_free_memory: bool,
@@ -107,11 +107,12 @@ impl Discovered {
     }
 }
 
-/// Returns all devices of all platforms, in the order of the drivers' reports.
+/// Returns all OpenCL devices of all platforms, in the order of the drivers' reports.
 ///
-/// Empty without an OpenCL loader, a driver or a device. A device whose driver returns errors is omitted
-/// ([`survey`] returns the reason). One GPU may appear several times, through several platforms or also in
-/// another backend: compare [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
+/// The list is empty without an OpenCL loader, a driver or a device. If a device's driver returns errors, the
+/// list omits the device ([`survey`] returns the reason). One GPU may appear several times, through several
+/// platforms or also in another backend: compare [`identity`](DeviceInfo::identity) and
+/// [`aliases`](DeviceInfo::aliases).
 ///
 /// The first call loads the drivers, which may take a second.
 ///
@@ -125,9 +126,9 @@ pub fn devices() -> Vec<Discovered> {
     survey().0
 }
 
-/// Returns all devices as [`devices`] does, and the reasons why others are missing. The reasons include
-/// installed drivers (in `/etc/OpenCL/vendors`, or in `OCL_ICD_VENDORS`) that the loader omits because they
-/// fail to load.
+/// Returns all devices as [`devices`] does, and the reasons why other devices are missing. The reasons
+/// include installed drivers (in `/etc/OpenCL/vendors`, or in `OCL_ICD_VENDORS`) that the loader omits
+/// because they fail to load.
 ///
 /// ```
 /// let (devices, absences) = backend_opencl::survey();
@@ -232,8 +233,8 @@ fn platform_name(sys: &Sys, platform: cl_platform_id) -> String {
     .unwrap_or_default()
 }
 
-/// Returns the devices that `filter` selects. It is an index in [`devices`], or a part of the name, identity
-/// or platform, in any case. An empty filter selects all.
+/// Returns the devices that `filter` selects. The filter is an index in [`devices`], or a part of the name,
+/// identity or platform, in any letter case. An empty filter selects all devices.
 ///
 /// ```
 /// assert!(backend_opencl::devices_matching("no such device").is_empty());

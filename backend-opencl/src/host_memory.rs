@@ -24,7 +24,7 @@ const ALIGNMENT_BYTES: usize = 4096;
 pub(crate) struct HostPiece {
     pub address: NonNull<u8>,
     pub bytes: usize,
-    /// True if kernels can use the memory while the program reads it.
+    /// True if kernels can access the memory while the program accesses it (fine-grained shared memory).
     pub shared: bool,
     pub uses: Uses,
     writes: Writes,
@@ -280,22 +280,22 @@ impl HostPiece {
         matches!(self.backing, Backing::None | Backing::Ours(_))
     }
 
-    /// Records that a submission will write to this memory. Call it before the submission.
+    /// Records that a submission will write to this memory. Call this method before the submission.
     pub fn will_be_written(&self, queue: &Arc<impl UsingQueue + 'static>, value: u64, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.note(queue, value, at..at + bytes);
         }
     }
 
-    /// Blocks while earlier work writes to this range, if the memory is pageable. Call it before a copy from
-    /// the range is enqueued. Runs no waker.
+    /// Blocks while earlier work writes to this range, if the memory is pageable. Call this method before a
+    /// copy from the range is enqueued. Runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.await_writes_in(at..at + bytes);
         }
     }
 
-    /// Returns the address of the byte at an offset; the offset must not be beyond the end.
+    /// Returns the address of the byte at `offset`, which must not be beyond the end of the memory.
     pub fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.bytes as u64);
         // SAFETY: inside of the memory, as the device has checked.

@@ -43,23 +43,23 @@ const SOURCES: [&str; 6] = [
 #[derive(Debug)]
 pub(crate) struct BuiltKernels {
     program: Program,
-    /// Number of work-items in a work-group.
+    /// Number of work-items in a work-group of this backend's kernels.
     pub group: usize,
     /// Number of work-groups that fill the device.
     pub groups: usize,
     /// True if each launch has the same number of groups, even for little work.
     steady: bool,
     division: Division,
-    /// True if the built kernels were loaded from disk.
+    /// True if the device loaded the built kernels from disk.
     pub cached: bool,
-    /// The error that prevented loading or storing the built kernels, if any.
+    /// The error that prevented loading or storing the built kernels on disk, if any.
     pub cache_error: Option<io::Error>,
-    /// Number of OpenCL programs that were built for expressions and kernels of the user's program.
+    /// Number of OpenCL programs built for expressions and kernels of the user's program.
     pub translations: AtomicU64,
 }
 
 impl BuiltKernels {
-    /// Loads the kernels from disk, or builds and stores them.
+    /// Loads this backend's kernels from disk, or builds and stores them.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -132,8 +132,8 @@ impl BuiltKernels {
         Ok(Self { program, group, groups, steady: cpu, division, cached, cache_error, translations })
     }
 
-    /// Builds the kernels of a computation: `text`, the code of its expressions, followed by the text of this
-    /// crate's kernels.
+    /// Builds the kernels of a computation: `text`, the generated code of its expressions, followed by the
+    /// text of this crate's kernels.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -145,7 +145,7 @@ impl BuiltKernels {
         build(target.0, target.1, &sources, &options, "compute")
     }
 
-    /// Builds kernels of the user's program from their text.
+    /// Builds kernels of the user's program from their generated text.
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's output.
@@ -168,7 +168,7 @@ impl BuiltKernels {
         build(target.0, target.1, &[text], &options(self.group), "compute").is_ok()
     }
 
-    /// Returns the number of groups to launch for `items` items.
+    /// Returns the number of work-groups to launch for `items` work-items.
     pub fn groups_for(&self, items: u64) -> usize {
         self.groups_up_to(items.div_ceil(self.group as u64))
     }
@@ -176,9 +176,9 @@ impl BuiltKernels {
     /// Returns the number of work-groups to launch for a kernel that has work for `enough` groups. Kernels of
     /// more than one group accept any number of groups.
     ///
-    /// On a CPU the result is always the same number. PoCL up to 5.0 loads a kernel's code for a global size,
-    /// but releases it only by the kernel's name and the size of the groups. Concurrent launches of different
-    /// global sizes make its reference counts wrong. PoCL then ends the process
+    /// On a CPU the result is always the same number, because of PoCL up to 5.0. It loads a kernel's code for
+    /// a global size, but releases it only by the kernel's name and the size of the groups. Concurrent
+    /// launches of different global sizes make its reference counts wrong. PoCL then ends the process
     /// (`pocl_release_dlhandle_cache`) or unloads code that still runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {
         if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
@@ -275,7 +275,7 @@ fn build(
 pub(crate) struct KernelSet(Vec<(String, Kernel)>);
 
 impl KernelSet {
-    /// Returns a kernel with its arguments set.
+    /// Returns a kernel object of the queue with these arguments set.
     pub fn prepare(
         &mut self,
         kernels: &BuiltKernels,

@@ -36,7 +36,7 @@ static RUNNING: Mutex<Running> = Mutex::new(Running { clocks: Vec::new(), has_th
 static STARTED: Condvar = Condvar::new();
 
 impl KernelClock {
-    /// Creates a clock; `None` if kernels share no memory with the host.
+    /// Creates a clock for kernels; `None` if kernels share no memory with the host.
     pub fn new(core: &Arc<OpenClCore>) -> Option<Self> {
         let piece = HostPiece::allocate(core, BYTES, HostMemory::Pinned).ok()?;
         let clock = Self(piece).filter_shared()?;
@@ -49,7 +49,7 @@ impl KernelClock {
         self.0.shared.then_some(self)
     }
 
-    /// Returns the address at which kernels read the clock.
+    /// Returns the address of the word from which kernels read the clock.
     pub fn address(&self) -> *mut u8 {
         self.0.at(0)
     }
@@ -60,15 +60,15 @@ impl KernelClock {
         unsafe { AtomicU32::from_ptr(self.address().cast()) }
     }
 
-    /// Converts a duration to ticks, at least 1.
+    /// Converts a time limit to ticks of the clock, at least 1.
     pub fn ticks(limit: Duration) -> u32 {
         u32::try_from(limit.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX >> 1).clamp(1, u32::MAX >> 1)
     }
 }
 
 impl ClockUse {
-    /// Starts the clock, which runs until the returned value is dropped. `None` if the system has no thread
-    /// for it.
+    /// Starts the clock, which runs until the returned value is dropped. Returns `None` if the system cannot
+    /// start a thread for it.
     pub fn start(clock: &Arc<KernelClock>) -> Option<Self> {
         let mut running = RUNNING.lock();
         if !running.has_thread {

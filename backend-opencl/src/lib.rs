@@ -111,7 +111,7 @@ pub use discovery::{Discovered, devices, devices_matching, survey};
 pub use options::{KernelCache, OpenClOptions};
 pub use queue::Statistics;
 
-/// Functions for fuzz targets.
+/// Functions for fuzz targets of this crate.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

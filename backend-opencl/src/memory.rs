@@ -28,7 +28,7 @@ pub(crate) struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Allocates `bytes` > 0 bytes.
+    /// Allocates an OpenCL buffer of `bytes` > 0 bytes.
     pub fn new(core: &Arc<OpenClCore>, bytes: usize) -> Status<Self> {
         let memory = core.context.buffer(CL_MEM_READ_WRITE, bytes)?;
         Ok(Self { memory, bytes, core: Arc::clone(core) })
@@ -81,10 +81,10 @@ pub(crate) struct Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PiecePart {
     pub piece: usize,
-    /// Offset of the part in its piece, in bytes.
+    /// Byte offset of the part in its OpenCL buffer.
     pub offset: u64,
     pub bytes: u64,
-    /// Offset of the part in the whole range, in bytes.
+    /// Byte offset of the part in the whole range.
     pub before: u64,
 }
 
@@ -110,7 +110,7 @@ impl Buffer {
     }
 
     /// Allocates memory that can grow to `most` bytes. OpenCL cannot reserve addresses, so the memory
-    /// consists of separate allocations (pieces) of equal length.
+    /// consists of separate OpenCL buffers (pieces) of equal length.
     pub fn extensible(core: &Arc<OpenClCore>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
         check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
         if most == u64::MAX {
@@ -130,7 +130,8 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, whole)
     }
 
-    /// Returns the memory extended to at least `bytes` bytes by further pieces.
+    /// Returns the memory extended to at least `bytes` bytes by further pieces; `None` if it is already long
+    /// enough.
     pub fn extended(&self, core: &Arc<OpenClCore>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
         if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
             return Ok(None);
@@ -168,7 +169,8 @@ impl Buffer {
         Ok(Self { bytes, shift: self.shift, pieces, uses: Arc::clone(&self.uses), most: self.most, shares })
     }
 
-    /// Returns the parts of a range, in order. The range is inside of the buffer.
+    /// Divides a range of the memory into parts, each in one OpenCL buffer. The range is inside of the
+    /// memory.
     pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = PiecePart> {
         let shift = self.shift;
         let mut before = 0;

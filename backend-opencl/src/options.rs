@@ -5,11 +5,11 @@ use std::path::PathBuf;
 /// Storage of built kernels between runs of programs.
 ///
 /// The device stores built kernels in a folder. A driver runs any binary in the folder, so the folder and its
-/// files must belong to the user: on Unix the effective user of the process must own them, no other user may
+/// files must belong to the user. On Unix the effective user of the process must own them, no other user may
 /// write to them, and they must not be symbolic links. The device creates them with the modes 0700 and 0600.
 /// If a folder does not meet these conditions, the device does not use it, and builds the kernels each time
 /// it is opened: [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the reason. On other
-/// systems the permissions of the folder are not checked.
+/// systems the device does not check the permissions of the folder.
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, OpenClOptions, devices};
@@ -35,7 +35,7 @@ pub enum KernelCache {
     Off,
 }
 
-/// Options for opening a device.
+/// Options for opening an [`OpenClDevice`](crate::OpenClDevice).
 ///
 /// ```
 /// use backend_api::{Commit, Device};
@@ -63,15 +63,15 @@ pub struct OpenClOptions {
     pub largest_allocation_bytes: Option<u64>,
     /// Storage of built kernels between runs of programs.
     pub kernel_cache: KernelCache,
-    /// Lets kernels use pinned host memory in place if possible: on devices that share fine-grained memory
-    /// with the host (processors and integrated GPUs), and on NVIDIA's GPUs. Copies of small pages are then
-    /// more than ten times as fast. On by default; if off, all data is copied.
+    /// Lets kernels access pinned host memory in place, if the device can: devices that share fine-grained
+    /// memory with the host (processors and integrated GPUs), and NVIDIA's GPUs. Copies of small pages are
+    /// then more than ten times as fast. On by default; if off, the device copies all data.
     /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory)
-    /// returns true if it works.
+    /// returns true if kernels do so.
     pub zero_copy: bool,
     /// Makes kernels divide `f32` by integer arithmetic even if the driver supports correctly rounded
-    /// quotients (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`). Without that support they always do so. Off by
-    /// default. For tests, and for drivers whose claim is wrong; a division then takes some tens of
+    /// quotients (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`). Without that support kernels always do so. Off by
+    /// default. Use it for tests, and for drivers whose claim is wrong; a division then takes some tens of
     /// instructions.
     pub integer_division: bool,
 }
@@ -110,21 +110,21 @@ impl OpenClOptions {
         self
     }
 
-    /// Sets the storage of built kernels between runs of programs.
+    /// Sets [`kernel_cache`](Self::kernel_cache): the storage of built kernels between runs of programs.
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: KernelCache) -> Self {
         self.kernel_cache = cache;
         self
     }
 
-    /// Sets [`zero_copy`](Self::zero_copy): kernels use pinned host memory in place.
+    /// Sets [`zero_copy`](Self::zero_copy): whether kernels access pinned host memory in place.
     #[must_use]
     pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
         self.zero_copy = zero_copy;
         self
     }
 
-    /// Sets [`integer_division`](Self::integer_division): kernels divide `f32` by integer arithmetic.
+    /// Sets [`integer_division`](Self::integer_division): whether kernels divide `f32` by integer arithmetic.
     #[must_use]
     pub fn with_integer_division(mut self, integers: bool) -> Self {
         self.integer_division = integers;

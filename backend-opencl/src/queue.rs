@@ -43,8 +43,8 @@ pub struct Statistics {
     pub launches: u64,
     /// Number of tickets, one for each submission.
     pub tickets: u64,
-    /// Number of OpenCL programs that the driver built for expressions and kernels of the user's program. A
-    /// kernel is built once for each layout of its operands, not for each array.
+    /// Number of OpenCL programs that the driver built for expressions and kernels of the user's program. The
+    /// backend builds a kernel once for each layout of its operands, not for each array.
     pub translations: u64,
 }
 
@@ -136,7 +136,7 @@ impl OpenClQueue {
         }))
     }
 
-    /// Starts a submission: no other thread submits until it has ended.
+    /// Begins a submission to the queue. Other threads cannot submit until it has ended.
     ///
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.
@@ -159,7 +159,7 @@ impl OpenClQueue {
         })
     }
 
-    /// Makes later commands of this queue wait for a submission of another queue.
+    /// Makes later commands of this queue wait for a submission to another queue.
     pub fn order_after(self: &Arc<Self>, mark: &Mark) -> Result<()> {
         let submission = self.begin("order_after", ErrorKind::Driver)?;
         let result = self.commands.barrier(mark.event()).and_then(|()| self.commands.flush());
@@ -171,7 +171,8 @@ impl OpenClQueue {
         self.submit.lock().statistics
     }
 
-    /// Refuses further submissions, and blocks until all work is done; returns the newest ticket value.
+    /// Refuses further submissions to the queue, and blocks until all work is done. Returns the newest ticket
+    /// value.
     pub fn close(self: &Arc<Self>) -> u64 {
         let newest = {
             let mut state = self.submit.lock();
@@ -242,8 +243,7 @@ impl<'q> OpenClSubmission<'q> {
         self.core.fail(self.operation, self.kind, status)
     }
 
-    /// Takes the queue's reusable list of resolved transfers. Return the list with
-    /// [`put_batch`](Self::put_batch).
+    /// Takes the queue's reusable list of copies. Return the list with [`put_batch`](Self::put_batch).
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.state.batch)
     }
@@ -274,7 +274,7 @@ impl<'q> OpenClSubmission<'q> {
         self.state.statistics.copied_bytes += bytes;
     }
 
-    /// Copies from a buffer to host memory. `last` is true for the last command of the submission.
+    /// Enqueues a copy from a buffer to host memory. `last` is true for the last command of the submission.
     ///
     /// # Safety
     /// The range is inside of the buffer; `to` is writable for `bytes` bytes until the submission is done.
@@ -291,11 +291,10 @@ impl<'q> OpenClSubmission<'q> {
         self.command(last, |queue, place| unsafe { queue.read(from, offset, to, bytes as usize, place) })
     }
 
-    /// Copies from host memory to a buffer. `last` is true for the last command of the submission.
+    /// Enqueues a copy from host memory to a buffer. `last` is true for the last command of the submission.
     ///
     /// # Safety
-    /// The range is inside of the buffer; `from` is readable for `bytes` bytes until the submission is
-    /// done.
+    /// The range is inside of the buffer; `from` is readable for `bytes` bytes until the submission is done.
     pub unsafe fn write(
         &mut self,
         from: *const u8,
@@ -314,7 +313,8 @@ impl<'q> OpenClSubmission<'q> {
         self.command(last, |queue, place| queue.copy(from, to, bytes as usize, place))
     }
 
-    /// Copies `bytes` to the start of a scratch buffer on the device. The submission keeps `bytes` alive.
+    /// Enqueues a copy of `bytes` to the start of a scratch buffer on the device. The submission keeps
+    /// `bytes` alive.
     pub fn upload(&mut self, bytes: Vec<u8>, to: &Memory) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -327,7 +327,7 @@ impl<'q> OpenClSubmission<'q> {
         unsafe { self.write(from, to, 0, length, false) }
     }
 
-    /// Runs a kernel.
+    /// Enqueues a launch of a kernel.
     ///
     /// # Safety
     /// With these arguments, the kernel only accesses its buffers.
@@ -345,7 +345,8 @@ impl<'q> OpenClSubmission<'q> {
         self.launched(name, result)
     }
 
-    /// Runs a kernel of a program that was built for this submission, in `groups` groups of `group` items.
+    /// Enqueues a launch of a kernel that was built for this submission, with `groups` work-groups of `group`
+    /// items.
     ///
     /// # Safety
     /// With these arguments, the kernel only accesses its buffers.
@@ -364,7 +365,8 @@ impl<'q> OpenClSubmission<'q> {
         self.launched(name, result)
     }
 
-    /// Calls foreign code, which submits commands to the queue by the OpenCL handles of context and queue.
+    /// Calls a function of the program that submits commands to the queue itself. The function receives the
+    /// OpenCL handles of context and queue.
     pub fn foreign(&mut self, submit: impl FnOnce(*mut c_void, *mut c_void) -> Result<()>) -> Result<()> {
         self.began = true;
         submit(self.core.context.handle(), self.queue.commands.handle())
@@ -376,7 +378,8 @@ impl<'q> OpenClSubmission<'q> {
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }
 
-    /// Returns scratch memory of at least `bytes` bytes, with the contents of the last use or zeroes.
+    /// Returns scratch memory on the device of at least `bytes` bytes, with zeroes or the contents of its
+    /// last use.
     ///
     /// The returned handle shares ownership; drivers keep buffers that commands use.
     pub fn scratch(&mut self, which: QueueScratch, bytes: u64) -> Result<Arc<OwnMemory>> {
@@ -419,8 +422,8 @@ impl<'q> OpenClSubmission<'q> {
     }
 
     /// Reserves 16 bytes of host memory until the submission is done, and returns their address. The caller
-    /// submits a kernel or a copy that writes a result there. When the submission is done, `judge` receives
-    /// the 16 bytes, and may return an error for the ticket.
+    /// submits a kernel or a copy that writes a result there. When the submission is done, the backend calls
+    /// `judge` with the 16 bytes; `judge` may return an error for the ticket.
     ///
     /// # Errors
     /// The errors of an allocation of host memory.
@@ -459,8 +462,8 @@ impl<'q> OpenClSubmission<'q> {
         Ok(address)
     }
 
-    /// Starts the clock of this queue until the submission is done, and returns its address. `None` if
-    /// kernels of the device cannot read a clock, or there is no memory or thread for one.
+    /// Starts the queue's clock until the submission is done, and returns the clock's address. Returns `None`
+    /// if kernels of the device cannot read a clock, or if there is no memory or thread for a clock.
     pub fn start_clock(&mut self) -> Option<*mut u8> {
         if self.state.clock.is_none() {
             self.state.clock = KernelClock::new(&self.queue.core).map(Arc::new);
@@ -470,7 +473,7 @@ impl<'q> OpenClSubmission<'q> {
         Some(clock.address())
     }
 
-    /// Blocks until the commands so far are done, in the middle of a submission.
+    /// Blocks until the commands enqueued so far are done, in the middle of a submission.
     pub fn drain(&mut self) -> Result<()> {
         self.queue.commands.finish().map_err(|status| self.refused(status))
     }

@@ -22,7 +22,7 @@ pub(crate) trait UsingQueue: std::fmt::Debug + Send + Sync {
 pub(crate) struct Uses(Mutex<Vec<(Weak<dyn UsingQueue>, u64)>>);
 
 impl Uses {
-    /// Records that the next submission of `queue`, with number `value`, accesses the memory.
+    /// Records that the next submission to `queue`, with the ticket `value`, accesses this memory.
     pub fn note(&self, queue: &Arc<impl UsingQueue + 'static>, value: u64) {
         let mut uses = self.0.lock();
         if let Some((_, newest)) =
@@ -36,9 +36,9 @@ impl Uses {
         uses.push((queue, value));
     }
 
-    /// Blocks until all recorded submissions are done or the device is gone. No thread may record more
-    /// meanwhile. Returns false if the device is lost and their end is unknown: then the caller must
-    /// [keep](crate::core::OpenClCore::keep) the memory.
+    /// Blocks until all recorded submissions are done or the device is gone. No thread may record a
+    /// submission meanwhile. Returns false if the device is lost and the end of the submissions is unknown.
+    /// The caller must then [keep](crate::core::OpenClCore::keep) the memory.
     #[must_use]
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());

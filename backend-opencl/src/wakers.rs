@@ -130,15 +130,15 @@ impl CompletionSender {
         Ok(Self { mailbox, thread })
     }
 
-    /// Sends a wake-up job to the completion thread. Never blocks.
+    /// Sends a wake-up job (a submission with waiters) to the completion thread. Never blocks.
     pub fn send(&self, job: WakeJob) {
         self.mailbox.inbox.lock().jobs.push_back(job);
         self.mailbox.changed.notify_one();
     }
 
     /// Processes the next job in the calling thread, but leaves its wakers to the completion thread. Returns
-    /// false if there is no job. Needed because the completion thread may be running a waker that waits for
-    /// the caller.
+    /// false if there is no job. A caller needs this method because the completion thread may be running a
+    /// waker that waits for the caller.
     pub fn settle_next(&self) -> bool {
         let Some(job) = self.mailbox.inbox.lock().jobs.pop_front() else { return false };
         let due = self.mailbox.settle(job);

@@ -76,7 +76,7 @@ impl Event {
         check(unsafe { (self.context.driver.table.event_record)(self.handle, stream.handle) })
     }
 
-    /// Returns true if all work before the event is done.
+    /// Returns true if the GPU has completed all work before the event.
     pub fn query(&self) -> DriverResult<bool> {
         // SAFETY: the handle is alive, here and below.
         match check(unsafe { (self.context.driver.table.event_query)(self.handle) }) {
@@ -86,7 +86,7 @@ impl Event {
         }
     }
 
-    /// Blocks until all work before the event is done.
+    /// Blocks until the GPU has completed all work before the event.
     pub fn synchronize(&self) -> DriverResult {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.event_synchronize)(self.handle) })
@@ -99,36 +99,36 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle: context.make_stream()? })
     }
 
-    /// Returns `Ok` if all work of the stream is done, and else the driver's code.
+    /// Returns `Ok` if the GPU has completed all work of the stream, otherwise the driver's code.
     pub fn query(&self) -> DriverResult {
         // SAFETY: the handle is alive, here and below.
         check(unsafe { (self.context.driver.table.stream_query)(self.handle) })
     }
 
-    /// Blocks until all work of the stream is done.
+    /// Blocks until the GPU has completed all work of the stream.
     pub fn synchronize(&self) -> DriverResult {
         // SAFETY: as above.
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
-    /// Makes later work of the stream wait for an event. The caller may destroy the event before it is
-    /// reached.
+    /// Makes later work of the stream wait for an event. The caller may destroy the event before it
+    /// completes.
     pub fn wait_for(&self, event: &Event) -> DriverResult {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
     }
 
-    /// Copies `bytes` bytes from the host to the GPU.
+    /// Enqueues a copy of `bytes` bytes from host memory at `from` to GPU memory at `to`.
     ///
     /// # Safety
-    /// Both ranges must be allocated until the work is done.
+    /// Both ranges must stay allocated until the copy is done.
     pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> DriverResult {
         let from: *const c_void = with_exposed_provenance(from as usize);
         // SAFETY: guaranteed by the caller, here and below.
         check(unsafe { (self.context.driver.table.memcpy_htod_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies `bytes` bytes from the GPU to the host.
+    /// Enqueues a copy of `bytes` bytes from GPU memory at `from` to host memory at `to`.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -138,7 +138,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_dtoh_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies `bytes` bytes within the GPU.
+    /// Enqueues a copy of `bytes` bytes within GPU memory.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -147,7 +147,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Copies between memory of two contexts, each given as a context and an address.
+    /// Enqueues a copy between memory of two contexts; each side is a context and an address.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload); the stream's context has peer access to both contexts.
@@ -162,7 +162,7 @@ impl Stream {
         check(unsafe { copy(to.1, to.0, from.1, from.0, bytes as usize, self.handle) })
     }
 
-    /// Writes zeroes to memory of the GPU.
+    /// Enqueues a write of `bytes` zero bytes to GPU memory at `to`.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -171,8 +171,8 @@ impl Stream {
         unsafe { self.set(to, bytes, Unit::One(0)) }
     }
 
-    /// Fills memory of the GPU with a unit of 1, 2 or 4 bytes. `to` and `bytes` must be multiples of the
-    /// unit's length.
+    /// Enqueues a fill of GPU memory with a repeated unit of 1, 2 or 4 bytes. `to` and `bytes` must be
+    /// multiples of the unit's length.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -188,11 +188,11 @@ impl Stream {
         })
     }
 
-    /// Starts a kernel.
+    /// Enqueues a launch of a kernel.
     ///
     /// # Safety
-    /// The arguments must match the declaration of the kernel, and all addresses among them must be valid
-    /// for the kernel's accesses until the work is done.
+    /// The arguments must match the declaration of the kernel. All addresses among them must be valid for the
+    /// kernel's accesses until the launch is done.
     pub unsafe fn launch(
         &self,
         function: Function,
@@ -203,8 +203,8 @@ impl Stream {
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
-    /// Starts a kernel with `threads` threads in each block, at most the number that the kernel declares.
-    /// Each block has `shared_bytes` bytes of dynamic shared memory.
+    /// Enqueues a launch of a kernel with `threads` threads in each block, at most the number that the kernel
+    /// declares. Each block has `shared_bytes` bytes of dynamic shared memory.
     ///
     /// # Safety
     /// The requirements of [`launch`](Self::launch).
@@ -266,8 +266,8 @@ impl Module {
         check(unsafe { set(function, which, most.unwrap_or(c_int::MAX)) })
     }
 
-    /// Returns the number of blocks of `function`, a function of this module, that a multiprocessor runs at
-    /// once.
+    /// Returns the number of blocks of `function`, a kernel of this module, that a multiprocessor runs
+    /// concurrently.
     pub fn occupancy(&self, function: Function, threads: u32) -> u32 {
         let mut blocks = 0;
         let ask = self.context.driver.table.occupancy;
@@ -277,7 +277,7 @@ impl Module {
     }
 }
 
-/// A kernel, alone in its module, so that the driver compiles no other one at its first use.
+/// A kernel, alone in its module, so the driver compiles no other kernel at its first use.
 #[derive(Debug)]
 pub struct LoadedKernel {
     pub function: Function,
@@ -285,13 +285,13 @@ pub struct LoadedKernel {
 }
 
 impl LoadedKernel {
-    /// Loads the kernel `name` of a text that ends with a NUL. The context is current.
+    /// Loads the kernel `name` from a PTX text that ends with a NUL character. The context must be current.
     pub fn load(context: &Arc<CudaContext>, text: &str, name: &str) -> DriverResult<Self> {
         let module = Module::load(context, text)?;
         Ok(Self { function: module.function(name)?, module })
     }
 
-    /// Returns the number of blocks of [`THREADS`] threads that a multiprocessor runs at once.
+    /// Returns the number of blocks of [`THREADS`] threads that a multiprocessor runs concurrently.
     pub fn blocks(&self) -> u32 {
         self.module.occupancy(self.function, THREADS)
     }

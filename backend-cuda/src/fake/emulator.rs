@@ -79,7 +79,7 @@ enum Stop {
 }
 
 impl EmulatedKernel {
-    /// Parses the kernel with this name in a PTX text; `None` if there is none.
+    /// Parses the kernel `name` in a PTX text. Returns `None` if the text has no such kernel.
     pub fn parse(text: &str, name: &str) -> Option<Self> {
         let head = format!(".visible .entry {name}(");
         let rest = &text[text.find(&head)? + head.len()..];
@@ -132,7 +132,7 @@ impl EmulatedKernel {
         Some(kernel)
     }
 
-    /// Runs all threads of all blocks, one after the other up to each barrier.
+    /// Emulates a launch: runs the threads of each block one after the other, up to each barrier.
     pub fn run(&self, memory: &impl EmulatedMemory, blocks: u32, threads: u32, params: &[u8]) {
         for block in 0..blocks {
             let thread = |number| Thread {

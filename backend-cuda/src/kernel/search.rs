@@ -38,9 +38,9 @@ impl Aim {
         }
     }
 
-    /// Returns the maximum length in bytes of a chunk: the part of GPU memory that a block processes at once.
-    /// If this length would result in too many chunks, chunks are longer. On an H200, the counting kernel is
-    /// as fast with 64 KiB as with 512, within 1 %.
+    /// Returns the maximum length of a search's chunk in bytes. A block searches one chunk. If this length
+    /// would result in too many chunks, chunks are longer. On an H200, the counting kernel is as fast with 64
+    /// KiB as with 512, within 1 %.
     pub fn chunk_bytes_max(self) -> u64 {
         match self {
             Self::Count => 512 << 10,
@@ -60,8 +60,8 @@ pub(super) struct SearchScratch {
 }
 
 impl SearchScratch {
-    /// Returns scratch memory for the next search, with a zeroed state. A completely submitted search zeroes
-    /// the state again, and sets `search_ready`.
+    /// Returns scratch memory for the next search, with a zeroed state. After all kernels of a search, the
+    /// state is zero again, and the submission sets `search_ready`.
     pub fn new(work: &mut CudaSubmission<'_>) -> DriverResult<Self> {
         let scratch = work.scratch()?;
         let state = scratch + scratch::STATE;
@@ -72,11 +72,11 @@ impl SearchScratch {
         Ok(Self { state, counts: scratch + scratch::COUNTS, hits: scratch + scratch::HITS })
     }
 
-    /// Launches the kernel that computes the position of each chunk's matches in the answer, and writes the
-    /// answer's header.
+    /// Launches the kernel that computes each chunk's position in the list of matches, and writes the
+    /// result's header.
     ///
     /// # Safety
-    /// The search must have at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
+    /// The search must have at most `CHUNKS_MAX` chunks, and there must be memory for a header at `answer`.
     pub unsafe fn scan(
         self,
         work: &CudaSubmission<'_>,
@@ -112,10 +112,10 @@ impl AnswerPlace {
         Ok(Self { host, address })
     }
 
-    /// Copies the first `bytes` bytes of the answer to the host.
+    /// Copies the first `bytes` bytes of the search's result to the host.
     ///
     /// # Safety
-    /// The answer on the GPU and its memory on the host must have at least `bytes` bytes.
+    /// The result on the GPU and its memory on the host must have at least `bytes` bytes.
     pub unsafe fn fetch(self, work: &CudaSubmission<'_>, bytes: u64) -> DriverResult {
         if self.host.mapped.is_some() {
             return Ok(());

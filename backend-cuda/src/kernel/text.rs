@@ -63,14 +63,14 @@ pub(super) struct Text {
     pub declarations: String,
     pub body: String,
     pub temporaries: usize,
-    /// True if the lanes of a warp may have taken different branches since they last waited for each other.
+    /// True if the threads of a warp may have diverged at a branch since their last synchronisation.
     pub lanes_may_be_apart: bool,
 }
 
 /// The source of a load: an address plus `from` bytes; the sum must be a multiple of `align`.
 #[derive(Clone, Copy)]
 pub(super) struct LoadSource<'a> {
-    /// An instruction such as `ld.global`.
+    /// The instruction without its type, such as `ld.global`.
     pub way: &'a str,
     pub at: &'a str,
     pub from: u64,
@@ -97,8 +97,8 @@ impl Text {
         self.body.push_str(";\n");
     }
 
-    /// Appends a label. Removes a branch to this label right before it, because NVIDIA's assembler (CUDA
-    /// 12.9, 13.0) crashes on some branches over nothing.
+    /// Appends a label. Removes a branch to this label directly before it, because NVIDIA's assembler (CUDA
+    /// 12.9, 13.0) crashes on some branches that skip nothing.
     pub fn label(&mut self, name: &str) {
         let before = self.body.trim_end_matches(|c| c != ';').len();
         let line = self.body[..before].rfind('\n').map_or(0, |end| end + 1);
@@ -124,9 +124,9 @@ impl Text {
         }
     }
 
-    /// Writes an [operation on values](Op::is_value) whose result goes to the register `to`. For a register
-    /// of the kernel's body, `of` returns the type, and `name` the name of its PTX register. Returns false
-    /// for any other operation.
+    /// Writes code for an [operation on values](Op::is_value), with its result in the register `to`. For a
+    /// register of the kernel, `of` returns the type, and `name` the name of its PTX register. Returns false
+    /// if `op` is another operation.
     pub fn value(
         &mut self,
         op: &Op,
@@ -152,7 +152,7 @@ impl Text {
         true
     }
 
-    /// Writes code that loads a constant, given by its bits.
+    /// Writes code that loads a constant of the type `of`; `bits` are its bits.
     pub fn literal(&mut self, of: Type, name: &str, bits: u64) {
         match of {
             Type::Bool => emit!(self, "setp.ne.u32 {name}, {bits}, 0"),
@@ -179,8 +179,8 @@ impl Text {
         }
     }
 
-    /// Returns the register that holds a value as an argument of a function call. Converts a bool to a 32-bit
-    /// word first.
+    /// Returns the register that passes a value as an argument of a function call. Converts a bool to a
+    /// 32-bit word first.
     pub fn given_on(&mut self, of: Type, name: &str) -> String {
         if of != Type::Bool {
             return name.to_owned();
@@ -190,7 +190,7 @@ impl Text {
         word
     }
 
-    /// Writes a call of a function. Each argument is a type and a register.
+    /// Writes a call of a PTX function. Each argument is a type and a register.
     pub fn call(&mut self, function: &str, of: Type, name: &str, arguments: &[(Type, String)]) {
         let kind = |of: Type| if is_wide(of) { "b64" } else { "b32" };
         let given: Vec<String> =
@@ -238,8 +238,8 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Writes code that computes the index of an element from its number among the elements of the channel.
-    /// The number includes the geometry's `first`.
+    /// Writes code that computes an element's index from its number among the elements of the channel. The
+    /// number includes the geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
         // This number includes the pages of the other channels: `number + (page * (channels - 1) + channel) *
@@ -287,7 +287,7 @@ impl Text {
         }
     }
 
-    /// Writes code that stores a number. The address is given as for [`load`](Self::load).
+    /// Writes code that stores a number. The address is a pair as in [`load`](Self::load).
     pub fn store(&mut self, of: Type, name: &str, guard: &str, (at, to): (&str, u64), align: u64) {
         let width = u64::from(of.bytes());
         let unit = width.min(align);

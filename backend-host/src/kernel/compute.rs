@@ -29,15 +29,15 @@ use crate::worker::Crew;
 /// A checked computation.
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {
-    /// The places of the source elements in memory.
+    /// Location in device memory of each source's first element.
     pub sources: Vec<MemoryPlace<M>>,
-    /// The place for the result in memory.
+    /// Location in host memory for the result, if the computation has one.
     pub answer: Option<MemoryPlace<HostMemoryPiece>>,
     request: OwnedCompute,
 }
 
 impl<M: Storage> ComputeJob<M> {
-    /// Creates a computation from a request and the places of its sources and its answer.
+    /// Creates a computation from a request and the memory of its sources and its result.
     pub fn new(
         compute: &Compute<'_>,
         sources: Vec<MemoryPlace<M>>,
@@ -59,7 +59,7 @@ impl<M: Storage> ComputeJob<M> {
         self.request.with(|compute| compute.answer_bytes())
     }
 
-    /// For each source, the range of bytes that the computation may write.
+    /// For each source, its index and the number of bytes that the computation may write.
     pub fn written(&self) -> Vec<(usize, u64)> {
         self.request.with(|compute| {
             let written = (0..compute.sources.len()).filter(|source| compute.writes(*source));
@@ -67,7 +67,7 @@ impl<M: Storage> ComputeJob<M> {
         })
     }
 
-    /// Runs the computation.
+    /// Runs the computation on the threads of `crew`.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         self.request.with(|compute| {
             let plan = EvaluationPlan::new(compute, &self.sources);

@@ -55,7 +55,7 @@ impl<M: Storage> CheckedCopy<M> {
         matches!(self, Self::Download { from, .. } if from.memory.reads_together())
     }
 
-    /// Runs a part of the copy: `bytes` bytes, `skip` bytes after its start.
+    /// Copies `bytes` bytes, starting `skip` bytes after the start of the copy.
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
         debug_assert!(skip + bytes as u64 <= self.bytes(), "the part must lie inside of the copy");
         match self {
@@ -124,7 +124,7 @@ pub(crate) enum Copies<M> {
 }
 
 impl<M: Storage> Copies<M> {
-    /// All copies.
+    /// Returns the copies of the request as a slice.
     pub fn as_slice(&self) -> &[CheckedCopy<M>] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -138,7 +138,7 @@ impl<M: Storage> Copies<M> {
         self.as_slice().iter().map(CheckedCopy::bytes).fold(0, u64::saturating_add)
     }
 
-    /// Runs the copies.
+    /// Runs the copies on the threads of `crew`.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let moves = self.as_slice();
         if crew.width() == 1 || self.bytes() < SHARED_FROM_BYTES {

@@ -13,16 +13,16 @@ const BLOCK_BYTES: usize = 16 << 10;
 /// A checked fill.
 #[derive(Debug)]
 pub(crate) struct FillJob<M> {
-    /// Place of the first copy of the pattern.
+    /// Location in device memory at which the fill starts.
     pub to: MemoryPlace<M>,
-    /// Number of bytes to write.
+    /// Number of bytes that the fill writes.
     pub bytes: u64,
     /// Bytes that the fill repeats.
     pub pattern: Box<[u8]>,
 }
 
 impl<M: Storage> FillJob<M> {
-    /// Runs the fill.
+    /// Runs the fill on the threads of `crew`.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         // The block has at least one pattern, because patterns have at most 4096 bytes. It has whole patterns
         // only, so consecutive blocks continue the pattern.

@@ -23,25 +23,25 @@ const AHEAD: usize = 12;
 #[derive(Debug)]
 pub(crate) struct IndexedCopy<M> {
     pub direction: IndexedDirection,
-    /// The memory that stores the pages of each channel.
+    /// For each channel, the memory that stores its pages.
     pub places: Box<[MemoryPlace<M>]>,
     pub page_len: u64,
     pub element_count: u64,
     pub stride: u64,
     pub indices: MemoryPlace<HostMemoryPiece>,
-    /// Number of indices.
+    /// Number of indices in the list.
     pub count: u64,
     pub values: MemoryPlace<HostMemoryPiece>,
 }
 
 impl<M: Storage> IndexedCopy<M> {
-    /// Number of bytes that the work moves.
+    /// Number of bytes that the gather or scatter moves.
     pub fn bytes(&self) -> u64 {
         // The launch was checked, so this product does not overflow.
         self.count * self.stride
     }
 
-    /// Runs the gather or scatter.
+    /// Runs the gather or scatter on the threads of `crew`.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let per_part = (PART_BYTES as u64 / self.stride).clamp(1, PART_BYTES as u64 / 8);
         each_part(crew, self.count.div_ceil(per_part) as usize, &|part| {
@@ -50,7 +50,7 @@ impl<M: Storage> IndexedCopy<M> {
         })
     }
 
-    /// Runs the first `count` elements on the calling thread.
+    /// Runs the gather or scatter for the first `count` indices, on the calling thread.
     pub fn run_first(&self, count: u64) -> Result<()> {
         self.run_part(0, count.min(self.count))
     }

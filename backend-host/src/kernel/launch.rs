@@ -33,9 +33,9 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// A checked launch.
 #[derive(Debug)]
 pub(crate) struct LaunchJob<M> {
-    /// Location of each view in memory.
+    /// For each view of the launch, its location in memory.
     pub views: Vec<ViewMemory<M>>,
-    /// Location of the launch's report.
+    /// Location of the memory to which the launch writes its report of failures.
     pub report: MemoryPlace<HostMemoryPiece>,
     kernel: VerifiedKernel,
     items: u64,
@@ -51,8 +51,8 @@ pub(crate) struct LaunchJob<M> {
 /// A view of a launch, with references to its memory.
 #[derive(Debug)]
 pub(crate) struct ViewMemory<M> {
-    /// For each channel of the view: the start of its pages, and the number of bytes that may be written
-    /// there.
+    /// For each channel of the view: the location of its pages, and the number of bytes that the launch may
+    /// write there.
     pub bases: Vec<(MemoryPlace<M>, u64)>,
     is_atomic: bool,
     page_len: u64,
@@ -61,7 +61,7 @@ pub(crate) struct ViewMemory<M> {
 }
 
 impl<M: Storage> ViewMemory<M> {
-    /// Creates the view of a launch from the locations of its channels.
+    /// Creates the view of a launch; `places` has the location of each channel's pages.
     pub fn new(view: &LaunchView<'_>, access: Access, places: Vec<MemoryPlace<M>>) -> Self {
         let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
         Self {
@@ -83,7 +83,7 @@ impl<M: Storage> ViewMemory<M> {
 }
 
 impl<M: Storage> LaunchJob<M> {
-    /// Creates a launch from a request and the places of its views and its report.
+    /// Creates a launch from a request, the locations of its views, and the location of its report.
     pub fn new(launch: &Launch<'_>, views: Vec<ViewMemory<M>>, report: MemoryPlace<HostMemoryPiece>) -> Self {
         Self {
             views,
@@ -100,12 +100,12 @@ impl<M: Storage> LaunchJob<M> {
         }
     }
 
-    /// Number of bytes of the launch's views.
+    /// Number of bytes of all views of the launch.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns true if the launch takes longer than the wake-up of a thread.
+    /// Returns true if the launch takes longer than the wake-up of a sleeping thread.
     pub fn is_long(&self) -> bool {
         self.items >= LONG_ITEMS
     }
@@ -121,7 +121,7 @@ impl<M: Storage> LaunchJob<M> {
         Some(ByCode { form, bases: bases.collect::<Option<_>>()? })
     }
 
-    /// Runs the launch.
+    /// Runs the launch on the threads of `crew`.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
         let limit = self.time_limit.map(TimeLimit::new);
         let interpreter = Interpreter {

@@ -54,13 +54,13 @@ impl Marked {
         self.words.is_empty()
     }
 
-    /// Appends the bits of the next elements.
+    /// Appends the bits of the next elements, 64 elements to a word.
     pub fn extend(&mut self, words: &[u64]) {
         self.words.extend_from_slice(words);
     }
 
-    /// Calls `put` with the indices of the first `wanted` matches, chunk by chunk, and with the number of
-    /// earlier matches.
+    /// Calls `put` for the indices of the first `wanted` matches, chunk by chunk. Also passes the number of
+    /// matches before the chunk.
     pub fn each_list(&self, wanted: usize, mut put: impl FnMut(usize, &[u64])) {
         let mut block = [0; LISTED];
         let (mut words, mut first, mut done) = (&self.words[..], self.first, 0);

@@ -19,7 +19,8 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Returns a matcher for `value` at `field_offset` in elements of `stride` bytes.
+    /// Returns a matcher that compares the field at byte `field_offset` of elements of `stride` bytes with
+    /// `value`.
     pub fn new(stride: usize, field_offset: usize, value: &[u8]) -> Self {
         debug_assert!(field_offset + value.len() <= stride, "the field must lie inside of its element");
         Self { stride, field_offset, value: value.into(), wide: has_wide_vectors() }
@@ -35,12 +36,12 @@ impl Matcher {
         self.field_offset
     }
 
-    /// Bytes of the searched value.
+    /// The value that is searched for, as bytes.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// Counts matches among the whole elements in `block`.
+    /// Counts the matches among the whole elements in `block`, which has their bytes.
     pub fn count(&self, block: &[u8]) -> u64 {
         if self.wide { self.count_wide(block) } else { self.count_here(block) }
     }
@@ -138,11 +139,11 @@ impl Matcher {
         block.chunks_exact(self.stride).map(move |element| &element[range.clone()])
     }
 
-    /// Lists the indices of matches in `block` in ascending order, with `first` as the index of its first
-    /// element. The method may overwrite the last entry of `into` with an arbitrary value.
+    /// Lists the indices of matches in `block` in ascending order; its first element has the index `first`.
+    /// May overwrite the last entry of `into` with an arbitrary value.
     ///
-    /// Contiguous fields are listed part by part, because a count is faster than a list, and most parts have
-    /// no match.
+    /// The method processes contiguous fields in parts, and counts the matches of a part first, because
+    /// counting is faster than listing, and most parts have no match.
     pub fn list(&self, block: &[u8], first: u64, mut into: &mut [u64]) {
         if self.stride > self.value.len() {
             return self.list_part(block, first, into);

@@ -19,14 +19,15 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A search of checked elements.
 #[derive(Debug)]
 pub(super) struct FieldSearch<'a, M> {
-    /// Location of element 0.
+    /// Location of element 0 in device memory.
     pub from: &'a MemoryPlace<M>,
     pub count_all: bool,
     pub matcher: Matcher,
 }
 
 impl<M: Storage> FieldSearch<'_, M> {
-    /// Searches a part on this thread, until the part is no longer needed.
+    /// Searches a part of the elements on this thread. Stops early if the search no longer needs the part's
+    /// result.
     pub fn part(&self, part: &WavePart<'_>, found: &mut WaveMatches) -> Result<()> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut block = Passage::default();

@@ -66,15 +66,15 @@ impl WaveMatches {
         }
     }
 
-    /// Adds one match to the list.
+    /// Appends one index to the list of matches.
     pub fn list(&mut self, operation: &'static str, index: u64) -> Result<()> {
         self.listed.try_reserve(1).map_err(|_| no_memory(operation, 1))?;
         self.listed.push(index);
         Ok(())
     }
 
-    /// Adds the matches of a block, and lists the first ones while there is room. `list` fills all given
-    /// places except the last `spare` ones, in which it may write other values.
+    /// Counts the matches of a block, and lists them until the list is full. `list` writes all given entries
+    /// except the last `spare` entries, which it may overwrite with arbitrary values.
     pub fn list_block(
         &mut self,
         operation: &'static str,
@@ -112,7 +112,7 @@ pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into
 pub(crate) struct WavePart<'a> {
     pub first: u64,
     pub end: u64,
-    /// Maximum number of listed matches.
+    /// Maximum number of indices that this part may list.
     pub room: u64,
     number: usize,
     /// Parts of the wave from this number on are not needed.
@@ -121,7 +121,7 @@ pub(crate) struct WavePart<'a> {
 
 impl WavePart<'_> {
     /// Returns true if the search still needs the result of this part. If not, the thread stops, and the
-    /// search ignores its result.
+    /// search ignores the result.
     pub fn is_needed(&self) -> bool {
         self.number < self.needed.load(Ordering::Relaxed)
     }
@@ -130,7 +130,7 @@ impl WavePart<'_> {
 /// A search over elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    /// Number of elements. `stride` is the number of bytes that the search reads for each.
+    /// Number of elements to search. `stride` is the number of bytes that the search reads for each element.
     pub count: u64,
     pub stride: u64,
     pub limit: u64,
@@ -142,11 +142,11 @@ impl Waves {
         (bytes / self.stride).max(1)
     }
 
-    /// Searches with all threads. Each thread calls `look` to search a part. `put` receives the listed
-    /// indices in pieces, from several threads, each with its position in the list.
+    /// Searches with all threads of `crew`. Each thread calls `look` to search a part. Several threads call
+    /// `put` to write pieces of the list of indices, each with its position in the list.
     ///
-    /// The result, or the returned error, depends only on the elements and the number of threads, not on
-    /// their timing.
+    /// The result or error depends only on the elements and the number of threads, not on the threads'
+    /// timing.
     pub fn run(&self, crew: Crew<'_>, look: &Look<'_>, put: &Put<'_>) -> Result<Totals> {
         let mut totals = Totals::default();
         let mut next = 0;
@@ -254,10 +254,10 @@ impl Waves {
         })
     }
 
-    /// Searches as [`run`](Self::run), and writes the result: header and list.
+    /// Searches like [`run`](Self::run), and writes header and list of the result to memory.
     ///
     /// # Safety
-    /// The result, with as many indices as the limit permits, must be inside of its memory.
+    /// The memory of the result must be long enough for as many indices as the limit permits.
     pub unsafe fn run_into(
         &self,
         crew: Crew<'_>,

@@ -15,7 +15,7 @@ use super::{SimulatedDevice, SimulatedFabric};
 use crate::handle_table::HandleTable;
 use crate::ram::Capacity;
 
-/// Builder of a [`SimulatedDevice`].
+/// Builder of a [`SimulatedDevice`]: memory, speed, failures.
 ///
 /// ```
 /// use std::{sync::Arc, task::Waker, time::Duration};
@@ -83,7 +83,8 @@ impl SimulatedDeviceBuilder {
         }
     }
 
-    /// Sets the size of the device memory in bytes; 1 GiB by default. It takes RAM when it is first used.
+    /// Sets the size of the device memory in bytes; 1 GiB by default. The memory takes RAM when it is first
+    /// used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
@@ -95,7 +96,7 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Sets the least latency of a submission; 10 microseconds by default.
+    /// Sets the minimum latency of a submission; 10 microseconds by default.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.settings.latency_ns = nanoseconds(latency);
         self
@@ -115,32 +116,32 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Sets the bytes per second of each link and of kernels; 10 GB/s by default.
+    /// Sets the bandwidth of each link and of kernels in bytes per second; 10 GB/s by default.
     pub fn bandwidth(self, bytes_per_second: u64) -> Self {
         self.upload_bandwidth(bytes_per_second)
             .download_bandwidth(bytes_per_second)
             .device_bandwidth(bytes_per_second)
     }
 
-    /// Sets the bytes per second from host to device.
+    /// Sets the bandwidth from host to device in bytes per second.
     pub fn upload_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.upload_bandwidth = bytes_per_second;
         self
     }
 
-    /// Sets the bytes per second from device to host.
+    /// Sets the bandwidth from device to host in bytes per second.
     pub fn download_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.download_bandwidth = bytes_per_second;
         self
     }
 
-    /// Sets the bytes per second of kernels and of copies within the device.
+    /// Sets the bandwidth of kernels and of copies within the device, in bytes per second.
     pub fn device_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.device_bandwidth = bytes_per_second;
         self
     }
 
-    /// Links the device to all devices of a fabric. By default it reaches no other device.
+    /// Links the device to all devices of a fabric. Without a fabric it cannot access other devices' memory.
     ///
     /// ```
     /// use backend_api::{Device, Reach};
@@ -174,9 +175,10 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// With `true`, a registered waker runs when other calls advance the time: for tests that call
-    /// [`advance`](SimulatedDevice::advance). With `false`, the default, the registration of a waker advances
-    /// the time until its ticket is done: for programs that would otherwise sleep for ever.
+    /// Selects when a registered waker runs. With `true`, it runs when other calls advance the time, for
+    /// tests that call [`advance`](SimulatedDevice::advance). With `false`, the default, the registration of
+    /// a waker advances the time until its ticket is done. Otherwise programs that only wait for wakers would
+    /// sleep for ever.
     pub fn manual_wakes(mut self, manual: bool) -> Self {
         self.manual_wakes = manual;
         self
@@ -191,7 +193,7 @@ impl SimulatedDeviceBuilder {
     /// Adds a rule that makes submissions fail. The rule counts and affects submissions only, no other calls.
     /// Several calls add several rules.
     ///
-    /// After a failed submission a part of its work is done, and some of the rest of its target has garbage.
+    /// A failed submission does a part of its work, and writes garbage to some of the rest of its target.
     /// This holds for each kind of failure: the device refuses the submission, the submission fails at its
     /// end ([`reported_later`](Fault::reported_later)), or the device is lost.
     pub fn fault(mut self, fault: Fault) -> Self {

@@ -21,17 +21,17 @@ impl Chance {
         Self(SplitMix64::new(seed))
     }
 
-    /// Returns a number from 0 to 1, exclusive.
+    /// Returns a random number, at least 0 and below 1.
     pub fn fraction(&mut self) -> f64 {
         (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a number below `end`, or 0 if `end` is 0.
+    /// Returns a random number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
 
-    /// Fills new memory with garbage, up to a limit that bounds the time.
+    /// Fills a part of new memory with random bytes. To bound the time, fills at most `LITTERED_MAX_BYTES`.
     pub fn litter_new(&mut self, ram: &Ram, part: Range<u64>) {
         const LITTERED_MAX_BYTES: u64 = 64 << 20;
         let bytes = (part.end - part.start).min(LITTERED_MAX_BYTES);
@@ -65,8 +65,8 @@ impl Chance {
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
-    /// Writes garbage to bytes that the rules leave unspecified after successful work: the values of a
-    /// gather's skipped entries.
+    /// Writes random bytes over values that the device contract leaves unspecified after a successful gather:
+    /// values of skipped entries.
     pub fn litter_left_out(&mut self, work: &HostSubmission<Ram>) {
         if let HostSubmission::Indexed(indexed) = work
             && indexed.is_gather()
@@ -75,7 +75,7 @@ impl Chance {
         }
     }
 
-    /// Writes garbage to the targets of copies within or between devices, as a broken link does.
+    /// Writes random bytes to the targets of copies within or between devices, to simulate a broken link.
     pub fn falsify(&mut self, work: &HostSubmission<Ram>) {
         let HostSubmission::Copies(copies) = work else { return };
         for copy in copies.as_slice() {
@@ -85,7 +85,7 @@ impl Chance {
         }
     }
 
-    /// Executes a part of failed work, and writes garbage to a part of the rest of its target.
+    /// Executes a part of failed work, and writes random bytes to a part of the rest of its target.
     pub fn spoil(&mut self, work: &HostSubmission<Ram>) {
         match work {
             HostSubmission::Copies(copies) => {

@@ -11,13 +11,13 @@ use super::schedule::Schedule;
 use crate::peers::Peers;
 use crate::ram::Ram;
 
-/// Links over which simulated devices [access](backend_api::Device::reaches) each other's memory. It links
-/// all devices that are built with this fabric or a clone: see
+/// Links over which simulated devices [access](backend_api::Device::reaches) each other's memory. A fabric
+/// links all devices that are built with it or with a clone of it: see
 /// [`SimulatedDeviceBuilder::fabric`](super::SimulatedDeviceBuilder::fabric).
 ///
 /// Each device has its own virtual time. A copy over a link takes time of the copying device: the link's
 /// latency is added, and the link's bandwidth replaces the device's. If a queue is ordered after another
-/// device's ticket, that device's time advances to the end of the ticket.
+/// device's ticket, the time of the queue's device advances to the end of the ticket.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -52,8 +52,8 @@ pub struct SimulatedFabric {
 pub(super) type FabricDevices = Peers<Ram, Timeline, Mutex<Schedule>>;
 
 impl SimulatedFabric {
-    /// Creates links with this kind of access to each other's memory. Each link has a bandwidth in bytes per
-    /// second, and adds `latency` to copies.
+    /// Creates links with this kind of access to other devices' memory. Each link has a bandwidth in bytes
+    /// per second, and adds `latency` to copies.
     #[must_use]
     pub fn new(reach: Reach, bytes_per_second: u64, latency: Duration) -> Self {
         let (members, broken) = (Arc::default(), Arc::default());

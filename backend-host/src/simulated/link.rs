@@ -16,8 +16,8 @@ impl SimulatedLink {
         Self { bytes_per_second: bytes_per_second.max(1), busy: BTreeMap::new() }
     }
 
-    /// Reserves the first interval from `ready_ns` on in which `bytes` bytes can pass, and returns its end.
-    /// Work that is ready earlier passes first, even if it is submitted later.
+    /// Reserves the first interval, at or after `ready_ns`, in which the link can transfer `bytes` bytes.
+    /// Returns the interval's end. Work that is ready earlier goes first, even if it is submitted later.
     pub fn reserve(&mut self, now_ns: u64, ready_ns: u64, bytes: u64) -> u64 {
         if bytes == 0 {
             return ready_ns;

@@ -38,8 +38,8 @@ impl Routes {
         }
     }
 
-    /// Returns the cost of copies in nanoseconds: by the route `forced`, else by the table, else by the first
-    /// route.
+    /// Returns the additional virtual time of copies in nanoseconds. The route is `forced`, else the table's
+    /// choice, else the first route.
     pub fn cost_ns(&self, forced: Option<Route>, transfers: &[Transfer]) -> u64 {
         let Some(first) = self.costs.first() else { return 0 };
         let find = |route| self.costs.iter().find(|cost| Some(cost.route) == route);

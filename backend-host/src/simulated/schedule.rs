@@ -96,11 +96,11 @@ struct Pending {
 /// Traffic of a submission over links to other devices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinkTraffic {
-    /// Number of bytes that pass the link.
+    /// Number of bytes that the copy transfers over the link.
     pub bytes: u64,
     /// Latency that the link adds, in nanoseconds.
     pub latency_ns: u64,
-    /// True if a link is broken.
+    /// True if a broken link makes the copy transfer wrong bytes.
     pub is_broken: bool,
 }
 
@@ -144,7 +144,7 @@ impl Schedule {
         self.settings.plan.add(fault);
     }
 
-    /// Fills new memory with garbage.
+    /// Fills new memory with random bytes.
     pub fn litter(&mut self, ram: &Ram, part: Range<u64>) {
         self.chance.litter_new(ram, part);
     }
@@ -158,13 +158,13 @@ impl Schedule {
         }
     }
 
-    /// Finishes a queue's work and removes the queue.
+    /// Finishes the work of a queue, and removes the queue.
     pub fn end_queue(&mut self, queue: QueueId) {
         self.drain(queue);
         self.queues.remove(&queue);
     }
 
-    /// Advances the time until a queue is empty.
+    /// Advances the virtual time until a queue is empty.
     pub fn drain(&mut self, queue: QueueId) {
         if let Some(&(_, finish_ns)) = self.queues.get(&queue).and_then(|clock| clock.pending.back()) {
             self.run_until(finish_ns);
@@ -187,7 +187,7 @@ impl Schedule {
         (value == ticket.value).then_some(finish_ns)
     }
 
-    /// Submits work. In virtual time it takes the latency, `cost_ns` more, and the time that links and memory
+    /// Submits work. Its virtual time is the latency, plus `cost_ns`, plus the time that links and memory
     /// need for its bytes.
     pub fn submit(
         &mut self,
@@ -259,7 +259,7 @@ impl Schedule {
         Ok(ticket)
     }
 
-    /// Advances the time to `moment_ns`, and finishes all work that is due.
+    /// Advances the virtual time to `moment_ns`, and finishes all work that is due.
     pub fn run_until(&mut self, moment_ns: u64) {
         while let Some(entry) = self.pending.first_entry() {
             if entry.key().0 > moment_ns {
@@ -272,26 +272,26 @@ impl Schedule {
         self.now_ns = self.now_ns.max(moment_ns);
     }
 
-    /// Advances the time until no work is pending.
+    /// Advances the virtual time until no work is pending.
     pub fn run_all(&mut self) {
         while let Some((&(finish_ns, _), _)) = self.pending.last_key_value() {
             self.run_until(finish_ns);
         }
     }
 
-    /// Advances the time until a ticket is done.
+    /// Advances the virtual time until a ticket is done.
     pub fn run_until_done(&mut self, ticket: Ticket) {
         if let Some(finish_ns) = self.finish_ns(ticket) {
             self.run_until(finish_ns);
         }
     }
 
-    /// Advances the time by the step of one poll.
+    /// Advances the virtual time by the step of one poll.
     pub fn poll_step(&mut self) {
         self.run_until(self.now_ns.saturating_add(self.settings.poll_step_ns));
     }
 
-    /// Advances the time until no pending work uses this memory.
+    /// Advances the virtual time until no pending work uses the memory at this address.
     pub fn leave(&mut self, memory: *const ()) {
         let last = self.pending.iter().rev().find(|(_, pending)| pending.work.touches(memory));
         if let Some((&(finish_ns, _), _)) = last {
@@ -344,7 +344,7 @@ impl Schedule {
         self.pending.clear();
     }
 
-    /// Makes the device lost, and leaves its current work half done.
+    /// Simulates the loss of the device, and leaves its current work half done.
     pub fn lose(&mut self) {
         if std::mem::replace(&mut self.lost, true) {
             return;

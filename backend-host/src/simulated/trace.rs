@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backend_api::{ErrorKind, Ticket};
 
-/// One finished or failed submission.
+/// Record of a submission that has finished or failed.
 ///
 /// ```
 /// use backend_api::{Commit, Device, Fill, Request};
@@ -25,22 +25,22 @@ pub struct SimulatedOperation {
     pub operation: &'static str,
     /// Ticket of the submission.
     pub ticket: Ticket,
-    /// Number of copies; 0 for kernels.
+    /// Number of copies in the submission; 0 for kernels.
     pub copies: usize,
-    /// Bytes from host to device.
+    /// Number of bytes copied from host to device.
     pub upload_bytes: u64,
-    /// Bytes from device to host.
+    /// Number of bytes copied from device to host.
     pub download_bytes: u64,
-    /// Bytes read or written by a kernel or a copy within the device.
+    /// Number of bytes that a kernel, or a copy within the device, reads or writes.
     pub device_bytes: u64,
-    /// Bytes copied over links from or to other devices.
+    /// Number of bytes copied over links from or to other devices.
     pub link_bytes: u64,
     /// Virtual time of the submission.
     pub submitted: Duration,
-    /// Virtual time of the start, not before the end of the previous work in the queue.
+    /// Virtual time at which the work starts, not before the end of the previous work in the queue.
     pub started: Duration,
-    /// Virtual time of the end, at which the effects of the work happen.
+    /// Virtual time at which the work ends and its effects happen.
     pub finished: Duration,
-    /// Kind of the failure, if it failed.
+    /// Kind of the failure, if the submission failed.
     pub failure: Option<ErrorKind>,
 }

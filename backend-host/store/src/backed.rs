@@ -26,7 +26,7 @@ const RECENT_MAX: usize = 256;
 ///
 /// Several threads call the methods at the same time. For each page, either one thread writes, or any number
 /// of threads read. The methods may block. They must not use the array over these pages, nor wait for a
-/// thread pool whose threads use the array. If a method panics, the access returns an error.
+/// thread pool whose threads use the array. If a method panics, the access to the array returns an error.
 ///
 /// ```
 /// use std::{io, sync::{Arc, Mutex}};
@@ -118,7 +118,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 /// A device whose memory consists of the pages of a [`Backing`]. An array over the device reads and writes
 /// the pages on demand. It caches the pages in RAM and, with [`with_tier`](Self::with_tier), on GPUs.
 ///
-/// A new buffer gets the lowest pages that no other buffer has, with their contents. After
+/// A new buffer consists of the lowest pages that no other buffer has, with their contents. After
 /// [`serve_work`](Self::serve_work), new buffers are scratch memory instead.
 ///
 /// # Cost
@@ -214,8 +214,8 @@ impl BackedDevice {
         self
     }
 
-    /// From now on, new buffers are scratch memory in RAM for temporary data, at most 1 GiB in all. Call it
-    /// after the buffers for all pages are allocated.
+    /// Makes new buffers, from now on, scratch memory in RAM for temporary data, at most 1 GiB in all. Call
+    /// this method after the buffers for all pages are allocated.
     ///
     /// ```
     /// # use std::{io, sync::Arc};

@@ -48,14 +48,15 @@ fn checksum(page: u64, bytes: &[u8]) -> u64 {
 }
 
 impl<M: Storage> ChecksummedMemory<M> {
-    /// Creates memory with or without checksums. If the memory can grow, a partial last page has no checksum.
+    /// Creates memory that verifies pages of `below` by checksums, or has none. If the memory can grow, a
+    /// partial last page has no checksum.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
         let end = Some(below.bytes()).filter(|_| !may_grow);
         let groups = || (0..GROUPS).map(|_| RwLock::default()).collect();
         Self { sums: has_sums.then(|| Sums { groups: groups(), end }), below }
     }
 
-    /// Returns the memory whose pages the checksums verify.
+    /// Returns the memory below, whose pages the checksums verify.
     pub fn below(&self) -> &M {
         &self.below
     }

@@ -16,8 +16,8 @@ pub(crate) struct ExtentAllocator {
 }
 
 impl ExtentAllocator {
-    /// Creates an allocator in which all places except `used` are free. `used` must be sorted and without
-    /// duplicates.
+    /// Creates an allocator of numbered places, in which all except `used` are free. `used` must be sorted
+    /// and without duplicates.
     pub fn except(used: impl IntoIterator<Item = u64>) -> Self {
         let (mut runs, mut end) = (BTreeMap::new(), 0);
         for place in used {
@@ -39,7 +39,7 @@ impl ExtentAllocator {
         self.runs.values().sum()
     }
 
-    /// Allocates the lowest run of free places: 1 to `count` consecutive places.
+    /// Allocates up to `count` consecutive places from the lowest free range; at least one.
     pub fn take(&mut self, count: u64) -> Range<u64> {
         if let Some((start, length)) = self.runs.pop_first() {
             let taken = length.min(count);
@@ -101,7 +101,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Allocates consecutive pages for a buffer of `bytes` bytes: the lowest ones that no other buffer has.
+    /// Allocates consecutive pages for a buffer of `bytes` bytes: the lowest pages that no other buffer has.
     /// The device has `pages` pages.
     pub fn take(
         claims: &Arc<Mutex<ExtentAllocator>>,
@@ -126,7 +126,7 @@ impl Claimed {
         Ok(Self { claims: Arc::clone(claims), places })
     }
 
-    /// Index of the first page.
+    /// Number of the buffer's first page.
     pub fn first(&self) -> u64 {
         self.places.start
     }

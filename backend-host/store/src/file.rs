@@ -51,9 +51,9 @@ const TIERED_THREADS_LEAST: usize = 16;
 ///
 /// The device uses positioned system calls, directly from and to host memory. With a memory map, a full disk,
 /// a faulty disk, or a process that truncates the file kills this process with a signal in the middle of a
-/// copy. Reserved blocks prevent only the first case. A system call reports all of them, and they become
-/// errors of the affected tickets. Both ways use the kernel's page cache. With system calls, the copy of a
-/// page costs about a microsecond more.
+/// copy. Reserved blocks prevent only the first case. A system call reports all three cases, and they become
+/// errors of the affected tickets. System calls and memory maps both use the kernel's page cache. With system
+/// calls, the copy of a page costs about a microsecond more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -116,7 +116,7 @@ pub struct FileDeviceBuilder {
 }
 
 impl FileDeviceBuilder {
-    /// Sets the name in messages; by default the name of the file.
+    /// Sets the device's name, which appears in messages; by default the name of the file.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -130,10 +130,10 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Verifies each read by checksums (XXH3, 64 bits); off by default. If the drive returns other bytes than
-    /// the device wrote, the read fails with an error of kind
+    /// Makes the device verify each read by checksums (XXH3, 64 bits); off by default. If the drive returns
+    /// other bytes than the device wrote, the read fails with an error of kind
     /// [`Corrupted`](backend_api::ErrorKind::Corrupted) that names the page and the device. Other pages
-    /// remain usable. A write of the whole page repairs it.
+    /// remain usable. A write of the whole damaged page repairs it.
     ///
     /// Checksums take 8 bytes of RAM for each 16 KiB. The device reads whole pages, and reads a page before
     /// it writes a part of it.
@@ -192,9 +192,9 @@ impl FileDeviceBuilder {
     ///
     /// # Errors
     /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if the path exists, even as a link or as the
-    /// file of another device; it is not changed. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the
-    /// disk or a quota has no room; then no file is left. [`System`](backend_api::ErrorKind::System) for all
-    /// other failures.
+    /// file of another device; the file stays unchanged. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory)
+    /// if the disk or a quota is full; the call then removes the file.
+    /// [`System`](backend_api::ErrorKind::System) for all other failures.
     pub fn create(self, bytes: u64) -> Result<FileDevice> {
         let file = OpenFile::create(&self.path, bytes)?;
         Ok(self.with(file))
@@ -261,7 +261,7 @@ impl FileDevice {
         self.engine.threads()
     }
 
-    /// Returns the path of the file. If a temporary file has no name any more, returns its former path.
+    /// Returns the path of the file; the former path if a temporary file no longer has a name.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()

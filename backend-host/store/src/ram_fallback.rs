@@ -17,13 +17,13 @@ pub(crate) struct ScratchRam {
 impl ScratchRam {
     const BYTES: u64 = 1 << 30;
 
-    /// Creates an allocator of up to 1 GiB of scratch memory. New buffers do not use it before
+    /// Creates an allocator of up to 1 GiB of scratch memory. New buffers use it only after
     /// [`lend`](Self::lend).
     pub fn new(wiping: &Arc<Wiping>) -> Self {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
     }
 
-    /// From now on, new buffers use scratch memory in RAM.
+    /// Makes new buffers, from now on, use scratch memory in RAM.
     pub fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
@@ -32,7 +32,7 @@ impl ScratchRam {
         self.is_lent.load(Ordering::Acquire)
     }
 
-    /// Allocates `bytes` bytes of RAM.
+    /// Allocates `bytes` bytes of scratch memory in RAM.
     pub fn take(&self, bytes: u64, commit: Commit) -> Result<Ram> {
         Ram::new(&self.capacity, bytes, commit)
     }

@@ -46,8 +46,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 ///
 /// # Durability
 ///
-/// A changed page is written to a free place of the file ([shadow pages][lorie]), and `sync` writes one
-/// record with the new places of all changed pages. After a crash each page is as at the last `sync` that
+/// The device writes a changed page to a free place of the file ([shadow pages][lorie]). Then `sync` writes
+/// one record with the new places of all changed pages. After a crash each page is as at the last `sync` that
 /// returned, or at a later one. No page is torn, whatever the order in which the drive stores sectors,
 /// provided that the drive keeps flushed data. Writes of work that was done before the call of `sync` are
 /// durable; concurrent work is durable as a whole or not at all. Pages of zeroes take no space. The file
@@ -57,8 +57,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// damage is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names page and file, never a wrong
 /// value. Superblocks, log and map have checksums too, so the store refuses a damaged file instead of opening
 /// an older state. There is one exception: if the last writer did not close the file, a damaged end of the
-/// log looks like an unfinished commit. The file then opens in the state of the commit before, and
-/// [`check`](Self::check) reports that it was not closed.
+/// log looks like an unfinished commit. The file then opens in the state of the previous commit, and
+/// [`check`](Self::check) reports that the file was not closed.
 ///
 /// `sync`, opening and `check` report an error if another program has truncated, extended or replaced the
 /// file. A file that is removed while it is open exists until it is closed.
@@ -69,15 +69,15 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// every file. After a crash or damage, [`open_together`](Self::open_together) returns all of them in the
 /// state of one commit, or an error. The drives store the files at the same time.
 ///
-/// Join the stores of a `Mirrored` of `vmarray-redundancy` as well, because a mirror does not compare
-/// the contents of its devices. A file that is older than the other mirrors, such as a restored copy, is then
-/// an error that names it. To repair it, copy the file of another mirror over it while all are closed.
+/// Join the stores of a `Mirrored` of `vmarray-redundancy` as well, because a mirror does not compare the
+/// contents of its devices. A file that is older than the other mirrors, such as a restored copy, is then an
+/// error that names the file. To repair it, copy the file of another mirror over it while all are closed.
 ///
 /// # Growth
 ///
-/// The number of pages is set at the creation of a store. If the pages are [shared out](Self::share_out)
-/// among buffers, the store grows with its buffers, which are extensible. Pages that were never written take
-/// no space. Each commit stores the pages with a [note](Self::set_note) of three numbers, such as the valid
+/// The creator of a store sets its number of pages. If the pages are [shared out](Self::share_out) among
+/// buffers, the store grows with its buffers, which are extensible. Pages that were never written take no
+/// space. Each commit stores the pages with a [note](Self::set_note) of three numbers, such as the valid
 /// length.
 ///
 /// # Cost
@@ -87,10 +87,10 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// once for up to 16 MiB of changed pages, and twice for more. If the log is full, it waits four times and
 /// writes 16 bytes for each page; work pauses while it copies these bytes in RAM.
 ///
-/// If a page is longer than 8 KiB, a read of a part of it reads the blocks of the part, and 8 bytes for each
-/// block of the page. A write of a part reads and writes the whole page. Opening for writing and closing wait
-/// for the drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, but no page of
-/// the file.
+/// If a page is longer than 8 KiB, a partial read reads the blocks that contain the bytes, and 8 bytes for
+/// each block of the page. A partial write reads and writes the whole page. Opening for writing and closing
+/// wait for the drive once each. [`wipe_on_release`](Device::wipe_on_release) wipes host memory, but no page
+/// of the file.
 ///
 /// # Locks
 ///
@@ -153,8 +153,8 @@ impl std::ops::Deref for Member {
     }
 }
 
-/// A locked store file whose contents were read, as input of [`open_together`](StoreDevice::open_together).
-/// The read does not change the file.
+/// A store file that is locked and whose contents were read: the input of
+/// [`open_together`](StoreDevice::open_together). Reading does not change the file.
 ///
 /// ```
 /// use vmarray_store::{StoreDevice, StoreFile};
@@ -173,7 +173,7 @@ pub struct StoreFile {
 }
 
 impl StoreFile {
-    /// Locks and reads an existing file.
+    /// Locks and reads an existing store file.
     ///
     /// # Errors
     /// The errors of [`StoreDevice::open`].
@@ -184,13 +184,13 @@ impl StoreFile {
         Ok(Self { opened, path: path.to_owned(), is_read_only })
     }
 
-    /// Path of the file.
+    /// Path of the store's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Metadata that the creator of the store stored in it.
+    /// Metadata that the program stored when it created the store.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         self.opened.metadata()
@@ -210,15 +210,15 @@ impl fmt::Debug for StoreFile {
 }
 
 impl StoreDevice {
-    /// Creates a file for `pages` pages of `page_bytes` bytes, all zeroes, accessible to this user alone.
-    /// Programs that open the file later can read `metadata` (at most some 3900 bytes), and the
+    /// Creates a store file for `pages` pages of `page_bytes` bytes, all zeroes, accessible to this user
+    /// alone. Programs that open the file later can read `metadata` (at most some 3900 bytes), and the
     /// [note](Self::set_note).
     ///
     /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the path exists; it stays unchanged.
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the path exists; the file stays unchanged.
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the page length is 0, or the metadata is too long.
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) if RAM or disk have no room; [`System`](ErrorKind::System) for
-    /// all other failures. After an error no file is left.
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) if RAM or disk are full; [`System`](ErrorKind::System) for all
+    /// other failures. After an error the call leaves no file.
     pub fn create(
         path: impl AsRef<Path>,
         page_bytes: usize,
@@ -254,14 +254,14 @@ impl StoreDevice {
         volume.map_err(|error| named(error, path))
     }
 
-    /// Copies pages, metadata and note of a file of any readable version to a new file of the newest version.
-    /// If an array has several files, convert each of them, and then open the new files together. During the
-    /// call no program may have the file open for writing. The command `vmarray-monitor --convert` calls this
-    /// function.
+    /// Copies pages, metadata and note of a store file of any readable format version to a new file of the
+    /// newest version. If an array has several files, convert each file, and then open the new files
+    /// together. During the call no program may have the file open for writing. The command `vmarray-monitor
+    /// --convert` calls this function.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), also for a damaged page, and [`create`](Self::create). After an
-    /// error no new file is left.
+    /// error the call leaves no new file.
     ///
     /// ```
     /// use vmarray_store::StoreDevice;
@@ -290,8 +290,8 @@ impl StoreDevice {
         })
     }
 
-    /// Locks a path, so that no program can open it as a store. Use it while the program replaces the file.
-    /// If there is no file at the path, the call locks nothing.
+    /// Locks a path: until the lock is dropped, no program can open the file at the path as a store. Use the
+    /// lock while the program replaces the file. If there is no file at the path, the call locks nothing.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) if a store at that path is open, in this process or another.
@@ -314,19 +314,19 @@ impl StoreDevice {
         FileDisk::lock(path).map(PathLock).map_err(|cause| refused("save", path, &cause))
     }
 
-    /// Opens an existing file for exclusive use.
+    /// Opens an existing store file for exclusive use.
     ///
     /// # Errors
-    /// [`InUse`](ErrorKind::InUse) if another process, or another device of this one, has it open;
-    /// [`WrongFormat`](ErrorKind::WrongFormat) if it is not a store, or of a later version;
-    /// [`Corrupted`](ErrorKind::Corrupted) if it is damaged; [`System`](ErrorKind::System) for all other
-    /// failures.
+    /// [`InUse`](ErrorKind::InUse) if another process, or another device of this process, has the file open;
+    /// [`WrongFormat`](ErrorKind::WrongFormat) if the file is not a store, or has a later version;
+    /// [`Corrupted`](ErrorKind::Corrupted) if the file is damaged; [`System`](ErrorKind::System) for all
+    /// other failures.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_for(path.as_ref(), false)
     }
 
-    /// Opens an existing file for reading, together with other readers. The device refuses work that writes
-    /// with [`ReadOnly`](ErrorKind::ReadOnly).
+    /// Opens an existing store file for reading, together with other readers. The device refuses work that
+    /// writes, with [`ReadOnly`](ErrorKind::ReadOnly).
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -339,17 +339,17 @@ impl StoreDevice {
         Ok(stores.remove(0))
     }
 
-    /// Opens files that were [joined](Self::join), in the state of the last commit that all of them have, and
-    /// joins them again. Returns them in the same order. If a file of the group is opened alone for writing,
-    /// it may not match the others afterwards. Files that were converted from version 2 are assumed to match
-    /// each other until the first commit.
+    /// Opens files that were [joined](Self::join), in the state of the last commit that all files have, and
+    /// joins them again. Returns the devices in the order of the files. A file of the group that is opened
+    /// alone for writing may not match the other files afterwards. Files that were converted from version 2
+    /// are assumed to match each other until the first commit.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if
-    /// a file is from a different time than the others, for example an older copy.
+    /// a file is older or newer than the other files, for example a restored copy.
     ///
     /// # Panics
-    /// If some files are read-only, and others are not.
+    /// If some files are read-only, and other files are not.
     ///
     /// ```
     /// use backend_api::{Device, ErrorKind};
@@ -393,10 +393,10 @@ impl StoreDevice {
         Ok(stores)
     }
 
-    /// Joins stores, so that they commit together: [`sync`](Device::sync) of one store, or its drop, stores
-    /// the changes of all of them as one commit, with one [note](Self::set_note). The files stay locked until
-    /// all of these stores are dropped. Call it before the first commit, with new stores or with stores that
-    /// were [opened together](Self::open_together).
+    /// Joins stores, which then commit together: [`sync`](Device::sync) of one store, or its drop, stores the
+    /// changes of all of them as one commit, with one [note](Self::set_note). The files stay locked until all
+    /// of these stores are dropped. Call this function before the first commit, with new stores or with
+    /// stores that were [opened together](Self::open_together).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -429,8 +429,8 @@ impl StoreDevice {
         named(error, &self.group[file].path)
     }
 
-    /// Reads a whole file and reports its damage. No program may have it open for writing meanwhile. Does not
-    /// change the file. Blocks while the whole file is read.
+    /// Reads a whole store file and reports its damage, without a change to the file. No program may have the
+    /// file open for writing meanwhile. Blocks until the whole file is read.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), if the file cannot be opened as a store.
@@ -483,36 +483,37 @@ impl StoreDevice {
         self
     }
 
-    /// Path of the file.
+    /// Path of the store's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Metadata from the creation, or [set since](Self::set_metadata).
+    /// Metadata that the program stored at the creation, or [set later](Self::set_metadata).
     #[must_use]
     pub fn metadata(&self) -> Vec<u8> {
         self.volume.metadata()
     }
 
-    /// Replaces the metadata, durable with the next [`sync`](Device::sync).
+    /// Replaces the metadata. The next [`sync`](Device::sync) makes it durable.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too long, [`ReadOnly`](ErrorKind::ReadOnly).
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the metadata is too long,
+    /// [`ReadOnly`](ErrorKind::ReadOnly).
     pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
         self.engine.named(self.volume.set_metadata(metadata))
     }
 
-    /// The note: three numbers that the program stored with the last commit, or [set since](Self::set_note).
+    /// The note: three numbers that the program stored with the last commit, or [set later](Self::set_note).
     #[must_use]
     pub fn note(&self) -> [u64; 3] {
         self.volume.note()
     }
 
-    /// Sets the note: three numbers that the next commit, and later ones, store together with the pages. A
+    /// Sets the note: three numbers that the next commit, and later commits, store together with the pages. A
     /// program that reads the numbers also finds all writes of work that was done before this call. The call
-    /// adds no cost to the commit. After [`set_metadata`](Self::set_metadata), in contrast, the commit writes
-    /// the map. [Joined](Self::join) stores have one note.
+    /// adds no cost to the commit, unlike [`set_metadata`](Self::set_metadata), after which the commit writes
+    /// the map of all pages. [Joined](Self::join) stores have one note.
     ///
     /// # Errors
     /// [`ReadOnly`](ErrorKind::ReadOnly).
@@ -520,9 +521,9 @@ impl StoreDevice {
         self.engine.named(self.group.iter().try_for_each(|member| member.set_note(note)))
     }
 
-    /// Divides all pages among `shares` shares, one for each of the next buffers, in order. Buffers can then
-    /// have any length, and can be [extended](Device::extend). Call it before the first buffer, and with the
-    /// same number each time the store is opened.
+    /// Divides the pages among the next `shares` buffers: each buffer has one share, in the order of
+    /// allocation. These buffers can have any length, and can be [extended](Device::extend). Call this method
+    /// before the first buffer is allocated, and with the same number each time the store is opened.
     ///
     /// # Panics
     /// If `shares` is 0.
@@ -547,8 +548,8 @@ impl StoreDevice {
         *self.next_share.lock() = Some(PageShare { number: 0, shares });
     }
 
-    /// Zeroes all pages of a [share](Self::share_out) except for the first `kept_pages` pages, so that a
-    /// longer buffer does not show old contents. Has no effect on a read-only store.
+    /// Zeroes all pages of a [share](Self::share_out) after the first `kept_pages` pages. Then a longer
+    /// buffer does not show old contents. Has no effect on a read-only store.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -575,7 +576,7 @@ impl StoreDevice {
     }
 
     /// Zeroes a page and frees its place in the file: at once if no [`sync`](Device::sync) has stored the
-    /// page, else with the next `sync`. Has no effect on a page without contents.
+    /// page, else with the next `sync`. Has no effect on a page of zeroes.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -597,7 +598,7 @@ impl StoreDevice {
         }
     }
 
-    /// Returns the index in the store of page `page` of share `share`, if there are `shares`
+    /// Returns the page number in the store of page `page` of share `share`, if the store has `shares`
     /// [shares](Self::share_out). Groups of 64 consecutive pages alternate between the shares.
     ///
     /// ```
@@ -616,7 +617,7 @@ impl StoreDevice {
         self.volume.page_bytes()
     }
 
-    /// Number of pages.
+    /// Number of pages of the store.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.volume.pages()
@@ -628,8 +629,8 @@ impl StoreDevice {
         self.volume.is_read_only()
     }
 
-    /// From now on, new buffers are scratch memory in RAM for temporary data, at most 1 GiB in all. Call it
-    /// after the buffers for all persistent pages are allocated.
+    /// Makes new buffers, from now on, scratch memory in RAM for temporary data, at most 1 GiB in all. Call
+    /// this method after the buffers for all persistent pages are allocated.
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};

@@ -26,12 +26,12 @@ const REMEMBERED_SHARE: u32 = 2;
 /// Misses within 1/64 of the number of slots count as one use of a page that is read in parts.
 const APART_SHARE: u32 = 64;
 
-/// A cache of a file's pages in the memory of GPUs. The bus to the GPU limits the speed of repeated reads,
-/// instead of the drive.
+/// A cache of a file's pages in the memory of GPUs. The bus to the GPU then limits the speed of repeated
+/// reads, instead of the drive.
 ///
-/// A tier can use any device: GPUs of all backends, host RAM, simulated devices. A
-/// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier) takes a
-/// tier. The first file device with the tier allocates all its GPU memory; the drop of the last one releases
+/// A tier can use any device: GPUs of all backends, host RAM, simulated devices. Pass the tier to a
+/// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier). The
+/// first file device with the tier allocates all of the tier's GPU memory; the drop of the last one releases
 /// it. File devices with the same page length share the memory. For another page length the tier allocates
 /// the same amount again. Clones refer to the same tier.
 ///
@@ -42,9 +42,9 @@ const APART_SHARE: u32 = 64;
 /// *lazy admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single scan of a file does not
 /// displace cached pages, and only few misses cost a copy to a GPU.
 ///
-/// A write completes when it has reached the file, as without a tier. If the page is cached, its copy is
-/// updated, or evicted until the next read if less than 4 KiB of it changes. So GPUs only hold copies of the
-/// file, and the loss of a GPU loses no data.
+/// A write completes when it has reached the file, as without a tier. If the page is cached, the device
+/// updates the copy on the GPU. If less than 4 KiB of the page changes, it evicts the copy instead, until the
+/// next read. So GPUs only hold copies of the file, and the loss of a GPU loses no data.
 ///
 /// # Failed GPUs
 ///
@@ -116,8 +116,8 @@ impl Tier {
         Self { bytes, opened: Arc::default(), ..self }
     }
 
-    /// Sets the length of cached pages in bytes; the page length of the array is best. The default is 64 KiB,
-    /// or the page length of a store; store pages below 4 KiB are combined.
+    /// Sets the length of cached pages in bytes. The page length of the array is best. The default is 64 KiB;
+    /// for a store it is the store's page length, or a multiple of at least 4 KiB for shorter pages.
     ///
     /// For a store, the length is rounded up to a multiple of the store's page length. Cached pages are
     /// aligned to the start of each buffer.
@@ -126,9 +126,10 @@ impl Tier {
         Self { page_bytes: Some(bytes.max(1)), opened: Arc::default(), ..self }
     }
 
-    /// Verifies pages from GPUs with a checksum (XXH3, 64 bits, in RAM); off by default. A page that differs
-    /// is read from the file instead, and counted by [`TierStatus::damaged`]. Reads then transfer whole
-    /// pages, even for single elements, and pass them through a processor's cache once more.
+    /// Verifies pages from GPUs with a checksum (XXH3, 64 bits, in RAM); off by default. If the checksum
+    /// differs, the device reads the page from the file instead, and [`TierStatus::damaged`] counts it. With
+    /// checksums, reads transfer whole pages, even for single elements, and pass them through a processor's
+    /// cache once more.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -143,7 +144,7 @@ impl Tier {
         Self { is_checked: are_kept, opened: Arc::default(), ..self }
     }
 
-    /// State of the GPUs, and counts over all live file devices with this tier.
+    /// Returns the state of the GPUs, and the counts of all live file devices with this tier.
     #[must_use]
     pub fn status(&self) -> TierStatus {
         let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
@@ -196,20 +197,20 @@ pub struct TierStatus {
     pub misses: u64,
     /// Number of pages that were copied to a GPU after a read.
     pub admitted: u64,
-    /// The number of cached pages that other pages replaced.
+    /// Number of cached pages that were replaced by other pages.
     pub evicted: u64,
-    /// Pages that failed their [checksum](Tier::checksums), and were read from the file.
+    /// Number of pages that failed their [checksum](Tier::checksums), and were read from the file.
     pub damaged: u64,
-    /// Bytes of pages on the GPUs now.
+    /// Number of bytes of file pages that the GPUs cache now.
     pub bytes: u64,
-    /// Capacity of the GPUs in bytes.
+    /// Capacity of the tier's GPU memory in bytes.
     pub capacity_bytes: u64,
     /// GPUs that the tier does not use, or no longer uses, with the reason.
     pub lost: Vec<LostCard>,
 }
 
 impl TierStatus {
-    /// Fraction of read pages that came from GPUs, 0 to 1; 0 if no page was read.
+    /// Fraction of read pages that came from GPUs, from 0 to 1; 0 if no page was read.
     #[must_use]
     pub fn hit_share(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
@@ -249,7 +250,7 @@ impl TierStatus {
 pub struct LostCard {
     /// Name and backend of the GPU.
     pub device: String,
-    /// Text of the error for which the GPU is not used.
+    /// Text of the error because of which the tier does not use the GPU.
     pub reason: String,
 }
 

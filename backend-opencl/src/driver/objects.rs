@@ -135,7 +135,7 @@ impl Context {
         Ok(CommandQueue { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// Creates a buffer of `bytes` > 0 bytes, without a host pointer.
+    /// Creates an OpenCL buffer of `bytes` > 0 bytes, without a host pointer.
     pub fn buffer(&self, flags: cl_mem_flags, bytes: usize) -> Status<Memory> {
         let mut status = CL_SUCCESS;
         // SAFETY: none of the flags in use makes the driver read the host pointer.
@@ -144,8 +144,8 @@ impl Context {
         Ok(Memory { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// Creates a buffer of `bytes` > 0 bytes in page-locked memory of the host; only NVIDIA's driver has
-    /// the function.
+    /// Creates a buffer of `bytes` > 0 bytes in page-locked host memory. Only NVIDIA's driver has this
+    /// function.
     pub fn host_buffer_nv(
         &self,
         platform: cl_platform_id,
@@ -217,7 +217,7 @@ impl CommandQueue {
         check(unsafe { (self.sys.clFinish)(self.handle) })
     }
 
-    /// Starts to fill the first `bytes` bytes of a buffer with zeroes.
+    /// Enqueues a fill of the first `bytes` bytes of a buffer with zeroes.
     ///
     /// # Safety
     /// The buffer has at least this length.
@@ -228,7 +228,7 @@ impl CommandQueue {
         check(unsafe { fill(self.handle, memory.handle, pattern, 1, 0, bytes, 0, none, event) })
     }
 
-    /// Starts a copy from a buffer to host memory.
+    /// Enqueues a copy from a buffer to host memory.
     ///
     /// # Safety
     /// The range is inside of the buffer. `to` is writable for `bytes` bytes until the command is done.
@@ -247,7 +247,7 @@ impl CommandQueue {
         })
     }
 
-    /// Starts a copy from host memory to a buffer.
+    /// Enqueues a copy from host memory to a buffer.
     ///
     /// # Safety
     /// The range is inside of the buffer. `from` is readable for `bytes` bytes until the command is done.
@@ -267,7 +267,7 @@ impl CommandQueue {
         })
     }
 
-    /// Starts a copy between buffers. The driver returns an error if a range is outside of its buffer.
+    /// Enqueues a copy between buffers. The driver returns an error if a range is outside of its buffer.
     pub fn copy(
         &self,
         (from, first): (&Memory, u64),
@@ -283,7 +283,7 @@ impl CommandQueue {
         })
     }
 
-    /// Starts a kernel in `groups` work-groups of `group` work-items each.
+    /// Enqueues a launch of a kernel, with `groups` work-groups of `group` work-items each.
     ///
     /// # Safety
     /// The kernel, with its arguments, only accesses memory of its arguments.
@@ -296,7 +296,7 @@ impl CommandQueue {
         check(unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) })
     }
 
-    /// Enqueues a marker, and returns its event, which completes after all commands so far.
+    /// Enqueues a marker, and returns its event. The event completes after all commands enqueued so far.
     pub fn marker(&self) -> Status<Event> {
         let mut event = None;
         self.enqueue(Some(&mut event), |event| {
@@ -314,7 +314,7 @@ impl CommandQueue {
         })
     }
 
-    /// Maps a whole buffer permanently; blocks.
+    /// Maps a whole buffer into host memory permanently; blocks.
     pub fn map(&self, memory: &Memory, bytes: usize) -> Status<*mut u8> {
         let (map, flags, mut status) = (self.sys.clEnqueueMapBuffer, CL_MAP_READ | CL_MAP_WRITE, CL_SUCCESS);
         let (mode, none, event) = (CL_BLOCKING, ptr::null(), ptr::null_mut());
@@ -324,7 +324,7 @@ impl CommandQueue {
         object(address, status).map(|address| address.cast())
     }
 
-    /// Unmaps a buffer.
+    /// Unmaps a buffer from host memory.
     ///
     /// # Safety
     /// No code uses the result of [`map`](Self::map) any more.
@@ -336,7 +336,8 @@ impl CommandQueue {
 }
 
 impl Event {
-    /// Returns the status of the command: positive while pending, 0 when done, negative after a failure.
+    /// Returns the status of the event's command: positive while pending, 0 when done, negative after a
+    /// failure.
     pub fn status(&self) -> Status<cl_int> {
         let (ask, which) = (self.sys.clGetEventInfo, CL_EVENT_COMMAND_EXECUTION_STATUS);
         let mut value: cl_int = 0;
@@ -374,7 +375,7 @@ impl Program {
         })
     }
 
-    /// The compiler's output; may be empty.
+    /// Returns the compiler's output from the build; may be empty.
     pub fn build_log(&self, device: cl_device_id) -> String {
         let ask = self.sys.clGetProgramBuildInfo;
         // SAFETY: the driver writes at most as many bytes as the buffer has room for, and one number.
@@ -382,7 +383,7 @@ impl Program {
             .unwrap_or_default()
     }
 
-    /// Returns the built program in a form that its driver can load again.
+    /// Returns the built program as a binary that its driver can load again.
     pub fn binary(&self) -> Status<Vec<u8>> {
         let (ask, none) = (self.sys.clGetProgramInfo, ptr::null_mut());
         let mut bytes = 0_usize;
@@ -419,7 +420,7 @@ pub(crate) enum DriverArgument<'a> {
 }
 
 impl Kernel {
-    /// Sets all arguments. The driver checks their number and types only in part.
+    /// Sets all arguments of the kernel. The driver checks their number and types only in part.
     pub fn set(&mut self, arguments: &[DriverArgument<'_>]) -> Status<()> {
         let set = |index: usize, value: *const c_void, bytes: usize| {
             // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut

@@ -33,7 +33,7 @@ pub(crate) struct CacheFile {
 }
 
 impl CacheFile {
-    /// Returns the cache file for `key`; `None` if caching is off.
+    /// Returns the cache file of the built kernels for `key`; `None` if caching is off.
     ///
     /// # Errors
     /// The folder cannot be created, or other users can write to it.
@@ -53,7 +53,7 @@ impl CacheFile {
         hash(&[self.folder.path().as_os_str().as_encoded_bytes(), b"/", self.name.as_bytes()])
     }
 
-    /// Returns the binary; `None` if the file does not exist, does not match the key, or is damaged.
+    /// Returns the cached binary; `None` if the file does not exist, does not match the key, or is damaged.
     ///
     /// # Errors
     /// The file does not belong to this user, or cannot be read.
@@ -77,7 +77,7 @@ impl CacheFile {
         (key == self.key.as_bytes()).then(|| binary.to_vec())
     }
 
-    /// Stores a binary, and replaces an older file.
+    /// Stores a binary in the cache, and replaces an older file.
     ///
     /// # Errors
     /// The system's error.
@@ -88,7 +88,7 @@ impl CacheFile {
     }
 }
 
-/// Reads a cached kernel with arbitrary contents.
+/// Fuzz target: reads a cache file with arbitrary contents.
 #[cfg(fuzzing)]
 pub fn fuzz_cached_kernel(bytes: &[u8]) {
     use std::sync::LazyLock;

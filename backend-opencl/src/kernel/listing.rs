@@ -41,7 +41,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Allocates memory for `chunks` chunks in `segments` segments.
+    /// Allocates device memory for a search over `chunks` chunks in `segments` segments.
     pub fn new(
         submission: &mut OpenClSubmission<'_>,
         limit: Limit,
@@ -73,7 +73,7 @@ impl Listing {
         Ok(new)
     }
 
-    /// Returns the last arguments of a kernel that counts the matches of the segment with index `number`.
+    /// Returns the last arguments of the kernel that counts the matches of segment `number`.
     pub fn to_count(&self, number: usize, chunks_before: u32) -> [DriverArgument<'_>; 5] {
         [
             DriverArgument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
@@ -84,8 +84,8 @@ impl Listing {
         ]
     }
 
-    /// Returns the last arguments of a kernel that lists matches of one segment: those with indices from
-    /// `lowest` to `highest` among all matches.
+    /// Returns the last arguments of the kernel that lists matches of one segment: the matches that are
+    /// number `lowest` to `highest` among all matches.
     pub fn to_list(
         &self,
         chunks_before: u32,
@@ -105,9 +105,9 @@ impl Listing {
         ]
     }
 
-    /// Computes the prefix sums of the counts, calls `launch` to list the matches whose numbers are in a
-    /// given range, and copies the answer to the host. The caller has checked that the host memory has room
-    /// for the answer.
+    /// Writes the result of a search: computes the prefix sums of the counts, calls `launch` to list the
+    /// matches, and copies the result to the host. `launch` receives the range of numbers of the matches to
+    /// list. The caller has checked that the host memory is long enough for the result.
     pub fn answer<'q>(
         self,
         submission: &mut OpenClSubmission<'q>,

@@ -54,7 +54,7 @@ mod views;
 pub mod zarr;
 
 pub use error::{Error, Result};
-/// The crate `object_store`: a [`Location`](zarr::Location) can be in any of its object stores.
+/// The crate `object_store`, whose stores a [`Location`](zarr::Location) can name.
 #[cfg(feature = "object_store")]
 pub use object_store;
 pub use options::{ByteOrder, FileOptions, FileProgress};

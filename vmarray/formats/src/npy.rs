@@ -60,7 +60,7 @@ use crate::options::FileOptions;
 use crate::views::{FileView, FileViewMut};
 use header::Header;
 
-/// Writes the elements of a view to a file, and replaces an existing file.
+/// Writes the elements of a view to an `.npy` file, and replaces an existing file.
 ///
 /// The file gets its name when it is complete and synchronised. Until then it has a temporary name in the
 /// same folder, which ends in `.unfinished`; such a file remains only if the process is killed. Blocks;
@@ -115,7 +115,7 @@ pub struct NpyFile {
 }
 
 impl NpyFile {
-    /// Opens a file and reads its header.
+    /// Opens an `.npy` file and reads its header.
     ///
     /// # Errors
     /// [`File`](Error::File); [`Malformed`](Error::Malformed) and [`LengthMismatch`](Error::LengthMismatch)
@@ -144,7 +144,7 @@ impl NpyFile {
         &self.header.shape
     }
 
-    /// The [shape](Self::shape), as an array for `N` axes.
+    /// Returns the [shape](Self::shape) as an array of `N` extents.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch).

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-/// The order of the bytes of a number in a file.
+/// Byte order of the numbers in a file.
 ///
 /// ```
 /// use vmarray_formats::ByteOrder;
@@ -31,14 +31,14 @@ impl ByteOrder {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileProgress {
-    /// Bytes of elements copied so far.
+    /// Number of bytes of elements copied so far.
     pub done_bytes: u64,
-    /// Bytes of all elements.
+    /// Number of bytes of all elements to copy.
     pub total_bytes: u64,
 }
 
 impl FileProgress {
-    /// The completed fraction, from 0 to 1.
+    /// The completed fraction of the import or export, from 0 to 1.
     #[must_use]
     pub fn share(self) -> f64 {
         if self.total_bytes == 0 { 1.0 } else { self.done_bytes as f64 / self.total_bytes as f64 }
@@ -88,7 +88,7 @@ pub struct FileOptions<'a> {
 }
 
 impl<'a> FileOptions<'a> {
-    /// Creates the default settings.
+    /// Creates settings with the default values.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
         Self {
@@ -107,8 +107,8 @@ impl<'a> FileOptions<'a> {
         self
     }
 
-    /// Sets the approximate length of a piece in bytes: the part that a thread copies at a time, at least one
-    /// element. Chunks of Zarr arrays are always copied whole.
+    /// Sets the approximate length in bytes of a piece, the part that a thread copies at a time. A piece has
+    /// at least one element. Chunks of Zarr arrays are always copied whole.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = bytes;
         self
@@ -120,8 +120,9 @@ impl<'a> FileOptions<'a> {
         self
     }
 
-    /// Sets a callback that the calling thread calls after each piece. [`ControlFlow::Break`] cancels the
-    /// work with [`Cancelled`](crate::Error::Cancelled) after the pieces in progress.
+    /// Sets a callback that the calling thread calls after each piece. If the callback returns
+    /// [`ControlFlow::Break`], the import or export finishes the pieces in progress, and returns
+    /// [`Cancelled`](crate::Error::Cancelled).
     pub fn progress(mut self, callback: impl FnMut(FileProgress) -> ControlFlow<()> + 'a) -> Self {
         self.progress = Some(Box::new(callback));
         self

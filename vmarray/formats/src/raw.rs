@@ -34,10 +34,10 @@ use crate::options::{ByteOrder, FileOptions};
 use crate::pieces::element_count;
 use crate::views::{FileView, FileViewMut};
 
-/// Writes the elements of a view to a file, and replaces an existing file.
+/// Writes the elements of a view to a raw file, and replaces an existing file.
 ///
-/// The file gets its name when it is complete and synchronised; before, it has a temporary name in the same
-/// folder. Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes).
+/// The file gets its name when it is complete and synchronised. Until then it has a temporary name in the
+/// same folder. Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes).
 ///
 /// # Errors
 /// [`File`](Error::File), [`Array`](Error::Array), [`Cancelled`](Error::Cancelled), and
@@ -56,7 +56,7 @@ where
     unfinished.finish()
 }
 
-/// Reads the elements of a view from a range of bytes of a file. The range must have the length of the view
+/// Reads the elements of a view from a byte range of a raw file. The range must have the length of the view
 /// in bytes.
 ///
 /// Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes).

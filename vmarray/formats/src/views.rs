@@ -15,8 +15,8 @@ mod sealed {
     pub trait SealedFileView {}
 }
 
-/// A view that can be written to a file. Implemented for arrays and sources of one or several dimensions,
-/// their sections, and rows of ragged arrays.
+/// A view that can be written to a file: an array or a source of one or several dimensions, a section of
+/// either, or the rows of a ragged array.
 ///
 /// ```
 /// use vmarray::prelude::*;

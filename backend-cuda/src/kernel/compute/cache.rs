@@ -16,14 +16,15 @@ use crate::kernel::ptx;
 #[derive(Debug)]
 pub(super) struct Computing {
     pub kernels: Vec<LoadedKernel>,
-    /// The number of blocks of the first kernel that a multiprocessor runs at once.
+    /// Number of blocks of the program's first kernel that a multiprocessor runs concurrently.
     pub blocks: u32,
     shape: ProgramKey,
     list: OnceLock<LoadedKernel>,
 }
 
 impl Computing {
-    /// Returns the kernel that lists the matches of a search. Only searches for indices translate it.
+    /// Returns the kernel that lists the matches of a search. It is translated only for searches that list
+    /// indices.
     pub fn list(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
         let list = once(&self.list, || load(context, &self.shape, "compute_find/compute_list"))?;
         Ok(list.function)

@@ -20,12 +20,12 @@ pub(super) const VECTOR_BYTES: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SourceLayout {
     pub stride: u64,
-    /// The alignment of all elements in bytes: 1, 2, 4 or 8.
+    /// The alignment in bytes of all elements of the source: 1, 2, 4 or 8.
     pub align: u64,
     /// True if no thread writes to the source during the request.
     pub read_only: bool,
-    /// True if the elements after the [head](head) are aligned to [`VECTOR_BYTES`], and elements are short,
-    /// so that a thread loads several at once.
+    /// True if the elements are short, and all elements after the [head](head) are aligned to
+    /// [`VECTOR_BYTES`]. A thread then loads several at once.
     pub in_vectors: bool,
 }
 
@@ -64,47 +64,46 @@ pub(super) fn head(compute: &Compute<'_>, starts: &[u64]) -> u64 {
 /// so that all searches for fields of one alignment share their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FieldComparison {
-    /// The index of the operation.
+    /// Index of the comparison in the program's list of operations.
     pub at: usize,
-    /// The length of the words that are compared, in bytes.
+    /// Length in bytes of the words that the kernel compares.
     pub word: u64,
-    /// True if the field is longer than one word.
+    /// True if the compared field is longer than one word.
     pub is_long: bool,
-    /// The length of the field, if it is the whole element, the search looks for nothing else, and the
-    /// elements are loaded in vectors.
+    /// Length of the field in bytes, if the search compares whole elements only and loads them in vectors.
     pub packed: Option<u64>,
-    /// True if no thread writes to the source during the request.
+    /// True if no thread writes to the compared source during the request.
     pub read_only: bool,
-    /// The index of the first of four parameters after the literals: the address of the value, the address of
-    /// the first element's field, the stride, and the length of the field.
+    /// Index of the first of four kernel parameters after the literals: the address of the searched value,
+    /// the address of the first element's field, the stride, and the length of the field.
     pub parameters: usize,
 }
 
 /// Distribution of the elements of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementDistribution {
-    /// Number of elements in a row.
+    /// Number of elements in a row, which a thread loads at once.
     pub len: u64,
-    /// Distance of two rows.
+    /// Distance between two rows of a thread, in elements.
     pub step: u64,
 }
 
 impl ElementDistribution {
-    /// Distance of element `k` from the first one.
+    /// Distance of a thread's element `k` from its first element, in elements.
     pub fn offset(self, k: u64) -> u64 {
         k / self.len * self.step + k % self.len
     }
 }
 
 impl ProgramKey {
-    /// The number of elements that a block counts at a time: 8, or 64 bytes, for each thread.
+    /// Number of elements that a block counts at a time: 8 elements, or 64 bytes, for each thread.
     pub fn tile(&self) -> u64 {
         let packed = self.comparison.and_then(|comparison| comparison.packed);
         u64::from(THREADS) * packed.map_or(8, |bytes| 4 * VECTOR_BYTES / bytes)
     }
 
-    /// Returns the shape of a request (the key of its compiled kernel) and the request's literals. `starts`
-    /// are the addresses of the sources.
+    /// Returns the cache key of the kernel for a request, and the request's literals. `starts` are the
+    /// addresses of the sources.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
         let (program, mut literals) = Specialization::new(compute, LITERALS_MAX - 4);
         let head = head(compute, starts);

@@ -21,9 +21,9 @@ const KERNELS_IN_A_MODULE: usize = 256;
 #[derive(Debug)]
 pub(super) struct TranslatedKernel {
     pub function: Function,
-    /// Number of concurrent blocks of a multiprocessor, if items can fail: then each block counts as done at
-    /// its end. Other kernels get one block for each part of the work, because GPUs schedule blocks better
-    /// than loops do.
+    /// Number of concurrent blocks of a multiprocessor, for kernels whose work-items can fail: a block then
+    /// reports its completion at its end. Other kernels launch one block for each part of the work, because
+    /// GPUs schedule blocks better than loops do.
     pub blocks: Option<u32>,
     module: Arc<Module>,
 }

@@ -41,15 +41,15 @@ const NO_SITE: &str = "0xFFFFFFFF";
 pub(crate) struct KernelKey {
     pub kernel: VerifiedKernel,
     pub views: Vec<ViewLayout>,
-    /// Page length and number of channels of the launch's geometry, if the kernel reads indices; else 1.
+    /// Page length and number of channels, if the kernel reads the indices of its elements; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if the launch passes the contents of the tables as kernel parameters.
+    /// True if the launch passes the contents of the kernel's tables as kernel parameters.
     pub gives_tables: bool,
-    /// Number of items that a thread processes at once.
+    /// Number of work-items that a thread processes at once.
     pub lanes: u32,
-    /// True if the items of a thread read neighbouring elements.
+    /// True if the work-items of a thread read neighbouring elements.
     pub is_around: bool,
 }
 
@@ -57,15 +57,16 @@ pub(crate) struct KernelKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewLayout {
     pub stride: u64,
-    /// Alignment of all elements in bytes: the greatest common divisor of their addresses, at most 16.
+    /// Alignment in bytes of all elements of the view: the greatest common divisor of their addresses, at
+    /// most 16.
     pub align: u64,
-    /// Page length of the view if its pages are in several buffers; else 1.
+    /// Page length of the view in elements, if its pages are in several buffers; else 1.
     pub page_len: u64,
     pub bases: usize,
-    /// True if all accesses at positions known before the launch are in bounds.
+    /// True if all accesses to the view at positions known before the launch are in bounds.
     pub is_inside: bool,
-    /// Alignment in bytes, at most 16, of the element of a thread's first item, if a thread processes several
-    /// items at once.
+    /// If a thread processes several work-items at once: alignment in bytes, at most 16, of the element of
+    /// its first item.
     pub ahead: u64,
 }
 
@@ -108,7 +109,8 @@ impl LeadingParameters {
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl KernelKey {
-    /// The key of a launch on one channel, without budget and tables. Each thread processes one item.
+    /// Returns the key of the simplest launch: one channel, no time limit and no tables, one work-item per
+    /// thread.
     pub fn plain(kernel: VerifiedKernel, views: Vec<ViewLayout>) -> Self {
         Self {
             kernel,
@@ -136,7 +138,7 @@ impl KernelKey {
         self.param_at(self.kernel.body().params.len() as u64)
     }
 
-    /// Checks that the parameters fit into the maximum that a kernel can have.
+    /// Checks that the kernel's parameters fit into the maximum length of CUDA kernel parameters.
     ///
     /// # Errors
     /// `Unsupported`.

@@ -13,29 +13,30 @@ const TABLE_BYTES_GIVEN: u64 = 512;
 
 #[derive(Debug)]
 pub(crate) struct LaunchTraits {
-    /// True if the kernel reads its items' indices.
+    /// True if the kernel reads the indices of its work-items.
     pub needs_index: bool,
     /// True if the launch passes the contents of the kernel's tables as parameters.
     pub gives_tables: bool,
-    /// Accesses of the items to each view.
+    /// For each view, the elements that the work-items access.
     pub views: Vec<AccessedElements>,
-    /// True if items only compute, load and store, so a thread can process several.
+    /// True if work-items only compute, load and store, so one thread can process several.
     pub is_plain: bool,
-    /// The way in which a thread processes several items that read neighbouring elements; `None` if it
-    /// cannot.
+    /// The plan for threads that process several work-items with loads of neighbouring elements; `None` if
+    /// the kernel does not permit that.
     pub around: Option<LaneAnalysis>,
 }
 
 /// Elements of a view that items access, if known before the launch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AccessedElements {
-    /// True if items access elements at computed indices.
+    /// True if work-items access elements of the view at computed indices.
     pub anywhere: bool,
-    /// True if an item accesses the element with its own index.
+    /// True if a work-item accesses the view's element with the item's own index.
     pub of_item: bool,
-    /// One more than the highest constant index of an access; 0 without such accesses.
+    /// One more than the highest constant index at which the kernel accesses the view; 0 without such
+    /// accesses.
     pub constants: u64,
-    /// The field that items access in their own element. `None` if they access no field, and `Some(None)` if
+    /// The field that work-items access in their own element. `None` if they access no field, `Some(None)` if
     /// they access several.
     pub own: Option<Option<Memory>>,
 }
@@ -62,7 +63,7 @@ impl AccessedElements {
         }
     }
 
-    /// Returns true if all elements that `items` items access exist in a view of `count` elements.
+    /// Returns true if a view of `count` elements has all elements that `items` work-items access.
     pub fn is_inside(&self, access: Access, count: u64, items: u64) -> bool {
         !self.anywhere
             && match access {

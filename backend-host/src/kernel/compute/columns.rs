@@ -35,7 +35,7 @@ impl ValueColumn {
         bytemuck::cast_slice_mut(&mut self.0.0)
     }
 
-    /// Sets all entries of the column to one value.
+    /// Sets all values of the column to the value of type `of` with these `bits`.
     pub fn fill(&mut self, of: Type, bits: u64) {
         macro_rules! fill {
             ($T:ty) => {
@@ -230,10 +230,10 @@ fn select(
 /// The end of an evaluation because a call of a function has exceeded its time limit.
 #[derive(Debug)]
 pub(super) struct Late {
-    /// Index of the operation.
+    /// Index of the failed operation.
     pub at: usize,
-    /// The report about the first call that exceeded its limit, if it was in this evaluation: the lane and
-    /// the loop.
+    /// The report about the first function call that exceeded its time limit, if a call in this evaluation
+    /// did. The report has the element and the loop.
     pub report: Report,
 }
 

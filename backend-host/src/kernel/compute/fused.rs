@@ -70,7 +70,7 @@ impl Numbers {
         self.start.wrapping_add(number as usize * 4)
     }
 
-    /// Returns the sum of `count` numbers from index `first` on. Adds floats in the same order as the
+    /// Returns the sum of `count` numbers, starting at index `first`. Adds floats in the same order as the
     /// evaluation by columns, so both results have the same bits.
     ///
     /// # Safety
@@ -138,7 +138,7 @@ impl Numbers {
         Sum { count, integers, floats: [0.0; LANES] }
     }
 
-    /// Updates `extremes` with the `count` numbers from index `first` on.
+    /// Updates the minimum and maximum in `extremes` with `count` numbers, starting at index `first`.
     ///
     /// # Safety
     /// The requirements of [`sum`](Self::sum).
@@ -206,8 +206,8 @@ impl Numbers {
         });
     }
 
-    /// Finds the numbers of a part that are within an interval; stops early if the result of the part is no
-    /// longer needed.
+    /// Finds the numbers of a part of a search that are in an interval. Stops early if the search no longer
+    /// needs the part's result.
     ///
     /// # Safety
     /// The numbers of the part must exist.

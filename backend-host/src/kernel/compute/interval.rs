@@ -6,7 +6,7 @@ use backend_api::kernel::{Memory, Op, Reg};
 /// An interval of numbers, or its complement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
-    /// Value of the program that the condition tests.
+    /// Register of the program with the value that the condition tests.
     pub value: Reg,
     /// The [keys](Type::key) of its bounds.
     least: u64,
@@ -75,8 +75,8 @@ impl Interval {
         Some(Self { value, least, greatest, is_negated: op == Binary::Ne })
     }
 
-    /// Returns the bits of the bounds. The interval is empty if the lower bound exceeds the upper one, or if
-    /// a bound is a NaN.
+    /// Returns the bits of the lower and upper bound. The interval is empty if the lower bound exceeds the
+    /// upper one, or if a bound is a NaN.
     pub fn bounds(&self, of: Type) -> [u64; 2] {
         [self.least, self.greatest].map(|key| of.from_key(key))
     }

@@ -34,7 +34,7 @@ pub(super) struct EvaluationPlan<'a, M> {
     limits: Vec<Option<TimeLimit>>,
     /// The error of the first call that has exceeded its limit.
     late: Mutex<Option<Error>>,
-    /// Approximate number of bytes read for an element.
+    /// Approximate number of bytes that the computation reads for each element.
     pub bytes_each: u64,
 }
 
@@ -54,8 +54,9 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         Self { compute, sources, needed, alias, lanes_max, limits, late, bytes_each }
     }
 
-    /// Returns the outcome of the computation, given the result of its parts. If a function call has exceeded
-    /// its time limit, the outcome is the error about this call: after it, parts end with arbitrary errors.
+    /// Returns the result of the whole computation, given the result of its parts. If a function call
+    /// exceeded its time limit, returns the error about this call, because later parts end with arbitrary
+    /// errors.
     pub fn outcome(&self, result: Result<()>) -> Result<()> {
         result.map_err(|error| self.late.lock().take().unwrap_or(error))
     }
@@ -112,8 +113,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         }
     }
 
-    /// Evaluates the program block by block. Calls `body` with the index of the block's first element and the
-    /// number of its elements, until `body` ends the loop.
+    /// Evaluates the program block by block. After each block, calls `body` with the index of its first
+    /// element and the number of its elements. `body` can end the loop.
     pub fn each_block(
         &mut self,
         first: u64,
@@ -258,7 +259,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         }
     }
 
-    /// Counts matches, and lists them while the list has room.
+    /// Counts the matches of the evaluated block, and appends their indices to the list until it is full.
     pub fn find(
         &self,
         predicate: Value,
@@ -271,12 +272,12 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         found.list_block(OPERATION, count_true(mask), (room, SPARE), |into| list_true(mask, first, into))
     }
 
-    /// Adds a column of values to `sum`.
+    /// Adds the evaluated values of a block to `sum`, except values whose `filter` is false.
     pub fn sum(&self, value: Value, filter: Option<Value>, lanes: usize, sum: &mut Sum) {
         sum.add(self.filtered(value, filter, lanes));
     }
 
-    /// Updates `extremes` with a column of values.
+    /// Updates the minimum and maximum in `extremes` with the evaluated values of a block.
     pub fn extremes(
         &self,
         (value, filter): (Value, Option<Value>),
@@ -287,14 +288,14 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
-    /// Counts the number `value` of each of the block's `lanes` elements in its bin, except where `filter`
-    /// is false.
+    /// Histogram: counts the number `value` of each of the block's `lanes` elements, unless `filter` is
+    /// false.
     pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut NumberCounts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
     }
 
-    /// Writes the computed columns to the fields of the elements from index `first` on.
+    /// Writes the computed columns of a block to the elements' fields in memory, starting at element `first`.
     pub fn store(&mut self, first: u64, lanes: usize) -> Result<()> {
         let plan = self.plan;
         let Action::Store { stores, filter } = plan.compute.action else { return Ok(()) };

@@ -198,7 +198,7 @@ impl NumberCounts {
         Self { bins, banks: std::array::from_fn(|_| vec![0; bins]) }
     }
 
-    /// Counts each selected number in its bin. Ignores numbers that are not below the number of bins.
+    /// Histogram: counts each selected number. Ignores numbers that are not below the number of bins.
     pub fn add(&mut self, values: &[u32], filter: Option<&[u8]>) {
         let banks = self.banks.each_mut().map(|bank| &mut bank[..self.bins]);
         match filter {
@@ -323,7 +323,8 @@ fn extremes_here(
 }
 
 impl ThreadExtremes {
-    /// Updates the extremes with a block whose first element has the index `first`.
+    /// Updates the minimum and maximum with a block of values. The block's first element has the index
+    /// `first`.
     pub fn add(&mut self, column: FilteredColumn<'_>, first: u64, wanted: (bool, bool)) {
         let extremes = self;
         wide!(extremes_here(
@@ -331,8 +332,8 @@ impl ThreadExtremes {
         ));
     }
 
-    /// Updates the extremes with `ends`, the least and the greatest of `count` numbers. `place` returns the
-    /// index of a value.
+    /// Updates the minimum and maximum with `ends`, the least and the greatest of `count` numbers. `place`
+    /// returns the index of a number among them.
     #[inline(always)]
     pub fn take<T: Number>(
         &mut self,
@@ -354,8 +355,8 @@ impl ThreadExtremes {
         }
     }
 
-    /// Returns the partial result. A value that was not requested has all bits set, so that a wrong use is
-    /// visible.
+    /// Returns the result of this thread's part. A value that was not requested has all bits set, which makes
+    /// a wrong use visible.
     pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
         let least = if least { self.least } else { (u64::MAX, u64::MAX) };
         let greatest = if greatest { self.greatest } else { (u64::MAX, u64::MAX) };

@@ -40,7 +40,7 @@ impl Drop for Extent {
 }
 
 impl Extent {
-    /// Creates memory from the allocated range `place` of `file`, extensible to `most` bytes.
+    /// Creates device memory from the allocated `place` in `file`, extensible to `most` bytes.
     pub fn new(file: &Arc<OpenFile>, place: AllocatedRanges, most: u64, wiping: &Arc<Wiping>) -> Self {
         let bytes = place.ranges().iter().map(|range| range.end - range.start).sum();
         Self {
@@ -53,7 +53,7 @@ impl Extent {
         }
     }
 
-    /// Extends the memory to `bytes` bytes from free space of the file.
+    /// Extends the memory to `bytes` bytes, with free space of the file.
     pub fn extend(&self, space: &Arc<FileSpace>, bytes: u64) -> Result<()> {
         let (mut places, now) = (self.places.lock(), self.bytes());
         if !check_extend(now, bytes, self.most)? {
@@ -123,7 +123,7 @@ impl Extent {
         outcome
     }
 
-    /// Ranges of the file, in the order of the memory.
+    /// Byte ranges of the file, in the order in which they make up the memory.
     pub fn file_ranges(&self) -> Vec<Range<u64>> {
         self.ranges().to_vec()
     }

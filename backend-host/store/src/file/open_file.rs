@@ -40,8 +40,8 @@ impl OpenFile {
         Ok(Self { file: Positioned::new(file), path, bytes, remove: false })
     }
 
-    /// Creates a temporary file in `folder`. It loses its name at once if the system allows that, else on
-    /// close. The name is random, so another process cannot create it first.
+    /// Creates a temporary file in `folder`. If the system allows it, the file loses its name at once, else
+    /// when it is closed. The name is random, so another process cannot create it first.
     pub fn create_temporary(folder: &Path, bytes: u64) -> Result<Self> {
         let mut file = Self::create(&folder.join(private_dir::random_name()), bytes)?;
         file.remove = !cfg!(unix) || std::fs::remove_file(&file.path).is_err();
@@ -60,7 +60,7 @@ impl OpenFile {
         self.file.with(File::sync_data).map_err(|cause| refused("sync", &self.path, &cause))
     }
 
-    /// Reads bytes.
+    /// Reads `bytes` bytes at byte `offset` of the file.
     ///
     /// # Safety
     /// `to` is writable for `bytes` bytes. Other threads may access them at the same time, by the rules of
@@ -80,7 +80,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Asks the kernel to read a range into its page cache in advance, without a wait.
+    /// Hints to the operating system to read a range of the file into its page cache; does not block.
     pub fn announce(&self, offset: u64, bytes: usize) {
         #[cfg(target_os = "linux")]
         announce(&self.file.0, offset, bytes);
@@ -88,7 +88,7 @@ impl OpenFile {
         let _ = (offset, bytes);
     }
 
-    /// Writes bytes.
+    /// Writes `bytes` bytes at byte `offset` of the file.
     ///
     /// # Safety
     /// `from` is readable for `bytes` bytes; other threads may race as [`backend_api::racy`] describes.
@@ -119,12 +119,12 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Present length in bytes; the original length if the system cannot report it.
+    /// Present length of the file in bytes; the original length if the system cannot report it.
     pub fn length(&self) -> u64 {
         self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(self.bytes)
     }
 
-    /// Makes all later reads fail, for tests.
+    /// Makes all later reads of the file fail, for tests.
     #[cfg(all(test, unix, not(miri)))]
     pub fn write_only(&mut self) {
         self.file = Positioned::new(OpenOptions::new().write(true).open(&self.path).unwrap());

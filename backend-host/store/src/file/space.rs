@@ -25,7 +25,7 @@ pub(super) struct AllocatedRanges {
 }
 
 impl AllocatedRanges {
-    /// The ranges, in the order in which they make up a buffer.
+    /// The byte ranges of the file, in the order in which they make up a buffer.
     pub fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
@@ -46,7 +46,7 @@ impl FileSpace {
         Arc::new(Self { bytes, taken: Mutex::default() })
     }
 
-    /// Number of free bytes.
+    /// Number of free bytes in the file.
     pub fn free_bytes(&self) -> u64 {
         self.bytes - self.taken.lock().iter().map(|(start, end)| end - start).sum::<u64>()
     }

@@ -65,7 +65,7 @@ pub(crate) struct FileDisk {
 }
 
 impl FileDisk {
-    /// Creates a file for this user alone. The call opens no existing file and follows no link.
+    /// Creates a file that only this user can access. The call opens no existing file and follows no link.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -82,8 +82,8 @@ impl FileDisk {
         Ok(Self::new(file, path))
     }
 
-    /// Locks the file at a path against all other users. Returns `None` if there is no file that this user
-    /// may read.
+    /// Locks the file at a path against all other readers and writers. Returns `None` if there is no file
+    /// that this user may read.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -110,7 +110,7 @@ impl FileDisk {
         Self { file, path, process: std::process::id() }
     }
 
-    /// Opens an existing file: for one writer, or for any number of readers.
+    /// Opens an existing file of a store, either as its only writer or as one of any number of readers.
     ///
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has the file open for writing, or for

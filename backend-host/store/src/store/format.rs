@@ -95,7 +95,8 @@ const fn record_head_bytes(version: u32) -> usize {
     if version == 2 { 56 } else { 88 }
 }
 
-/// Note: three numbers of the store's user, which each commit stores together with the pages.
+/// The note: three numbers of the program, such as an array's length, which each commit stores with the
+/// pages.
 pub type CommitMetadata = [u64; 3];
 
 /// Checksum of bytes of a store or a page, with a seed.
@@ -123,9 +124,9 @@ impl Reader<'_> {
 /// Identity of a commit, the same in all files of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CommitId {
-    /// Number of the commit. A new store has number 0.
+    /// Number of the commit, counted from the creation of the store, which is number 0.
     pub number: u64,
-    /// A random number, so that commits of two copies of the files differ.
+    /// A random number, by which commits of two copies of the files differ.
     pub token: u64,
 }
 
@@ -145,11 +146,11 @@ pub(super) fn random() -> u64 {
 /// The closing mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closing {
-    /// The number of the last record. If the log is empty, the number before the first record.
+    /// Number of the log's last record. If the log is empty, the number before the first record.
     pub last_record: u64,
-    /// Checksum of the last record; 0 if the log is empty.
+    /// Checksum of the log's last record; 0 if the log is empty.
     pub checksum: u64,
-    /// Length of the disk in bytes.
+    /// Length of the store's disk (file) in bytes.
     pub disk_bytes: u64,
 }
 
@@ -162,24 +163,24 @@ pub(super) struct Superblock {
     pub id: u64,
     pub page_bytes: u64,
     pub pages: u64,
-    /// The first place of the map.
+    /// Number of the map's first place on the disk.
     pub map_place: u64,
     pub map_checksum: u64,
-    /// The first place of the log.
+    /// Number of the log's first place on the disk.
     pub log_place: u64,
     pub log_bytes: u64,
-    /// Number of the first record after the map.
+    /// Number of the first log record after the map.
     pub first_record: u64,
-    /// Random number of this log.
+    /// Random number that identifies this log, unlike earlier logs of the store.
     pub epoch: u64,
     /// The commit that wrote the map.
     pub commit: CommitId,
     /// Mark of a closed store. `None` while a writer has the store open, and after a crash of the writer.
     pub closing: Option<Closing>,
     pub note: CommitMetadata,
-    /// True if pages have checksums.
+    /// True if the pages have checksums.
     pub has_checksums: bool,
-    /// Metadata of the store's user.
+    /// Metadata that the program stored.
     pub metadata: Vec<u8>,
 }
 
@@ -195,7 +196,7 @@ pub(super) enum NoSuperblock {
 }
 
 impl Superblock {
-    /// Returns an error if the metadata does not fit into a superblock.
+    /// Returns the metadata; an error if it does not fit into a superblock.
     pub fn fitting(operation: &'static str, metadata: &[u8]) -> backend_api::Result<Vec<u8>> {
         if metadata.len() <= METADATA_BYTES_MAX {
             return Ok(metadata.to_vec());
@@ -295,7 +296,8 @@ impl Superblock {
         if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
 
-    /// Returns the offsets of the two copies of the superblock: first the one that this generation writes.
+    /// Returns the disk offsets of the two copies of the superblock. The first is the copy that this
+    /// generation writes.
     pub fn offsets(&self) -> [u64; 2] {
         let offsets = [0, SUPERBLOCK_BYTES as u64];
         if self.generation % 2 == 1 { offsets } else { [offsets[1], offsets[0]] }
@@ -306,7 +308,7 @@ impl Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageMove {
     pub page: u64,
-    /// The place of the page plus one, or 0 for a page without contents.
+    /// Number of the page's place plus one, or 0 for a page of zeroes.
     pub word: u64,
     pub checksum: u64,
 }
@@ -315,13 +317,13 @@ pub(super) struct PageMove {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
-    /// The commit that wrote this record. The files of joined stores have equal commit ids.
+    /// The commit that wrote this record. In joined stores, the records of one commit have equal ids.
     pub commit: CommitId,
-    /// Checksum of the previous record in the log, or 0.
+    /// Checksum of the previous record in the log; 0 for the first record.
     pub before: u64,
-    /// True if the pages were stored before the record was written, so a reader need not check them.
+    /// True if the pages were durable before the record was written. A reader then need not check them.
     pub is_ordered: bool,
-    /// True if the record has no changes and confirms that the previous one was stored.
+    /// True if the record has no changes, and only confirms that the previous record is durable.
     pub is_confirmation: bool,
     /// Number of pages of the store after the commit.
     pub pages: u64,
@@ -330,12 +332,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Length in bytes of a record with this number of changes.
+    /// Length in bytes of a log record with this number of changed pages.
     pub fn bytes(changes: usize) -> usize {
         (RECORD_HEAD_BYTES + changes * CHANGE_BYTES + 8).next_multiple_of(RECORD_ALIGN)
     }
 
-    /// Encodes the record; returns its bytes and its checksum.
+    /// Encodes the record for the log; returns its bytes and its checksum.
     pub fn encode(&self, seed: u64) -> (Vec<u8>, u64) {
         let mut bytes = Vec::with_capacity(Self::bytes(self.changes.len()));
         bytes.extend(RECORD_MAGIC.to_le_bytes());
@@ -357,8 +359,8 @@ impl Record {
         (bytes, sum)
     }
 
-    /// Returns the number and the length in bytes of the record that begins with these bytes. `None` if they
-    /// are not a complete head of a record.
+    /// Returns the number and the length in bytes of the log record that begins with these bytes. `None` if
+    /// the bytes are not a complete head of a record.
     pub fn head(head: &[u8; RECORD_HEAD_BYTES], seed: u64, version: u32) -> Option<(u64, usize)> {
         let (body, sum) = head.split_at(RECORD_HEAD_BYTES - 8);
         if version > 2 && sum != checksum(seed, body).to_le_bytes() {
@@ -374,15 +376,15 @@ impl Record {
         is_record.then_some((number, bytes))
     }
 
-    /// Returns true if these bytes begin a record with this number whose previous record has the checksum
-    /// `before`. The rest of the record may be incomplete.
+    /// Returns true if these bytes begin the record `number`, after a record with the checksum `before`. The
+    /// rest of the record may be incomplete.
     pub fn begins(head: &[u8; RECORD_HEAD_BYTES], seed: u64, number: u64, before: u64) -> bool {
         let (body, _) = head.split_at(RECORD_HEAD_BYTES - 8);
         let found = Self::head(head, seed, VERSION).map(|(number, _)| number);
         found == Some(number) && body.ends_with(&before.to_le_bytes())
     }
 
-    /// Decodes a record; returns it with its checksum, or `None` if it is incomplete or damaged.
+    /// Decodes a log record. Returns the record and its checksum; `None` if it is incomplete or damaged.
     pub fn decode(bytes: &[u8], seed: u64, version: u32) -> Option<(Self, u64)> {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
@@ -423,14 +425,14 @@ pub(super) struct BlockChecksums {
 impl BlockChecksums {
     const FIRST_BITS: u32 = 9;
 
-    /// Returns the layout of checksums for a store with block checksums.
+    /// Returns the disk layout of block checksums; `None` if the pages have only one block.
     pub fn of(superblock: &Superblock, place_bytes: u64) -> Option<Self> {
         let is_long = superblock.page_bytes > BLOCK_BYTES as u64;
         let has_sums = superblock.version >= 3 && superblock.has_checksums && is_long;
         has_sums.then_some(Self { page_bytes: superblock.page_bytes as usize, place_bytes })
     }
 
-    /// Length in bytes of a page's block checksums.
+    /// Length in bytes of the block checksums of one page.
     pub fn bytes(&self) -> usize {
         self.page_bytes.div_ceil(BLOCK_BYTES) * 8
     }
@@ -446,25 +448,25 @@ impl BlockChecksums {
         }
     }
 
-    /// Range of places with the block checksums, in the segment that contains a place.
+    /// The places of the block checksums for the segment that contains `place`.
     pub fn area(&self, place: u64) -> Range<u64> {
         let Range { start, end } = Self::segment(place);
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)
     }
 
-    /// The checksum areas of all segments that begin before a place.
+    /// The places of the block checksums for all segments that begin before the place `end`.
     pub fn areas(&self, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let starts = std::iter::once(0).chain((Self::FIRST_BITS..u64::BITS).map(|bits| 1 << bits));
         starts.take_while(move |start| *start < end).map(|start| self.area(start))
     }
 
-    /// Offset in bytes of the checksums of a place from the first place.
+    /// Offset in bytes of the block checksums of a place, counted from the first place.
     pub fn offset(&self, place: u64) -> u64 {
         let start = Self::segment(place).start;
         start * self.place_bytes + (place - start) * self.bytes() as u64
     }
 
-    /// Appends the checksums of the blocks of a page.
+    /// Appends the checksum of each block of a page to `sums`.
     pub fn of_page(&self, seed: u64, page: &[u8], sums: &mut Vec<u8>) {
         sums.extend(page.chunks(BLOCK_BYTES).flat_map(|block| checksum(seed, block).to_le_bytes()));
     }

@@ -38,20 +38,20 @@ pub(super) struct PageShare {
 }
 
 impl PageShare {
-    /// Index in the store of a page of the share.
+    /// Returns the page number in the store of page `page` of this share.
     pub fn page(self, page: u64) -> u64 {
         let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let group = turn.saturating_mul(self.shares).saturating_add(self.number);
         group.saturating_mul(GROUP_PAGES).saturating_add(at)
     }
 
-    /// Least number of pages of a store whose share has `pages` pages.
+    /// Least number of pages of a store in which this share has `pages` pages.
     pub fn pages_of_store(self, pages: u64) -> u64 {
         pages.checked_sub(1).map_or(0, |last| self.page(last).saturating_add(1))
     }
 
-    /// Indices in the store of the share's pages from its page `first` on, if the store has `pages_of_store`
-    /// pages.
+    /// Page numbers in the store of this share's pages, starting at its page `first`. The store has
+    /// `pages_of_store` pages.
     pub fn pages_from(self, first: u64, pages_of_store: u64) -> impl Iterator<Item = u64> {
         (first..).map(move |page| self.page(page)).take_while(move |page| *page < pages_of_store)
     }
@@ -63,7 +63,7 @@ impl StorePart {
         Self { volume, pages, bytes: AtomicU64::new(bytes), most: bytes }
     }
 
-    /// Creates device memory from the first `bytes` bytes of a share, extensible to `most` bytes.
+    /// Creates device memory from the first `bytes` bytes of a store's share, extensible to `most` bytes.
     pub fn share(volume: &Arc<Volume>, share: PageShare, bytes: u64, most: u64) -> Result<Self> {
         let part =
             Self { volume: Arc::clone(volume), pages: Pages::Share(share), bytes: AtomicU64::new(0), most };
@@ -71,7 +71,7 @@ impl StorePart {
         Ok(part)
     }
 
-    /// Extends the part to `bytes` bytes; new pages have the share's contents there, or zeroes.
+    /// Extends the memory to `bytes` bytes. New pages show the contents that the share has there, or zeroes.
     pub fn extend(&self, bytes: u64) -> Result<()> {
         if check_extend(self.bytes.load(Ordering::Acquire), bytes, self.most)? {
             self.lengthen("extend", bytes)?;

@@ -77,8 +77,8 @@ pub(crate) struct Volume {
     /// The user's note for the next commit.
     note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
-    /// A thread that changes several pages, or one page in several steps, holds the shared lock. A commit
-    /// holds the exclusive lock while it collects the changes.
+    /// Lock between writes and commits. A thread that changes several pages, or one page in several steps,
+    /// locks it for reading. A commit locks it for writing while it collects the changes.
     pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
     commit: Mutex<CommitState>,
@@ -160,7 +160,7 @@ impl Volume {
         self.table.pages()
     }
 
-    /// Grows the volume to at least `pages` pages. New pages are zeroes, and take no place.
+    /// Grows the volume to at least `pages` pages. New pages are zeroes, and take no space on the disk.
     pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
         let fits = pages.checked_mul(self.page_bytes as u64).is_some_and(|bytes| bytes <= i64::MAX as u64);
         if !fits {
@@ -170,7 +170,7 @@ impl Volume {
         self.table.lengthen(operation, pages)
     }
 
-    /// Zeroes a page.
+    /// Zeroes a page, and frees its place on the disk.
     pub fn clear(&self, page: u64) {
         let mut group = self.group(page).write();
         self.moved(&mut group, page, 0, 0);
@@ -180,7 +180,7 @@ impl Volume {
         *self.note.lock()
     }
 
-    /// Sets the note that the next commit, and later ones, store together with the pages.
+    /// Sets the note: three numbers that the next commit, and later commits, store together with the pages.
     pub fn set_note(&self, note: CommitMetadata) -> Result<()> {
         if self.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "set_note"));
@@ -203,7 +203,7 @@ impl Volume {
         page < self.pages() && self.table.word(page).load(Ordering::Relaxed) & !FRESH != 0
     }
 
-    /// Number of unused bytes below the last used place.
+    /// Number of unused bytes on the disk below the last used place.
     pub fn free_bytes(&self) -> u64 {
         self.space.lock().free.count().saturating_mul(self.place_bytes)
     }
@@ -247,7 +247,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads a range of bytes, and passes it in parts to a closure, each with its offset in the range.
+    /// Reads a range of bytes. Passes it to a closure in parts, each with its offset in the range.
     pub fn read(
         &self,
         operation: &'static str,
@@ -274,7 +274,7 @@ impl Volume {
         outcome
     }
 
-    /// Reads a range of bytes into memory of the caller; whole pages need no intermediate buffer.
+    /// Reads a range of bytes into memory of the caller. Copies whole pages without an intermediate buffer.
     pub fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         let page_bytes = self.page_bytes as u64;
         let is_whole = offset.is_multiple_of(page_bytes) && into.len().is_multiple_of(self.page_bytes);
@@ -323,12 +323,12 @@ impl Volume {
         Ok(is_sound.then_some(start..start + wanted.len()))
     }
 
-    /// Length in bytes of the unit that a read verifies: a block or a page.
+    /// Length in bytes of the unit whose checksum a read verifies: a block or a page.
     pub fn unit_bytes(&self) -> usize {
         if self.sums.blocks.is_some() { BLOCK_BYTES } else { self.page_bytes }
     }
 
-    /// Copies all pages to another volume with equal page length.
+    /// Copies all pages to another volume with the same page length.
     pub fn copy_to(&self, operation: &'static str, target: &Self) -> Result<()> {
         let at_once = (BUFFER_BYTES / self.page_bytes).max(1) as u64;
         let mut bytes = Vec::new();
@@ -369,12 +369,12 @@ impl Volume {
     }
 
     /// Writes a range of bytes, which a closure provides in parts, each by its offset in the range. After an
-    /// error some pages are written, and the others are unchanged. A caller that can run concurrently with a
-    /// commit holds the [gate](Self::gate), so that no commit begins between the write of a page and the
-    /// update of its place.
+    /// error some pages are written, and the other pages are unchanged. A caller that can run concurrently
+    /// with a commit locks the [gate](Self::gate) for reading. Then no commit begins between the write of a
+    /// page and the update of its place.
     ///
-    /// Several threads write whole pages of a group at a time, each to its own places. One thread at a time
-    /// merges parts of pages with the rest of the page.
+    /// Several threads write whole pages of a group at a time, each to its own places. Only one thread at a
+    /// time writes parts of pages, because it merges them with the rest of the page.
     pub fn write(
         &self,
         operation: &'static str,
@@ -597,7 +597,7 @@ impl Volume {
         self.space.lock().expect_open(operation)
     }
 
-    /// Returns an error if another program has visibly changed the disk.
+    /// Returns an error if another program has changed the disk in a way that this process can see.
     pub fn expect_disk(&self, operation: &'static str) -> Result<()> {
         if self.disk.loss() == Some(Loss::Replaced) {
             let detail = "another file has replaced this file while it was open";
@@ -606,7 +606,7 @@ impl Volume {
         self.expect_length(operation, &self.space.lock())
     }
 
-    /// Returns true if the file was removed, so that its contents cannot be opened again.
+    /// Returns true if the file was removed. Its contents then cannot be opened again.
     pub fn is_removed(&self) -> bool {
         self.disk.loss() == Some(Loss::Removed)
     }

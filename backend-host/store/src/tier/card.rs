@@ -132,12 +132,12 @@ impl TierCard {
         self.slots.len()
     }
 
-    /// Returns true if a page can be cached without a replacement.
+    /// Returns true if the GPU has a free slot, so a page can be cached without a replacement.
     pub fn has_room(&self) -> bool {
         !self.is_lost() && self.free.load(Ordering::Relaxed) > 0
     }
 
-    /// Number of slots in use.
+    /// Number of slots of the GPU that cache a page.
     pub fn slots_in_use(&self) -> usize {
         self.slots.len() - self.free.load(Ordering::Relaxed) as usize
     }
@@ -147,7 +147,7 @@ impl TierCard {
         u64::from(at) * self.page_bytes as u64
     }
 
-    /// Returns true if reads transfer whole pages and verify them.
+    /// Returns true if reads transfer whole pages and verify their checksums.
     pub fn is_checked(&self) -> bool {
         self.is_checked
     }
@@ -157,12 +157,12 @@ impl TierCard {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Reason for the loss of the GPU, if it is lost.
+    /// Text of the error that made the tier give up this GPU; `None` if the tier still uses it.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().clone()
     }
 
-    /// Stops the use of this GPU. No data is lost, because the file has all pages.
+    /// Makes the tier give up this GPU. No data is lost, because the file has all pages.
     #[cold]
     pub fn lose(&self, error: &Error) {
         let mut reason = self.reason.lock();
@@ -178,7 +178,8 @@ impl TierCard {
         ));
     }
 
-    /// Counts a reader of a slot. The caller holds the lock of the slot's page.
+    /// Counts a thread that reads a slot; the slot is not reused meanwhile. The caller locks the entry of the
+    /// slot's page.
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
@@ -189,8 +190,8 @@ impl TierCard {
         Reading { card: self, at }
     }
 
-    /// Takes a slot whose page was removed from the table. Returns `None` if threads still read the slot; the
-    /// last of them then releases it. The caller holds the lock of the page.
+    /// Takes over a slot whose page was removed from the page table. Returns `None` if threads still read the
+    /// slot; the last of these threads then releases it. The caller locks the entry of the page.
     pub fn take_left(&self, at: u32) -> Option<OwnedSlot<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
@@ -200,8 +201,9 @@ impl TierCard {
         Some(OwnedSlot::new(self, at))
     }
 
-    /// Takes a slot for a page: a free slot, or the slot of a page that was not read for a while. The bool is
-    /// true if a page was replaced. Returns `None` if all slots have readers, or if the GPU is lost.
+    /// Takes a slot for a page: a free slot, or the slot of a page that was not read for a while. The
+    /// returned bool is true if a page was replaced. Returns `None` if all slots have readers, or if the GPU
+    /// is lost.
     pub fn take(&self, owner: Owner) -> Option<(OwnedSlot<'_>, bool)> {
         if self.is_lost() {
             return None;
@@ -236,7 +238,7 @@ impl TierCard {
         None
     }
 
-    /// Releases a slot without a page.
+    /// Releases a slot that caches no page.
     pub fn give_back(&self, at: u32) {
         let mut clock = self.clock.lock();
         clock.owners[at as usize] = None;
@@ -244,7 +246,7 @@ impl TierCard {
         self.free.store(clock.free.len() as u32, Ordering::Relaxed);
     }
 
-    /// Zeroes the contents of free slots.
+    /// Zeroes the contents of all free slots on the GPU.
     pub fn wipe_free(&self) -> Result<()> {
         // Hold the lock, so that no other thread takes a free slot meanwhile.
         let clock = self.clock.lock();
@@ -259,12 +261,12 @@ impl TierCard {
         last.map_or(Ok(()), |ticket| self.device.wait(ticket))
     }
 
-    /// Number of pages that fit in the memory of a lane.
+    /// Number of pages that fit in the host memory of a lane (a queue with host memory, for one thread).
     pub fn lane_pages(&self) -> usize {
         (LANE_BYTES / self.page_bytes).max(1)
     }
 
-    /// Borrows a queue and its host memory for the calling thread.
+    /// Borrows a lane for the calling thread: a queue of the GPU with host memory for its copies.
     pub fn lane(&self) -> Result<LaneGuard<'_>> {
         let lane = self.lanes.lock().pop();
         let lane = lane.map_or_else(|| TierLane::new(&self.device, LANE_BYTES.max(self.page_bytes)), Ok)?;
@@ -290,7 +292,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns true if the bytes match the checksum that was stored when the page was copied to the slot.
+    /// Returns true if `bytes` match the checksum that was stored when the page was copied to the slot.
     pub fn is_sound(&self, bytes: &[u8]) -> bool {
         self.card.slots[self.at as usize].sum.load(Ordering::Relaxed) == checksum(bytes)
     }
@@ -317,12 +319,13 @@ impl<'a> OwnedSlot<'a> {
         TierSlot { card: self.card.number, at: self.at }
     }
 
-    /// Stores the checksum of the slot's page.
+    /// Stores the checksum of the page that the slot caches.
     pub fn expect(&self, bytes: &[u8]) {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Leaves the slot to its page. Without this call, the drop of the value releases the slot.
+    /// Leaves the slot to its page, which is now cached. Without this call, the drop of this value releases
+    /// the slot.
     pub fn settle(mut self) {
         self.is_settled = true;
     }
@@ -339,7 +342,7 @@ impl Drop for OwnedSlot<'_> {
 /// A queue of a GPU, and host memory, page-locked if possible.
 #[derive(Debug)]
 pub(super) struct TierLane {
-    /// The queue of the lane. The first field, because its drop waits for copies that use the others.
+    /// Queue of the lane. It is the first field, because its drop waits for copies that use the other fields.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,
 }

@@ -15,7 +15,7 @@ const LATER_MAX: u32 = 1 << 20;
 pub(super) struct TierSlot {
     /// Index of the GPU in its tier.
     pub card: u32,
-    /// The index of the slot on that GPU.
+    /// Index of the slot on that GPU.
     pub at: u32,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct TierEntry {
 }
 
 impl TierEntry {
-    /// Slot of the page, if a GPU holds it.
+    /// Slot of the page, if a GPU caches the page.
     pub fn slot(&self) -> Option<TierSlot> {
         match self.state {
             State::Held(slot) => Some(slot),
@@ -63,9 +63,9 @@ impl TierEntry {
     }
 
     /// Records a miss of the page. `at` is the count of all misses so far, and `start` the count at the start
-    /// of the current batch. Returns the number of misses since the page's last recorded miss: 0 in the same
-    /// batch, `None` for the first. Does not record a miss that follows the page's last one within `apart`
-    /// misses.
+    /// of the current batch of reads. Returns the number of misses since the page's last recorded miss: 0 in
+    /// the same batch, `None` for the first miss. Does not record a miss that follows the page's last miss
+    /// within `apart` misses.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
         // The counter wraps around. A miss with a slightly later number is of the same batch, or of a
@@ -78,12 +78,12 @@ impl TierEntry {
         ago
     }
 
-    /// Returns true if the page should be loaded at its next read, because a write removed it from a GPU.
+    /// Returns true if the next read should copy the page to a GPU, because a write has evicted the page.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Begins to load the page, unless another thread loads or writes it. Returns a claim for
+    /// Begins to copy the page to a GPU, unless another thread copies or writes the page. Returns a claim for
     /// [`loaded`](Self::loaded).
     pub fn claim(&mut self) -> Option<u32> {
         let may = self.state == State::Nowhere && self.writers == 0;
@@ -93,8 +93,8 @@ impl TierEntry {
         })
     }
 
-    /// Records that the slot has the page's bytes, which were read from the file after the claim. Returns
-    /// false, without an effect, if a write has made the claim invalid.
+    /// Records that the slot has the page's bytes, which the thread read from the file after its claim.
+    /// Returns false, without an effect, if a write has made the claim invalid.
     pub fn loaded(&mut self, claim: u32, slot: TierSlot) -> bool {
         let holds = self.state == State::Loading && self.writes == claim;
         if holds {
@@ -103,14 +103,15 @@ impl TierEntry {
         holds
     }
 
-    /// Gives up a claim: the page stays uncached.
+    /// Gives up a claim of [`claim`](Self::claim): the page stays uncached.
     pub fn abandon(&mut self, claim: u32) {
         if self.state == State::Loading && self.writes == claim {
             self.state = State::Nowhere;
         }
     }
 
-    /// Begins a write of the page to the file. Returns the number of the write, and the page's old slot.
+    /// Begins a write of the page to the file. Returns the number of the write, and the slot that cached the
+    /// page.
     pub fn begin_write(&mut self) -> (u32, Option<TierSlot>) {
         let slot = self.slot();
         self.is_due |= slot.is_some();
@@ -120,8 +121,8 @@ impl TierEntry {
         (self.writes, slot)
     }
 
-    /// Ends a write. If `slot` is given and no other write began, the slot holds the page again; returns true
-    /// then.
+    /// Ends a write of the page. If `slot` is given and no other write has begun, that slot caches the page
+    /// again, and the result is true.
     pub fn end_write(&mut self, write: u32, slot: Option<TierSlot>) -> bool {
         self.writers -= 1;
         match slot {
@@ -140,7 +141,7 @@ impl TierEntry {
         }
     }
 
-    /// Removes the page from a slot. Returns true if the page was in this slot.
+    /// Removes the page from the slot. Returns true if this slot cached the page.
     pub fn leave(&mut self, slot: TierSlot) -> bool {
         let was_there = self.state == State::Held(slot);
         if was_there {
@@ -155,12 +156,12 @@ impl TierEntry {
 pub(super) struct PageMap(Box<[Mutex<Vec<TierEntry>>]>);
 
 impl PageMap {
-    /// Returns a table without cached pages.
+    /// Creates a page table without cached pages.
     pub fn new() -> Arc<Self> {
         Arc::new(Self((0..STRIPES).map(|_| Mutex::default()).collect()))
     }
 
-    /// Calls `step` with the state of a page, under the lock of the page.
+    /// Locks the entry of a page, and calls `step` with it.
     pub fn with<T>(&self, page: u64, step: impl FnOnce(&mut TierEntry) -> T) -> T {
         let group = page / STRIPE_PAGES;
         let at = (group / STRIPES * STRIPE_PAGES + page % STRIPE_PAGES) as usize;
@@ -171,7 +172,7 @@ impl PageMap {
         step(&mut stripe[at])
     }
 
-    /// Removes all pages, and returns their slots.
+    /// Removes all pages from the table, and returns the slots that cached them.
     pub fn clear(&self) -> Vec<TierSlot> {
         let mut slots = Vec::new();
         for stripe in &self.0 {

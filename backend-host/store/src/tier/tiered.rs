@@ -198,7 +198,7 @@ impl<'a> Fetch<'a> {
 }
 
 impl<M: Storage> Tiered<M> {
-    /// Returns memory with pages cached on these GPUs.
+    /// Creates device memory that caches pages of `below` on these GPUs.
     pub fn new(below: M, cards: Option<&Arc<Cards>>, wiping: &Arc<Wiping>) -> Self {
         let above = cards.map(|cards| Above {
             cards: Arc::clone(cards),
@@ -208,7 +208,7 @@ impl<M: Storage> Tiered<M> {
         Self { below, above }
     }
 
-    /// Returns the memory in the file.
+    /// Returns the memory below, in the file.
     pub fn below(&self) -> &M {
         &self.below
     }

@@ -34,16 +34,16 @@ pub(super) struct Comparison {
     pub source: usize,
     /// The length of the words that are compared, in bytes.
     word: u64,
-    /// True if the field is longer than one word.
+    /// True if the compared field is longer than one word.
     pub is_long: bool,
-    /// The length of the field, if it is the whole element, and the search looks for nothing else: kernels
-    /// load several elements as a vector.
+    /// Length of the field in bytes, if the search compares whole elements only. Kernels then load several
+    /// elements as a vector.
     pub packed: Option<u64>,
 }
 
 impl SpecializedProgram {
-    /// Returns the shape of a request (the key of its compiled kernel) and the request's literals.
-    /// `has_clock` is true if kernels of the device can read a clock.
+    /// Returns the cache key of the kernel for a request, and the request's literals. `has_clock` is true if
+    /// kernels of the device can read a clock.
     pub fn new(compute: &Compute<'_>, has_clock: bool) -> (Self, Vec<u64>) {
         let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
         if let Task::Extremes { least, greatest, .. } = &mut program.task {
@@ -78,7 +78,7 @@ impl SpecializedProgram {
         (shape, literals)
     }
 
-    /// Returns true if the code needs `double`, which some devices lack.
+    /// Returns true if the code needs the type `double`, which some devices lack.
     pub fn needs_doubles(&self) -> bool {
         let Specialization { types, needed, task, .. } = &self.program;
         let sums_floats =
@@ -88,13 +88,13 @@ impl SpecializedProgram {
             || self.program.functions().iter().any(|function| function.kernel().needs().f64)
     }
 
-    /// The functions whose loops read a clock, each with its index.
+    /// Returns the functions with a time limit, whose loops read a clock, each with its index.
     pub fn limited(&self) -> Vec<(usize, &ScalarFunction)> {
         let functions = self.program.functions().into_iter().enumerate();
         functions.filter(|(number, _)| self.is_limited[*number]).collect()
     }
 
-    /// The generated OpenCL C, which comes before the text of `kernels/compute.cl`.
+    /// Returns the generated OpenCL C code, which is compiled before the text of `kernels/compute.cl`.
     pub fn text(&self) -> String {
         let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
         let functions = self.program.functions();

@@ -12,7 +12,7 @@ use crate::driver::objects::Program;
 pub(super) struct BuiltKernel {
     pub program: Arc<Program>,
     pub name: String,
-    /// Bytes of its group's items that a work-item saves.
+    /// Bytes of device memory that a work-item needs to save values of its group's items.
     pub kept_bytes: u64,
 }
 

@@ -29,16 +29,17 @@ use crate::kernel::text::{binary, from_bits, index, name, to_bits, unsigned_name
 pub(super) struct LaunchKey {
     pub kernel: VerifiedKernel,
     pub views: Vec<ViewShape>,
-    /// Page length and number of channels of the launch's geometry, if the kernel reads indices; else 1.
+    /// Page length and number of channels, if the kernel reads the indices of its elements; else 1.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if loops read a clock. A work-item then runs one item or one whole group.
+    /// True if loops read a clock, because of a time limit. A work-item then runs one item or one whole
+    /// group.
     pub has_time_limit: bool,
     /// True if the device has 64-bit atomic minimum, maximum and bit operations; else the kernel emulates
     /// them by compare-and-swap.
     pub has_wide_atomics: bool,
-    /// True if one work-item runs all items of a group.
+    /// True if one OpenCL work-item runs all items of a group.
     pub is_split: bool,
 }
 
@@ -46,23 +47,24 @@ pub(super) struct LaunchKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewShape {
     pub stride: u64,
-    /// Alignment of all elements in bytes: the greatest common divisor of their offsets, at most 8.
+    /// Alignment in bytes of all elements of the view: the greatest common divisor of their offsets, at most
+    /// 8.
     pub align: u64,
     pub page_len: u64,
-    /// For each base of the view, the number of buffers with accessed elements, and log2 of their length in
-    /// bytes.
+    /// For each memory range of the view: the number of OpenCL buffers with accessed elements, and log2 of
+    /// the buffers' length in bytes.
     pub bases: Vec<(usize, u32)>,
 }
 
 impl LaunchKey {
-    /// Returns true if the kernel reads its items' indices.
+    /// Returns true if the kernel reads the indices of its work-items.
     pub fn needs_index(body: &Body) -> bool {
         let mut needs = false;
         body.operations(|_, op| needs |= matches!(op, Op::Builtin { what: Builtin::Index, .. }));
         needs
     }
 
-    /// Bytes of local memory that a work-group uses.
+    /// Bytes of OpenCL local memory that a work-group uses.
     pub fn local_bytes(&self) -> u64 {
         let body = self.kernel.body();
         // A bool has 4 bytes in these arrays.
@@ -72,8 +74,8 @@ impl LaunchKey {
         arrays + lanes.map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)))
     }
 
-    /// Returns the kernel's text, and the bytes of device memory that a work-item needs to save the registers
-    /// of its group's items.
+    /// Returns the OpenCL C text of the kernel, and the bytes of device memory that a work-item needs to save
+    /// the registers of its group's items.
     pub fn text(&self, called: &str) -> (String, u64) {
         let split = self.is_split.then(|| Split::new(self.kernel.body(), self.has_budget));
         let mut writer = Writer { split: split.as_ref(), ..Writer::new(self) };

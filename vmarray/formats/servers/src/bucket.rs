@@ -21,7 +21,7 @@ pub struct Bucket {
     client: Arc<dyn ObjectStore>,
 }
 
-/// Runs a test on each server, with a private bucket.
+/// Runs `test` once for each S3 server, with a new bucket.
 ///
 /// # Panics
 /// If there is no server, or the test panics.
@@ -54,25 +54,25 @@ impl Bucket {
         Self { server, name, client }
     }
 
-    /// Returns the location of the store whose object names begin with `prefix`. Its client does not retry
-    /// requests, because the local server answers every request.
+    /// Returns the location of the Zarr store whose object names begin with `prefix`. The location's client
+    /// does not retry requests, because the local server answers every request.
     pub fn at(&self, prefix: &str) -> Location {
         Location::objects(Arc::clone(&self.client), prefix)
     }
 
-    /// Returns the location that [`at`](Self::at) returns, with a separate client that uses the credentials
+    /// Returns the same location as [`at`](Self::at), with a separate client that uses the credentials
     /// `keys`.
     pub fn at_with(&self, prefix: &str, keys: Keys) -> Location {
         Location::objects(client(&self.name, self.server.port(), keys, 0), prefix)
     }
 
-    /// Returns the location that [`at`](Self::at) returns, with a client that connects through `proxy`, and
+    /// Returns the same location as [`at`](Self::at), with a client that connects through `proxy`, and
     /// repeats a failed request at most `retries` times.
     pub fn at_by(&self, proxy: &Proxy, prefix: &str, retries: usize) -> Location {
         Location::objects(client(&self.name, proxy.port(), self.server.keys(), retries), prefix)
     }
 
-    /// Starts a proxy in front of the server.
+    /// Starts a proxy in front of the server. `decide` selects the requests that fail.
     pub fn proxy(&self, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Proxy {
         Proxy::new(self.server.port(), decide)
     }
@@ -93,7 +93,7 @@ impl Bucket {
         wait_for(async move { client.head(&path).await }).size
     }
 
-    /// Removes an object.
+    /// Removes an object from the bucket.
     pub fn delete(&self, name: &str) {
         let (client, path) = (Arc::clone(&self.client), Path::from(name));
         wait_for(async move { client.delete(&path).await });

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 pub struct Message {
     /// The first line and the headers, unchanged, with the empty line.
     pub head: String,
-    /// The body. If the sender used chunked encoding, it includes the lengths of the chunks.
+    /// The body. If the sender used chunked encoding, the body includes the lengths of the chunks.
     pub body: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ impl Message {
         Ok(Some(message))
     }
 
-    /// Returns the words of the first line.
+    /// Returns the words of the message's first line.
     pub fn first(&self) -> impl Iterator<Item = &str> {
         self.head.lines().next().unwrap_or_default().split(' ')
     }
@@ -52,7 +52,7 @@ impl Message {
         fields.find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// Returns the head with `len` as its `Content-Length`. The head must have this header.
+    /// Returns the head with its `Content-Length` replaced by `len`. The head must have this header.
     pub fn head_of(&self, len: usize) -> String {
         let is_length = |line: &str| line.to_ascii_lowercase().starts_with("content-length:");
         let with =

@@ -70,7 +70,7 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Port of the proxy.
+    /// Local port on which the proxy listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -80,7 +80,7 @@ impl Proxy {
         *self.shared.decide.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(decide);
     }
 
-    /// Returns the requests received since the last call.
+    /// Returns the requests that the proxy received since the last call.
     pub fn take_seen(&self) -> Vec<Request> {
         std::mem::take(&mut *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }

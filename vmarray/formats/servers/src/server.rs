@@ -15,7 +15,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Returns all servers. The first call starts them, and they end with the program.
+    /// Returns all test servers. The first call starts them, and they end with the program.
     pub fn all() -> &'static [Self] {
         static ALL: OnceLock<Vec<Server>> = OnceLock::new();
         ALL.get_or_init(|| {

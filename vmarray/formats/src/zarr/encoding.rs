@@ -8,7 +8,7 @@ use zarrs::array::codec::{
     BloscCodec, BloscCompressionLevel, BloscCompressor, BloscShuffleMode, Crc32cCodec, GzipCodec, ZstdCodec,
 };
 
-/// Compression of chunks.
+/// Compression of the chunks of a Zarr store.
 ///
 /// ```
 /// use vmarray_formats::zarr::{Blosc, Compression};
@@ -45,7 +45,7 @@ impl Default for Compression {
     }
 }
 
-/// Inner codec of [Blosc](Compression::Blosc).
+/// Inner codec of [Blosc](Compression::Blosc), which compresses the shuffled bytes.
 ///
 /// ```
 /// use vmarray_formats::zarr::{Blosc, Compression};
@@ -121,14 +121,14 @@ impl<T: Element> Encoding<T> {
         }
     }
 
-    /// Sets the extents of a chunk, the unit of reads and writes.
+    /// Sets the extents of a chunk, in elements along each axis. A chunk is the unit of reads and writes.
     pub fn chunk(mut self, extents: impl Into<Vec<usize>>) -> Self {
         self.chunk = Some(extents.into());
         self
     }
 
-    /// Sets the extents of a shard, a file with several chunks. They must be multiples of the chunk's extents
-    /// along each axis. A shard is assembled in RAM.
+    /// Sets the extents of a shard, a file with several chunks, in elements along each axis. They must be
+    /// multiples of the chunk's extents. A shard is assembled in RAM.
     pub fn shard(mut self, extents: impl Into<Vec<usize>>) -> Self {
         self.shard = Some(extents.into());
         self

@@ -22,8 +22,8 @@ impl<T: Element + KernelType> Zarr<T> {
     /// work on stores larger than RAM and GPU memory. The tiles of the array are the chunks of the store, or
     /// its shards.
     ///
-    /// `settings` configures the array's elements: cache, GPUs as a cache of the store
-    /// ([`Builder::tier`](vmarray::Builder::tier)), and so on. The array compresses and writes changed chunks
+    /// `settings` configures the array's elements, such as the cache in RAM and GPUs as a cache of the store
+    /// ([`Builder::tier`](vmarray::Builder::tier)). The array compresses and writes changed chunks
     ///
     /// - when they leave the cache;
     /// - in `flush`, and in [`sync`](vmarray::VirtualArray::sync), which also waits for durability;
@@ -73,9 +73,9 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 
     /// Builds a read-only array whose elements stay in the store, as [`into_array`](Self::into_array) does;
-    /// writes to it are errors. Its tiles are the chunks of the store. If chunks are in shards, only the
-    /// needed chunks of a shard are read. Other programs may write to the store; the array sees such changes
-    /// when it reads the chunk again.
+    /// writes to the array are errors. Its tiles are the chunks of the store. If chunks are in shards, the
+    /// array reads only the needed chunks of a shard. Other programs may write to the store; the array sees
+    /// such changes when it reads the chunk again.
     ///
     /// # Errors
     /// The errors of [`into_array`](Self::into_array).

@@ -65,7 +65,7 @@ impl<P: AsRef<Path>> From<P> for Location {
 }
 
 impl Location {
-    /// Creates the location of the objects whose names begin with `prefix` and a slash.
+    /// Creates the location of a Zarr store whose object names begin with `prefix` and a slash.
     #[cfg(feature = "object_store")]
     #[cfg_attr(docsrs, doc(cfg(feature = "object_store")))]
     #[must_use]

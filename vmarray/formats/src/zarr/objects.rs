@@ -94,14 +94,14 @@ impl Objects {
         names.fold(self.prefix.clone(), |path, name| path.join(name))
     }
 
-    /// True if no object has the prefix.
+    /// Returns true if the server has no object with the prefix.
     pub fn is_empty(&self) -> Result<bool, StorageError> {
         let Self { store, prefix } = self.clone();
         wait_for(async move { Ok(store.list(Some(&prefix)).try_next().await?.is_none()) })
     }
 
-    /// Removes all objects with the prefix, unless one of them is the description of a store (`zarr.json`):
-    /// another writer has then completed a store there.
+    /// Removes all objects with the prefix. If one of them is the description of a store (`zarr.json`),
+    /// removes nothing, because another writer has then completed a store there.
     pub fn remove(&self) {
         let Self { store, prefix } = self.clone();
         // Ignore this result, and report the first error.

@@ -76,7 +76,7 @@ pub struct Zarr<T> {
 }
 
 impl<T: Element + KernelType> Zarr<T> {
-    /// Opens a store and reads the descriptions of its arrays.
+    /// Opens a Zarr store and reads the descriptions of its arrays.
     ///
     /// # Errors
     /// [`Malformed`](Error::Malformed) if the location has no Zarr store, or a damaged one;
@@ -113,20 +113,20 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(Self { store, location, path, node, fields, elements: PhantomData })
     }
 
-    /// The number of elements along each axis.
+    /// Number of elements along each axis of the store.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.fields[0].1.shape
     }
 
-    /// Returns the extents of a chunk, or of a shard if the store has shards. For a struct, they are the
-    /// extents in the array of the first field.
+    /// Returns the extents of a chunk in elements, or of a shard if the store has shards. For a struct, these
+    /// are the extents in the array of the first field.
     #[must_use]
     pub fn chunk(&self) -> &[usize] {
         &self.fields[0].1.chunk
     }
 
-    /// The shape, as an array for `N` axes.
+    /// Returns the store's shape as an array of `N` extents.
     ///
     /// # Errors
     /// [`RankMismatch`](Error::RankMismatch).
@@ -151,9 +151,8 @@ impl<T: Element + KernelType> Zarr<T> {
         self.read_grid(&Grid::whole(self.shape(), self.chunk()), view, options)
     }
 
-    /// Reads a box of the store's elements into a view, which must have the shape of the box. Use it to
-    /// process a store larger than memory part by part. The call reads each chunk that overlaps the box as a
-    /// whole.
+    /// Reads a box of the store's elements into a view of the same shape. Use this method to process a store
+    /// larger than memory part by part. It reads each chunk that overlaps the box as a whole.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), and [`RankMismatch`](Error::RankMismatch),

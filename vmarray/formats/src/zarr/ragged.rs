@@ -63,8 +63,9 @@ fn bytes<T>(len: usize) -> u64 {
     len as u64 * size_of::<T>() as u64
 }
 
-/// Reads rows in the format of [`write_ragged`] into a new array with the settings of a builder. Blocks: one
-/// thread reads and checks the offsets chunk by chunk, and several threads read the items.
+/// Reads the rows of a Zarr group that [`write_ragged`] has written into a new array, which a builder
+/// configures. Blocks: one thread reads and checks the offsets chunk by chunk, and several threads read the
+/// items.
 ///
 /// # Errors
 /// [`Malformed`](Error::Malformed) if the rows do not cover the items in order, and the errors of

@@ -67,8 +67,8 @@ impl<T: Element + KernelType> Chunks<'_, T> {
 }
 
 impl<T: Element + KernelType> Zarr<T> {
-    /// Writes a view to a box of the store with the same shape. A chunk that extends beyond the box is read
-    /// first; the file of each chunk is replaced atomically. Blocks; several threads compress chunks. No
+    /// Writes a view to a box of the store with the same shape. If a chunk extends beyond the box, reads the
+    /// chunk first. Replaces the file of each chunk atomically. Blocks; several threads compress chunks. No
     /// other writer may use the store meanwhile.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl<T: Element + KernelType> Zarr<T> {
         self.chunks(grid, &shape)?.write(view, &mut options)
     }
 
-    /// Appends the elements of a view along the first axis. The other extents must be equal.
+    /// Appends the elements of a view to the store, along the first axis. All other extents must be equal.
     ///
     /// Existing elements stay valid during the call: files of chunks are replaced atomically, and the shape,
     /// which readers use, is written last. If the process is killed before that, unreferenced chunks remain;

@@ -23,10 +23,10 @@ const RUNS_MAX: usize = 16;
 pub(in super::super) struct LoadRun {
     pub view: usize,
     pub of: Memory,
-    /// True if the next item loads the next element; false if it loads the same element.
+    /// True if the next work-item loads the next element; false if it loads the same element.
     pub follows: bool,
-    /// The lowest distance of a load from the item's element, and the index of this load. `high` is the same
-    /// for the highest distance.
+    /// The lowest distance, in elements, of a load from the work-item's own element, and the index of this
+    /// load. `high` is the same for the highest distance.
     pub low: (i64, u32),
     pub high: (i64, u32),
     sum: Sum,

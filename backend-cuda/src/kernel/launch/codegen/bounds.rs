@@ -9,17 +9,18 @@ const STEPS_MAX: usize = 16;
 
 /// Known bounds of integers.
 pub(super) struct IntegerBounds {
-    /// Upper bound of each register's value at all its reads, as an unsigned number.
+    /// Upper bound of each register's value, as an unsigned number, valid at all reads of the register.
     pub most: Vec<u64>,
-    /// For each register that is the sum of another register and a literal: the two summands, as long as the
-    /// other register keeps its value.
+    /// For each register that is the sum of another register and a literal: both summands. The entry is valid
+    /// while the other register keeps its value.
     pub sums: Vec<Option<(Reg, u64)>>,
-    /// Loop counters with their first and last value, inclusive, for every run of the loop.
+    /// Loop counters with their first and last value (inclusive), which are the same in every run of the
+    /// loop.
     pub counts: HashMap<Reg, (u64, u64)>,
 }
 
 impl IntegerBounds {
-    /// Returns the bounds of a kernel without an analysis.
+    /// Returns trivial bounds for a kernel with this number of registers, without an analysis.
     pub fn unknown(registers: usize) -> Self {
         Self { most: vec![u64::MAX; registers], sums: vec![None; registers], counts: HashMap::new() }
     }

@@ -33,7 +33,7 @@ pub(super) enum Prepared {
 }
 
 impl Volume {
-    /// Replaces the user's metadata in the next commit.
+    /// Replaces the program's metadata. The next commit stores it.
     pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
         const OPERATION: &str = "set_metadata";
         if self.is_read_only {
@@ -43,7 +43,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits this volume alone: [`sync_together`](super::sync_together).
+    /// Commits this volume without other volumes: [`sync_together`](super::sync_together).
     #[cfg(test)]
     pub fn sync(&self) -> Result<()> {
         super::sync_together(&[self]).map_err(|(_, error)| error)
@@ -64,7 +64,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits this volume alone, and sets the closing mark.
+    /// Commits this volume without other volumes, and sets the closing mark.
     ///
     /// # Errors
     /// The errors of [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
@@ -77,7 +77,7 @@ impl Volume {
         self.mark_closed()
     }
 
-    /// Commits this volume, a copy of another one, with the commit identity `id` of the other volume, and
+    /// Commits this volume, which is a copy of another volume, with the commit `id` of the other volume. Then
     /// sets the closing mark.
     pub fn close_at(&self, id: CommitId) -> Result<()> {
         let commit = &mut *self.commit.lock();
@@ -88,8 +88,8 @@ impl Volume {
         self.set_closing_mark(commit)
     }
 
-    /// Sets the closing mark, which records the end of the log. All changes must be committed. The store
-    /// accepts no later write.
+    /// Sets the closing mark, which records the end of the log. All changes must be committed. Afterwards the
+    /// store accepts no write.
     pub fn mark_closed(&self) -> Result<()> {
         self.set_closing_mark(&mut self.commit.lock())
     }
@@ -111,14 +111,14 @@ impl Volume {
         self.replace_superblock(OPERATION, commit, superblock)
     }
 
-    /// Number of commits with changes.
+    /// Number of commits that changed pages.
     #[cfg(test)]
     pub fn commits(&self) -> u64 {
         let commit = self.commit.lock();
         commit.next_record - 1
     }
 
-    /// Ranges of the disk with the confirmation of the last commit, if any.
+    /// Byte ranges of the disk with the confirmation record of the last commit; empty if there is none.
     #[cfg(test)]
     pub fn confirmation(&self) -> Vec<Range<usize>> {
         let commit = self.commit.lock();
@@ -127,7 +127,7 @@ impl Volume {
         is_there.then(|| start as usize..start as usize + Record::bytes(0)).into_iter().collect()
     }
 
-    /// Returns the identity of the last commit.
+    /// Returns the number and the token of the last commit.
     pub fn commit_id(&self) -> CommitId {
         self.commit.lock().id
     }

@@ -12,10 +12,10 @@ const SEARCH_BYTES: u64 = 1 << 20;
 /// The log of a disk.
 pub(super) struct LogReader<'a> {
     pub disk: &'a dyn Disk,
-    /// Offset of the log on the disk in bytes. `bytes` is its length.
+    /// Byte offset of the log on the disk. `bytes` is the log's length.
     pub start: u64,
     pub bytes: u64,
-    /// Version of the store's layout.
+    /// Version of the store's file format.
     pub version: u32,
     /// Seed of the checksums of records.
     pub seed: u64,
@@ -26,8 +26,8 @@ impl LogReader<'_> {
         self.disk.read_at(self.start + at, bytes).map_err(|cause| failed("open", &cause))
     }
 
-    /// Reads the record at an offset of the log, if it is whole and has an expected number; returns it with
-    /// its length and checksum.
+    /// Reads the record at offset `at` of the log, if it is complete and `is_asked` accepts its number.
+    /// Returns the record, its length in bytes and its checksum.
     pub fn record(&self, at: u64, is_asked: impl Fn(u64) -> bool) -> Result<Option<(Record, u64, u64)>> {
         let left = self.bytes.saturating_sub(at);
         if left < RECORD_ALIGN as u64 {
@@ -45,7 +45,7 @@ impl LogReader<'_> {
         Ok(decoded.map(|(record, checksum)| (record, bytes as u64, checksum)))
     }
 
-    /// Returns an error if the log contains a record with a higher number than `next` after its supposed end.
+    /// Returns an error if a record with a higher number than `next` follows the supposed end of the log.
     /// Such a record proves that record `next` was stored, and is now damaged.
     pub fn expect_end(&self, end: u64, next: u64) -> Result<()> {
         for piece in (end..self.bytes).step_by(SEARCH_BYTES as usize) {
@@ -67,7 +67,7 @@ impl LogReader<'_> {
     }
 
     /// Returns true if record `next` begins after the last complete record, which has the checksum `before`.
-    /// In this case the last complete record and its pages were flushed.
+    /// Then the last complete record and its pages are durable.
     pub fn is_followed(&self, end: u64, next: u64, before: u64) -> Result<bool> {
         if self.version == 2 || end >= self.bytes {
             return Ok(false);

@@ -102,7 +102,7 @@ pub(crate) struct OpenedVolume {
 }
 
 impl OpenedVolume {
-    /// Reads the state of a disk.
+    /// Reads the state of the last commit from a store's disk.
     pub fn read(disk: Box<dyn Disk>, is_read_only: bool) -> Result<Self> {
         let found = Found::on(&*disk)?;
         if found.stored.version < VERSION && !is_read_only {
@@ -168,7 +168,7 @@ impl OpenedVolume {
     }
 }
 
-/// Report of [`check`](crate::StoreDevice::check) on a store.
+/// Report of [`check`](crate::StoreDevice::check) on a store file.
 ///
 /// ```
 /// use vmarray_store::StoreDevice;
@@ -189,23 +189,23 @@ pub struct StoreReport {
     pub stored_pages: u64,
     /// Length of a page in bytes.
     pub page_bytes: u64,
-    /// Number of free bytes in the file.
+    /// Number of free bytes in the store's file.
     pub free_bytes: u64,
-    /// Index of each damaged page, with a description of the damage.
+    /// Number of each damaged page, with a description of the damage.
     pub damaged_pages: Vec<(u64, String)>,
-    /// Number of damaged superblocks, 0 to 2. If a single one is damaged, no data is lost.
+    /// Number of damaged superblocks, 0 to 2. If only one is damaged, no data is lost.
     pub damaged_superblocks: u32,
     /// True if the last writer closed the store. If not, the process was killed, or the power failed; the
     /// store has the state of the last complete commit.
     pub is_closed: bool,
-    /// Version of the file's layout: 3, or 2, which can be read but not written.
+    /// Version of the file format: 3, or 2, which can be read but not written.
     pub version: u32,
     /// Number of pages of an unfinished commit. The store ignores this commit: these pages have their earlier
     /// contents.
     pub unfinished_pages: usize,
-    /// Metadata of the store's user.
+    /// Metadata that the program stored.
     pub metadata: Vec<u8>,
-    /// The [note](crate::StoreDevice::note) of three numbers that the user stored with the last commit.
+    /// The [note](crate::StoreDevice::note) of three numbers that the program stored with the last commit.
     pub note: CommitMetadata,
 }
 
@@ -332,7 +332,7 @@ impl Volume {
         }
     }
 
-    /// Reads a whole disk, and reports its damage.
+    /// Reads the whole disk of a store, and reports its damage.
     pub fn check(disk: Box<dyn Disk>) -> Result<StoreReport> {
         let found = Found::on(&*disk)?;
         let mut report = StoreReport {

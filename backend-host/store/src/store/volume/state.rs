@@ -11,30 +11,31 @@ pub(super) struct CommitState {
     pub stored: Superblock,
     /// The last commit that is stored in all volumes of the group.
     pub id: CommitId,
-    /// Places of the superblock's map; empty if there is no map.
+    /// Places of the map on the disk; empty if there is no map.
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
-    /// The checksum of the last record in the log, or 0.
+    /// The checksum of the last record in the log; 0 if the log is empty.
     pub last_checksum: u64,
-    /// True if another record may follow the last one, because the write of that record failed.
+    /// True if the write of a record failed. That record may still follow the last valid record on the disk.
     pub has_tail: bool,
-    /// The note (three numbers of the store's user) of the last stored commit.
+    /// The note (three numbers of the program) of the last stored commit.
     pub noted: CommitMetadata,
-    /// Changes of the next commit: each page once, in order.
+    /// Page changes that the next commit stores: each page once, in order.
     pub changes: Vec<PageMove>,
-    /// Number of pages, and note, when `changes` were collected.
+    /// Number of pages, and the note, at the time at which the commit collected `changes`.
     pub moment: (u64, CommitMetadata),
-    /// Places that the next commit frees.
+    /// Places on the disk that the next commit frees.
     pub left: Vec<Range<u64>>,
-    /// New metadata of the store's user, if it was set since the last commit.
+    /// New metadata of the program, if the program set it after the last commit.
     pub metadata: Option<Vec<u8>>,
-    /// True after a failed sync: the drive may have lost changed pages, so the next commit writes them again.
+    /// True after a failed sync: the drive may have lost changed pages, so the next commit writes the pages
+    /// again.
     pub is_suspect: bool,
-    /// True if the next commit must write a superblock: either the previous write of a superblock failed, or
-    /// the stored part of the log is unknown.
+    /// True if the next commit must write the map and a superblock. Either the previous write of a superblock
+    /// failed, or it is unknown how much of the log is stored.
     pub needs_map: bool,
-    /// Places for the next map, so that a commit that frees places succeeds on a full disk.
+    /// Places reserved for the next map. They let a commit that frees places succeed on a full disk.
     pub spare: Option<Range<u64>>,
 }
 

@@ -9,7 +9,7 @@ use super::super::format::{BLOCK_BYTES, BlockChecksums, Superblock, checksum};
 pub(super) struct Sums {
     id: u64,
     has_checksums: bool,
-    /// The checksums of the blocks, for pages of more than one block.
+    /// Layout of the block checksums, if pages have more than one block.
     pub blocks: Option<BlockChecksums>,
 }
 
@@ -24,8 +24,7 @@ impl Sums {
         self.has_checksums
     }
 
-    /// Returns the checksum of a page, and appends the checksums of its blocks, if it has several, to
-    /// `blocks`.
+    /// Returns the checksum of a page. If the page has several blocks, appends their checksums to `blocks`.
     pub fn of_page(&self, page: u64, bytes: &[u8], blocks: &mut Vec<u8>) -> u64 {
         if !self.has_checksums {
             return 0;
@@ -42,15 +41,15 @@ impl Sums {
         checksum(self.id.wrapping_add(page), blocks)
     }
 
-    /// Returns true if the bytes in `blocks`, from block `first` of the page on, match the page's block
-    /// checksums in `sums`.
+    /// Returns true if the bytes in `blocks`, which start at block `first` of the page, match the page's
+    /// block checksums in `sums`.
     pub fn fit(&self, sums: &[u8], first: usize, blocks: &[u8]) -> bool {
         let sums = sums.chunks_exact(8).skip(first);
         blocks.chunks(BLOCK_BYTES).zip(sums).all(|(block, sum)| checksum(self.id, block).to_le_bytes() == sum)
     }
 
-    /// Returns the byte range of the blocks that cover a range of a page, if reading them and the page's
-    /// checksums is faster than reading the whole page.
+    /// Returns the byte range of the blocks that cover a range of a page. Returns `None` if reading the whole
+    /// page is faster than reading these blocks and the page's checksums.
     pub fn blocks_of(
         &self,
         range: &Range<usize>,

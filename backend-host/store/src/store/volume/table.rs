@@ -32,7 +32,7 @@ fn locate(page: u64) -> (usize, usize) {
 }
 
 impl WordTable {
-    /// Creates a table of `pages` pages without contents.
+    /// Creates a page table for `pages` pages of zeroes.
     pub fn new(operation: &'static str, pages: u64) -> Result<Self> {
         let segments = std::array::from_fn(|_| OnceLock::new());
         let table = Self { segments, pages: AtomicU64::new(0), growing: Mutex::default() };
@@ -44,7 +44,7 @@ impl WordTable {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Grows the table to at least `pages` pages; after an error it is unchanged.
+    /// Grows the page table to at least `pages` pages. After an error the table is unchanged.
     pub fn lengthen(&self, operation: &'static str, pages: u64) -> Result<()> {
         if pages <= self.pages() {
             return Ok(());
@@ -69,7 +69,7 @@ impl WordTable {
         &segment.expect("callers must pass a page below the number of pages")[at]
     }
 
-    /// Word of a page: its place in the file plus one, or 0 without contents.
+    /// Entry of a page: the number of its place in the file plus one, or 0 for a page of zeroes.
     pub fn word(&self, page: u64) -> &AtomicU64 {
         &self.words(page)[0]
     }

@@ -9,12 +9,12 @@ use crate::kernel::text::name;
 /// Division of a kernel's code, and the values saved between regions.
 pub(super) struct Split {
     pub len: u32,
-    /// By site: true for statements that are written once for the group.
+    /// For each statement of the kernel (by its number): true if it is written once for the group.
     pub of_group: Vec<bool>,
     pub registers: Vec<RegisterHome>,
-    /// By array: true for an item's array that is saved.
+    /// For each array of the kernel: true if it belongs to an item and is saved between regions.
     pub arrays: Vec<bool>,
-    /// Blocks and loops for whose end or next iteration some items skip whole regions.
+    /// Blocks and loops that some items leave or continue early, by a skip of whole regions.
     pub skipped: BTreeSet<u32>,
     pub rows: Vec<SavedRow>,
     pub bytes: u64,
@@ -42,11 +42,11 @@ pub(super) struct SavedRow {
 
 /// The loop over the items of a group that is being written.
 pub(super) struct Region {
-    /// Its first operation names its end.
+    /// First operation of the block or loop.
     pub first: u32,
     /// Number of enclosing blocks and loops.
     pub labels: usize,
-    /// True if a jump names its end.
+    /// True if a jump leads to the end of the block or loop.
     pub is_left: bool,
 }
 
@@ -135,7 +135,7 @@ impl Split {
         self.bytes += (u64::from(self.len) * u64::from(count) * width).next_multiple_of(64);
     }
 
-    /// Length in bytes of all rows of a group.
+    /// Length in bytes of the device memory that saves the values of a group.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
