@@ -51,7 +51,8 @@ impl CudaContext {
 
     /// Caches memory of the context that no work in flight uses, or frees it.
     pub(crate) fn keep(self: &Arc<Self>, address: u64, bytes: u64) -> DriverResult {
-        // A context of the program may end as soon as the device is dropped, so cache nothing for it.
+        // The program may destroy its own context after the drop of the device, so cache nothing in such a
+        // context.
         let leaves_room = || self.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
         if bytes < KEPT_BYTES_MIN || !self.is_primary() || !leaves_room() {
             return free(self, address);

@@ -44,7 +44,7 @@ impl QueueEvents {
             && !state.pending.is_empty()
             && state.pending.len().is_multiple_of(LOOK_AFTER)
         {
-            // A program may submit without polling, so reuse the events here that the GPU has reached.
+            // A program may submit without polling, so also collect completed events here, for reuse.
             self.advance(&mut state, u64::MAX)?;
         }
         let event = match state.idle.pop() {
@@ -98,7 +98,7 @@ impl QueueEvents {
     fn advance(&self, state: &mut EventState, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         let Some(last) = state.pending.len().checked_sub(1) else { return Ok(done) };
-        // The GPU has passed all events before `low`, but no events from `high` on.
+        // Binary search: the GPU has passed all events before `low`, but no events from `high` on.
         let (mut low, mut high) = (0, last + 1);
         let asked = state.pending.partition_point(|(value, _)| *value < wanted).min(last);
         if state.pending[asked].1.query()? {

@@ -224,7 +224,7 @@ impl CudaContext {
         let _current = self.enter()?;
         let stream = self.make_stream()?;
         if let Err(stream) = self.wiper.set(stream) {
-            // Another thread has stored its stream first, so destroy this one.
+            // Another thread has stored its own stream first, so destroy this stream.
             self.destroy(stream);
         }
         Ok(())
@@ -264,7 +264,8 @@ impl Drop for CudaContext {
         if self.is_primary {
             let (left, generation) = LEFT.get();
             if left == self.handle.0.addr() && generation == self.generation {
-                // Do not keep a context in this thread that may be about to end.
+                // Do not leave a context current in this thread if the program is about to destroy the
+                // context.
                 let _ = self.set_current(ContextHandle::NULL);
                 LEFT.set((0, 0));
             }

@@ -78,14 +78,14 @@ pub(crate) fn start(
     if let [transfer] = transfers
         && forced.is_none()
     {
-        // Fast path for the most frequent call, a single copy.
+        // Fast path for a call with a single copy, the most frequent one.
         return if transfer.bytes() > 0 { single(work, &resolve(names, transfer)) } else { Ok(()) };
     }
     if names.hosts_are_mapped() {
         return start_mapped(work, names, transfers, forced);
     }
-    // Kernels cannot access pageable memory, and the driver blocks while it copies such memory. So these
-    // copies come last.
+    // Kernels cannot access pageable memory, and the driver blocks while it copies such memory. So copies of
+    // pageable memory come last.
     let (mapped, others): (Vec<Transfer<'_>>, Vec<Transfer<'_>>) =
         transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
     start_mapped(work, names, &mapped, forced)?;
@@ -166,7 +166,7 @@ fn start_mapped(
         match load_kernels(work, load) {
             Ok(()) => return by_kernel(work, load, pieces),
             Err(code) if code.is_fatal() => return Err(code),
-            // If the kernels do not load, copies take other routes.
+            // If the driver cannot load the copy kernels, copies take other routes.
             Err(code) => {
                 tracing::warn!(?code, "cannot load the copy kernels; copies use other routes");
                 route = route::choose(load, Possible { batch, kernel: false }, &preferences);
@@ -237,7 +237,7 @@ fn by_batch(work: &CudaSubmission<'_>, count: usize, pieces: impl Iterator<Item 
             )
         });
     }
-    // `choose` selects a batch only if the driver has one of the two.
+    // Unreachable: `choose` selects a batch only if the driver has one of the two functions.
     Err(StatusCode::NOT_SUPPORTED)
 }
 
@@ -284,7 +284,7 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
     std::iter::from_fn(move || {
         while rest.bytes == 0 {
             let piece = pieces.next()?;
-            // All pieces are mapped, so this line skips no piece.
+            // All pieces are in mapped memory, so `continue` is never reached.
             let Some((to, from)) = piece.mapped() else { continue };
             rest = Entry { to, from, bytes: piece.bytes };
         }

@@ -122,10 +122,11 @@ impl CudaCore {
     pub(crate) fn examine(&self, queue: &CudaQueue) {
         let newest = queue.newest();
         match queue.query() {
-            // A lack of resources proves nothing about the work, which continues.
+            // A lack of resources does not show that the work failed; it continues.
             Err(StatusCode::NOT_READY | StatusCode::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
-            // All work up to `newest`, and its events, were in the stream when the stream was found empty.
+            // The stream is empty, so all work up to `newest` and its events are complete. Any other answer
+            // means loss.
             Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(StatusCode::UNKNOWN),
         }

@@ -297,7 +297,7 @@ impl CudaDevice {
 
     /// Checks launches, and returns their shapes.
     fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<KernelKey>> {
-        // The call submits no work, so the memory need not track this device as a visitor.
+        // This call submits no work, so the other device need not record a use of its memory.
         let elsewhere = |buffer| peers::visit(&self.core, buffer, None);
         let names = self.core.memory.lookup_with(&elsewhere);
         let shape = |launch| {
@@ -439,7 +439,7 @@ unsafe impl Device for CudaDevice {
         let queue = CudaQueue::new(handle.id(), &self.core.context)
             .map_err(|code| self.core.error(OPERATION, code))?;
         self.core.queues.add(handle.id(), Arc::new(queue));
-        // If the device was lost meanwhile, the loss was handled without this queue.
+        // If the device was lost meanwhile, the loss handler has not seen this queue, so remove it here.
         self.core.check_lost(OPERATION).inspect_err(|_| self.core.queues.remove(handle.id()))?;
         Ok(handle)
     }
@@ -461,7 +461,7 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "allocate_extensible";
         check_extensible(bytes, most).map_err(|error| self.core.here(error))?;
         let total = self.expect_room(OPERATION, bytes)?;
-        // Limit the addresses to the GPU's memory, because no more can be used.
+        // Reserve at most as many addresses as the GPU has memory, because the buffer cannot be longer.
         let memory = DeviceMemory::extensible(&self.core.context, bytes, most, most.min(total));
         let memory = memory.map_err(|code| match code {
             StatusCode::NOT_SUPPORTED => self.core.here(
@@ -527,9 +527,9 @@ unsafe impl Device for CudaDevice {
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE)
                 };
-                // Page-locked memory cannot be swapped out. If it exceeds the system's free memory, Linux may
-                // end a process instead of refusing. If the amount of free memory is unknown, the driver
-                // decides.
+                // Check the free RAM: page-locked memory cannot be swapped out, and if it exceeds the free
+                // memory, Linux may kill a process instead of refusing the request. If the amount of free
+                // memory is unknown, let the driver decide.
                 let available = SystemMemory::of_linux().map(|memory| memory.available_bytes);
                 if let Some(available) = available
                     && bytes as u64 > available
@@ -599,7 +599,7 @@ unsafe impl Device for CudaDevice {
     }
 
     fn addresses(&self) -> Option<&dyn Addresses> {
-        // Only the primary context is shared with other code of the process.
+        // Other code of the process uses only the primary context.
         self.core.context.is_primary().then_some(self)
     }
 
@@ -683,7 +683,7 @@ unsafe impl Device for CudaDevice {
     fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.core.queue_of("wake", ticket) {
             Ok(Some(queue)) => self.core.wake(&queue, ticket.value, waker),
-            // The work has ended or will never end, so wake the task at once.
+            // The work has ended, or is unknown and will never end, so wake the task at once.
             Ok(None) | Err(_) => waker.wake(),
         }
     }

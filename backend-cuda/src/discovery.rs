@@ -195,7 +195,7 @@ impl Card {
 
 fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> DriverResult<String> {
     let mut buffer = [0_u8; ROOM];
-    // The last byte stays zero, however many bytes the driver writes.
+    // The driver gets one byte less than the buffer has, so the last byte stays zero and ends the text.
     check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;
     Ok(CStr::from_bytes_until_nul(&buffer)
         .map(|text| text.to_string_lossy().into_owned())
@@ -204,7 +204,7 @@ fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Drive
 
 fn uuid(driver: &Driver, device: c_int) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
-    // The newer function distinguishes the slices of a divided GPU.
+    // The newer function distinguishes the instances of a partitioned GPU (MIG).
     let ask = driver.table.device_get_uuid_v2.unwrap_or(driver.table.device_get_uuid);
     // SAFETY: writes 16 bytes.
     check(unsafe { ask(&raw mut bytes, device) }).ok()?;

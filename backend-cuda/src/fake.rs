@@ -695,7 +695,8 @@ fn driver(has_batches: bool) -> &'static Driver {
 }
 
 fn leaked(table: Table) -> &'static Driver {
-    // The driver lives as long as the process, and stays reachable, so leak checkers do not report it.
+    // Driver tables live until the process ends. This list keeps them reachable, so leak checkers do not
+    // report them.
     static TABLES: parking_lot::Mutex<Vec<&'static Driver>> = parking_lot::Mutex::new(Vec::new());
     let driver: &'static Driver = Box::leak(Box::new(Driver::with(table)));
     TABLES.lock().push(driver);
@@ -731,7 +732,7 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &CudaOptions) -> Ar
 /// Creates devices of one driver, for the GPUs of these numbers. Other GPUs reach GPUs 0 and 1.
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
-    // In this fake driver the copy kernels do nothing.
+    // The copy kernels do nothing in this fake driver, so force single copies.
     let options = CudaOptions::new().with_route(crate::options::Route::Single);
     ordinals.map(|ordinal| card_on(driver, ordinal, &options))
 }

@@ -73,7 +73,7 @@ impl HostRange {
         match Self::locked(context, bytes) {
             Ok(range) => return Ok(range),
             Err(code) if code.is_fatal() => return Err(code),
-            // On some systems, the driver locks only memory that it has allocated itself.
+            // On some systems the driver page-locks only memory that it has allocated itself.
             Err(code) => tracing::debug!(
                 ?code,
                 bytes,
@@ -93,13 +93,14 @@ impl HostRange {
         use memmap2::Advice;
         const HUGE: usize = 2 << 20;
         let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(StatusCode::OUT_OF_MEMORY)?;
-        // Untouched addresses cost nothing, so a long mapping is trimmed to begin with a huge page.
+        // Map more addresses than needed, because the range must begin at a huge page. Unused addresses cost
+        // no memory.
         let spare = if room >= HUGE { HUGE } else { 0 };
         let length = room.checked_add(spare).ok_or(StatusCode::OUT_OF_MEMORY)?;
         let mut mapping = MmapMut::map_anon(length).map_err(|_| StatusCode::OUT_OF_MEMORY)?;
         let skipped = if spare == 0 { 0 } else { mapping.as_ptr().addr().wrapping_neg() % HUGE };
-        // Ignore refused advice, because smaller pages work as well. `DontFork`: a child process must not
-        // share memory that the GPU writes to.
+        // Ignore an error of this advice, because smaller pages work as well. `DontFork`: a child process
+        // must not share memory that the GPU writes to.
         let _ = mapping.advise_range(Advice::DontFork, skipped, room);
         if spare > 0 {
             let _ = mapping.advise_range(Advice::HugePage, skipped, room);
@@ -107,7 +108,7 @@ impl HostRange {
                 Err(error) if error.kind() != std::io::ErrorKind::InvalidInput => {
                     return Err(StatusCode::OUT_OF_MEMORY);
                 }
-                // On older systems without this advice, the driver allocates the pages when it locks them.
+                // Systems without this advice allocate the pages later, when the driver locks them.
                 _ => {}
             }
         }
@@ -135,8 +136,8 @@ impl HostRange {
             if room > bytes.max(1) || start.addr().is_multiple_of(HOST_ALIGNMENT) {
                 break;
             }
-            // Short allocations share pages, so allocate again with room to begin at a page boundary. SAFETY:
-            // the address is from just above, and no other code has it.
+            // The driver places short allocations within pages, so allocate again, with spare bytes to align
+            // the start. SAFETY: the address is from just above, and no other code has it.
             check(unsafe { (table.mem_free_host)(start) })?;
             room = bytes.max(1).checked_add(HOST_ALIGNMENT).ok_or(StatusCode::OUT_OF_MEMORY)?;
         }
@@ -225,8 +226,8 @@ impl Drop for HostRange {
             // it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
-        // Hold this lock until the driver has unlocked the memory, so that no other thread locks the same
-        // memory meanwhile.
+        // Hold this lock until the driver has unlocked the memory. Meanwhile no other thread can register the
+        // same memory.
         let mut known = matches!(self.owner, Owner::Registered { _ours: None }).then(|| REGISTERED.lock());
         if let Some(users) = known.as_mut().and_then(|known| known.get_mut(&self.registration())) {
             *users -= 1;
@@ -241,8 +242,8 @@ impl Drop for HostRange {
                 // SAFETY: the address came from `mem_host_alloc`, and no work in flight uses it.
                 check(unsafe { (table.mem_free_host)(start) })
             }),
-            // The mapping is dropped after this. If unlocking fails, the system keeps the locked pages from
-            // other uses.
+            // The mapping is dropped after this call. If the driver fails to unlock it, the system does not
+            // reuse the locked pages.
             Owner::Registered { .. } => self.context.enter().and_then(|_current| {
                 // SAFETY: the address was registered, and no work in flight uses it.
                 check(unsafe { (table.mem_host_unregister)(start) })

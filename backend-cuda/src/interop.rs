@@ -31,7 +31,8 @@ impl CudaDevice {
         let ordinal = unsafe { CudaContext::adopted(driver, ContextHandle(context.as_raw().cast())) }
             .map_err(|code| code.error_of(ErrorKind::Driver, OPERATION))?
             .ordinal();
-        // `cust` uses the GPU's primary context, which each user retains.
+        // `cust` uses the GPU's primary context. The driver counts its users, so the device retains it as
+        // well.
         Self::open_with(ordinal.unsigned_abs(), options)
     }
 
@@ -45,7 +46,7 @@ impl CudaDevice {
     /// [`allocate`]: backend_api::Device::allocate
     pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferHandle> {
         let (address, bytes) = self.extent("import_cust", &buffer)?;
-        // From here on this crate owns the memory, and frees it as `cust` would.
+        // From here on this crate owns the memory, and frees it by the same driver call as `cust`.
         let _buffer = ManuallyDrop::new(buffer);
         Ok(self.core.memory.add_device(DeviceMemory::given(&self.core.context, address, bytes)))
     }

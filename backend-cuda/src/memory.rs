@@ -115,7 +115,7 @@ impl DeviceMemory {
         let visitors = std::mem::take(&mut *self.visitors.lock());
         for queue in visitors.iter().filter_map(Weak::upgrade) {
             if let Err(code) = queue.await_work() {
-                // Ignore this error, because no work runs any more in a lost context.
+                // Ignore this error, because in a lost context no work runs any more.
                 tracing::debug!(?code, "a device that used this memory was lost");
             }
         }

@@ -26,7 +26,7 @@ pub(crate) fn remove(core: &Arc<CudaCore>) {
 fn find<R>(core: &CudaCore, mut look: impl FnMut(&CudaCore) -> Option<R>) -> Option<R> {
     let devices = DEVICES.read();
     let mut others = devices.iter().filter(|other| !std::ptr::eq(other.as_ptr(), core));
-    // Each reference is dropped before the lock is released.
+    // The closure drops each reference before the list is unlocked, so it never drops the last one.
     others.find_map(|other| look(&*other.upgrade()?))
 }
 
@@ -34,7 +34,7 @@ fn find<R>(core: &CudaCore, mut look: impl FnMut(&CudaCore) -> Option<R>) -> Opt
 pub(crate) fn reach(core: &CudaCore, other: &DeviceInfo) -> Reach {
     let mut all = (core.card.info == *other).then_some(true);
     find(core, |peer| {
-        // Tests have several drivers.
+        // Compare the drivers too, because tests use several fake drivers in one process.
         if peer.card.info == *other && std::ptr::eq(core.context.driver, peer.context.driver) {
             all = Some(all.unwrap_or(true) && core.context.reaches(&peer.context));
         }

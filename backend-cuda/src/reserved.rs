@@ -77,7 +77,7 @@ impl ReservedRange {
             return Err(StatusCode::NOT_SUPPORTED);
         }
         let (properties, mut granularity) = (AllocationProperties::on(ordinal), 0);
-        // Recommended granularity: that of the GPU's large pages, the larger of the two.
+        // The recommended granularity is the length of the GPU's large pages, which exceeds the minimum.
         const RECOMMENDED: u32 = 1;
         // SAFETY: writes one integer; the properties are read.
         check(unsafe { (calls.granularity)(&raw mut granularity, &raw const properties, RECOMMENDED) })?;
@@ -164,7 +164,7 @@ impl ReservedRange {
         let _current = self.context.enter()?;
         let mut pieces = self.pieces.lock();
         let mut outcome = Ok(());
-        // Unmap each piece as it was mapped, the last one first; continue after a failure.
+        // Unmap each allocation as a whole, the last one first. Continue after a failure.
         let mut address = self.address + pieces.bytes as u64;
         for (handle, bytes) in pieces.handles.drain(..).rev() {
             address -= bytes as u64;

@@ -114,7 +114,8 @@ impl StagingRing {
             if let Some(position) = failed
                 && !self.failures.contains_key(&lease.value)
             {
-                // Do not decrement `attention` here: the new failure counts in place of the report.
+                // Do not decrement `attention` here, because the new failure takes the place of the report in
+                // the count.
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))

@@ -33,8 +33,8 @@ impl CudaCore {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        // Rust drops this value before it releases the lock and restores the context, even if code of the
-        // program panics.
+        // Create this guard before the program's code runs: its drop precedes the unlock and the restoration
+        // of the context, even if that code panics.
         let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = CudaSubmission { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
@@ -54,7 +54,8 @@ struct Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // If code of the program panicked, another context may be current.
+        // Make the context current again, because code of the program may have panicked with another one
+        // current.
         let drained = self.core.context.enter_again().and_then(|()| self.queue.drain_for_sure());
         if let Err(code) = drained {
             self.core.lose(code);
@@ -97,7 +98,8 @@ impl CudaSubmission<'_> {
                     }
                 }
                 Lent::After(_) => {
-                    // The staging memory is full, and this submission has borrowed all of it.
+                    // This submission has borrowed all of the staging memory, so wait until its earlier work
+                    // is done.
                     self.queue.drain()?;
                     self.queue.staging.lock().settle(self.value, &self.queue.attention);
                 }
@@ -135,7 +137,7 @@ impl CudaSubmission<'_> {
         {
             return Ok(bounce.address);
         }
-        // Wait, because work in flight may still use the old memory.
+        // Wait, because work in flight may still use the old scratch memory.
         self.queue.drain()?;
         self.order.bounce = None;
         let bounce = DeviceMemory::new(self.context(), bytes)?;
@@ -151,11 +153,12 @@ impl CudaSubmission<'_> {
         let mut blocks = blocks.clamp(1, (SLABS_BYTES / of_block).max(1));
         let found =
             self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes() / of_block));
-        // Do not request a refused length again if the existing memory suffices for one block.
+        // The driver has refused this length before. Do not request it again if the existing memory suffices
+        // for one block.
         if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
             return Ok((found.0, blocks.min(found.1)));
         }
-        // Wait, because work in flight may still use the old memory.
+        // Wait, because work in flight may still use the old private heap.
         self.queue.drain()?;
         self.order.slabs = None;
         self.order.slabs_wanted = blocks * of_block;

@@ -41,7 +41,7 @@ impl CompletionThread {
         let has_ended = state.has_ended;
         drop(state);
         if has_ended {
-            // Ignore a panic of the thread, which was reported when it happened.
+            // Ignore a panic of the thread, because the panic hook has already reported it.
             let _ = thread.join();
         }
     }

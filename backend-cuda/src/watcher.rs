@@ -36,7 +36,8 @@ impl CudaCore {
             !is_waiting
         });
         if is_waiting && let Err(error) = self.watch_queue(queue) {
-            // This thread blocks, because no other thread will poll. That is slow but correct.
+            // Without the watcher thread, poll in this thread until the ticket is done. That is slow but
+            // correct.
             tracing::warn!(%error, "cannot start the thread that runs wakers");
             while !self.is_settled(queue, value) {
                 std::thread::yield_now();
@@ -102,7 +103,8 @@ fn run(watch: &CompletionThread, core: &Weak<CudaCore>) {
                 idle_since = Instant::now();
             }
         }
-        // The watcher does not keep the device alive. The device stops the watcher before the drop.
+        // The watcher owns no reference to the device while it sleeps. The device stops the watcher before
+        // the drop.
         let Some(core) = core.upgrade() else { return };
         round = round.wrapping_add(1);
         std::thread::yield_now();
@@ -111,7 +113,7 @@ fn run(watch: &CompletionThread, core: &Weak<CudaCore>) {
             if look(&core, queue, round, &mut due) {
                 return true;
             }
-            // If a waiter registers after this store, it adds the queue again. The check below finds a waiter
+            // A waiter that registers after this store adds the queue again. The check below finds a waiter
             // that registered just before the store.
             queue.is_watched.store(false, Ordering::Release);
             queue.awaited().is_some() && !queue.is_watched.swap(true, Ordering::AcqRel)

@@ -123,7 +123,7 @@ impl<M: Storage> Engine<M> {
     pub fn release_queue(&self, queue: QueueHandle) {
         if let Ok(lane) = self.registry.queue("release_queue", &queue) {
             lane.end();
-            // Ignore errors here: the owners of the tickets receive them.
+            // Ignore errors of the work here, because the owners of the tickets receive them.
             let _ = lane.wait(lane.timeline().newest().value);
             self.registry.end_queue(queue.id(), &lane);
         }
@@ -193,7 +193,7 @@ impl<M: Storage> Engine<M> {
     /// Waits for all work of other devices on buffers whose names are already removed.
     fn have_others_leave(&self, buffers: &[Arc<M>]) {
         let Some(peers) = self.peers.filter(|_| self.registry.is_visited()) else { return };
-        // Collect the queues first, so that the list of members is not locked during the wait.
+        // Collect the queues first: the list of devices must not stay locked during the wait.
         let lanes: Vec<_> = peers.members().iter().flat_map(|(other, _)| other.live_queues()).collect();
         buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
@@ -214,7 +214,7 @@ impl<M: Storage> Engine<M> {
         drop(own);
         let members = peers.members();
         let all = members.memory();
-        // The result is never `None`, because this device is a member until its drop.
+        // `among` never returns `None`, because this device is in the list until its drop.
         let known = KnownMemory::among(&self.registry, &all);
         let started =
             known.map_or_else(|| Err(Queues::<Queue<M>>::unknown(operation)), |known| start(&known));
@@ -271,7 +271,7 @@ impl<M: Storage> DirectReads for Engine<M> {
             .check_device(OPERATION, from, into.len() as u64)
             .and_then(|()| known.buffer(OPERATION, from.buffer()).cloned());
         drop(known);
-        // Take the shared lock of the gate, as each job of the pool does.
+        // Lock the gate for reading, as each queued request does.
         let _inside = self.pool.enter();
         // SAFETY: the range was checked to be inside the memory, which is kept alive here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))
@@ -301,7 +301,7 @@ impl<M: Storage> Addresses for Engine<M> {
 /// True if work may access memory whose name was removed, because work in flight shares its ownership. A
 /// device queries its queues only if the memory is in use.
 fn is_used<M>(memory: &mut Arc<M>) -> bool {
-    // `get_mut` also synchronizes with the drop of the last other owner.
+    // `get_mut` also synchronises with the drop of the last other reference.
     Arc::get_mut(memory).is_none()
 }
 
@@ -309,7 +309,7 @@ fn is_used<M>(memory: &mut Arc<M>) -> bool {
 fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
         if let Some(value) = lane.last_touching(memory) {
-            // Ignore errors here: the owners of the tickets receive them.
+            // Ignore errors of the work here, because the owners of the tickets receive them.
             let _ = lane.wait(value);
         }
     }
@@ -318,7 +318,8 @@ fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
 impl<M: Storage> Drop for Engine<M> {
     fn drop(&mut self) {
         self.peers.inspect(|peers| peers.remove(&self.registry));
-        // End all work here, because imported memory is only guaranteed to exist while the device exists.
+        // Wait for all work here, because memory that the program imported may end after the drop of the
+        // device.
         for lane in self.registry.live_queues() {
             lane.end();
             let _ = lane.wait(lane.timeline().newest().value);

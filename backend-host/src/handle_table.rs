@@ -104,7 +104,8 @@ impl<M: Storage, Q> HandleTable<M, Q> {
     /// Registers the new length of an extended buffer.
     pub fn extend_buffer(&self, handle: &BufferHandle, buffer: Arc<M>) -> Result<()> {
         let mut memory = self.memory.write();
-        // Read the length under the lock, so that the last of several threads registers the final length.
+        // Read the length under the lock. If several threads extend the buffer, the last one then registers
+        // the final length.
         self.named(memory.extend_buffer(handle, buffer.bytes(), buffer))
     }
 

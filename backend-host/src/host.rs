@@ -192,7 +192,7 @@ impl HostDevice {
 
     /// Refuses more memory than the machine has, unless the device's account already excludes that.
     fn expect_ram(&self, operation: &'static str, bytes: u64, commit: Commit) -> Result<()> {
-        // Check the free RAM: the system returns addresses without memory, and kills the program when it
+        // Check the free RAM. The system would return addresses without memory, and kill the program when it
         // writes to them.
         if self.bounded || commit == Commit::Proven {
             let available = system_memory(operation)?.usable_bytes();

@@ -18,7 +18,7 @@ pub(crate) struct HostMemoryPiece {
     kind: HostMemory,
     /// `None` for memory of the program, which the device does not wipe.
     wiping: Option<Arc<Wiping>>,
-    // Drop order: unlock, then unmap.
+    // Drop order: unlock the memory, then unmap it.
     _pin: Option<Pin>,
     _map: Option<Map>,
 }
@@ -48,7 +48,7 @@ impl HostMemoryPiece {
     /// Address of byte `offset` of the host memory.
     #[inline]
     pub fn at(&self, offset: u64) -> *mut u8 {
-        // The offset was checked to be inside existing memory, so it fits the address space.
+        // This cast is exact, because the offset was checked to be inside of existing memory.
         self.address.as_ptr().wrapping_add(offset as usize)
     }
 
@@ -105,8 +105,8 @@ impl Pinning {
             };
             Error::new(refusal, OPERATION).with_bytes(bytes as u64).with_available_bytes(available)
         };
-        // Large pieces only: the system returns any number of addresses, and kills the program when it uses
-        // them. Small pieces do not justify the query.
+        // Check the free RAM: the system returns any number of addresses, and kills the program when it uses
+        // them. Small requests do not justify the query.
         const ASK_FROM_BYTES: usize = 16 << 20;
         if bytes >= ASK_FROM_BYTES
             && let Ok(system) = system_memory()

@@ -53,7 +53,8 @@ impl Map {
         if bytes == 0 {
             return Ok(Self { map: None, shift: 0, bytes });
         }
-        // A map starts at any small page. The slack up to the next huge page costs addresses, not memory.
+        // The system aligns the map to small pages only. The extra addresses up to the next huge page cost no
+        // memory.
         let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let map = MmapRaw::from(options.len(length).map_anon()?);
@@ -94,12 +95,13 @@ impl Map {
     /// crash at the first access.
     pub fn populate(&self, part: Range<usize>) -> io::Result<()> {
         assert!(part.end <= self.bytes, "{part:?} is outside of {} bytes", self.bytes);
-        // The first page is partial, so other data may use the rest of it.
+        // Skip the first, partial page, because other data may already use it.
         let part = part.start.next_multiple_of(ALIGNMENT_BYTES).min(part.end)..part.end;
         let Some(_map) = self.map.as_ref().filter(|_| !part.is_empty()) else { return Ok(()) };
         #[cfg(all(target_os = "linux", not(miri)))]
         match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift + part.start, part.len()) {
-            // Ignore this error, because Linux before 5.14 does not know the advice.
+            // Ignore this error: Linux before 5.14 does not know the advice, so the first access populates
+            // the pages.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             result => return result,
         }
@@ -374,7 +376,7 @@ const READING_AGE_MAX: Duration = Duration::from_millis(10);
 /// Returns the size of the RAM and its available part, read at most [`READING_AGE_MAX`] ago.
 pub(crate) fn system_memory() -> io::Result<SystemMemory> {
     static LAST: Mutex<Option<(Instant, SystemMemory)>> = Mutex::new(None);
-    // Another thread may hold the lock: in a forked process, even for ever. So do not block.
+    // Do not block here: another thread may hold the lock, in a forked process for ever.
     let Ok(mut last) = LAST.try_lock() else { return read_system_memory() };
     match *last {
         Some((at, memory)) if at.elapsed() < READING_AGE_MAX => Ok(memory),

@@ -182,7 +182,7 @@ impl<J: Job> QueueLane<J> {
             return;
         }
         state.wakers.push((value, waker));
-        // Unlike a waiting thread, a task does not execute queued work, so wake a worker.
+        // The caller does not execute queued work, unlike a thread that waits. So wake a worker.
         if state.phase == Phase::Ready {
             self.hurry(state);
         }
@@ -311,8 +311,8 @@ impl<J: Job> QueueLane<J> {
                 .unwrap_or_else(|_| Err(panicked()))
                 .map_err(|error| error.on(&self.info));
             drop(entered);
-            // Drop the job before its ticket is done. Then a caller that waits and releases the memory is the
-            // last owner.
+            // Drop the job before its ticket is done. A caller that waits for the ticket and releases the
+            // memory is then the memory's last owner.
             drop(job);
             state = self.state.lock();
             state.running = None;
@@ -354,7 +354,7 @@ impl<J: Job> WorkerTask for QueueLane<J> {
 impl<J: Job> Wake for QueueLane<J> {
     fn wake(self: Arc<Self>) {
         let state = self.state.lock();
-        // If a waiting thread has already claimed the lane, there is nothing to wake.
+        // If a waiting thread has already claimed the queue, no worker need wake.
         if state.phase == Phase::Blocked {
             self.ready(state, Urgency::Long);
         }

@@ -46,7 +46,7 @@ impl Capacity {
 /// there with vectorised code.
 #[derive(Debug)]
 pub struct Ram {
-    // Drop order: the map is unmapped before the account counts the memory as free.
+    // Drop order: unmap the memory before the budget counts it as free.
     map: Map,
     bytes: AtomicU64,
     /// The maximal length. The map has this length, limited to the size of the device.
@@ -111,7 +111,8 @@ impl Ram {
         let total = capacity.total_bytes;
         let share = capacity.account.take(bytes - now, total, |taken| total - taken);
         let out_of_memory = |error: Error| {
-            // A request above the device's size counts as out of memory, because memory is already in use.
+            // Report a request beyond the device's size as out of memory, because a part of the memory is
+            // already in use.
             let available = error.available_bytes().unwrap_or(0).min(total - now);
             Error::new(ErrorKind::OutOfMemory, "extend")
                 .with_bytes(bytes - now)
@@ -131,7 +132,7 @@ impl Ram {
     /// Address of byte `offset` of the memory.
     #[inline]
     pub fn at(&self, offset: u64) -> *mut u8 {
-        // The map exists, so its length and all offsets into it fit the address space.
+        // The cast is exact, because the map exists, and the offset is inside of it.
         self.map.address().as_ptr().wrapping_add(offset as usize)
     }
 }

@@ -173,7 +173,7 @@ impl SimulatedDevice {
         let Some(fabric) = self.fabric.as_ref().filter(|_| self.registry.is_visited()) else { return };
         let schedules: Vec<_> =
             fabric.members.members().iter().map(|(_, schedule)| Arc::clone(schedule)).collect();
-        // Collect the schedules first, so that the list is not locked while wakers run.
+        // Collect the schedules first: the list of devices must not be locked while wakers run.
         for schedule in schedules {
             for buffer in buffers {
                 pass(&schedule, |schedule| schedule.leave(Arc::as_ptr(buffer).cast()));
@@ -231,7 +231,8 @@ impl SimulatedDevice {
         };
         let timeline = self.registry.queue(operation, queue)?;
         let own = self.registry.memory();
-        // The memory stays locked until the work is queued, as on every device. Wakers run later.
+        // The memory table stays locked until the work is queued, as on every device. Wakers run later,
+        // without the lock.
         let start = |known: &KnownMemory<'_, _, _>, passage: LinkTraffic| {
             let work = HostSubmission::new(known, request)?;
             self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)
@@ -253,13 +254,13 @@ impl SimulatedDevice {
                 let all = members.memory();
                 let both: Vec<_> = members.iter().map(|(_, schedule)| &**schedule).zip(&all).collect();
                 let copies = if let Request::Copies(copies, _) = request { *copies } else { &[] };
-                // The result is never `None`, because this device is a member until its drop.
+                // `among` never returns `None`, because this device is in the list until its drop.
                 let known = KnownMemory::among(&self.registry, &all);
                 let known = known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation));
                 known.and_then(|known| start(&known, self.passage(fabric, &both, copies)?))
             }
         };
-        // A refused submission may have advanced the time.
+        // Run due wakers even after a refusal, because the refused submission may have advanced the time.
         self.pass(|_| ());
         self.named(started)
     }
@@ -277,7 +278,7 @@ fn pass<T>(schedule: &Mutex<Schedule>, change: impl FnOnce(&mut Schedule) -> T) 
 
 impl Drop for SimulatedDevice {
     fn drop(&mut self) {
-        // First leave the list, so that other devices cannot run the remaining work.
+        // Leave the list first: other devices can then no longer run the remaining work.
         self.fabric.iter().for_each(|fabric| fabric.members.remove(&self.registry));
         self.schedule.lock().forget_work();
         self.have_others_leave(&self.registry.remove_all());

@@ -208,7 +208,8 @@ impl Threads {
     fn assist(self: &Arc<Self>, team: &Arc<Team>, helpers: usize) {
         let mut state = self.state.lock();
         for _ in 0..helpers {
-            // Push to the front, so that workers finish started jobs before they begin others.
+            // Push the part to the front, because workers should finish started requests before they begin
+            // others.
             state.work.push_front(Work::Assist(Arc::clone(team)));
         }
         self.backlog.store(true, Ordering::Relaxed);
@@ -224,7 +225,7 @@ impl Threads {
         while wanted > 0 && state.threads.len() < self.threads_max && !state.stopping {
             wanted -= 1;
             if let Err(error) = self.start_one(state) {
-                // Continue with the existing threads. At least one thread exists.
+                // Continue with the existing threads, of which there is at least one.
                 tracing::warn!(%error, threads = state.threads.len(), "cannot start another worker thread");
                 break;
             }
@@ -250,7 +251,7 @@ impl Threads {
                 drop(state);
                 match work {
                     Work::Task(task) => {
-                        // Jobs catch their own panics. This call catches panics of the program's wakers.
+                        // Requests catch their own panics; this call catches panics of the program's wakers.
                         if catch_unwind(AssertUnwindSafe(|| task.run())).is_err() {
                             tracing::error!("a waker panicked");
                         }
@@ -288,7 +289,7 @@ impl Threads {
         drop(state);
         threads.retain(|worker| !has_work && !worker.is_busy);
         for worker in threads {
-            // Workers do not panic, because they catch the panics of their work.
+            // `join` returns no error, because workers catch the panics of their work.
             let _ = worker.handle.join();
         }
     }

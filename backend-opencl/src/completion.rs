@@ -123,8 +123,8 @@ impl Mark {
                 }
                 status
             }
-            // The query may have failed for lack of resources while the commands continue. But the mark must
-            // not stay pending for ever.
+            // The query may have failed for lack of resources while the commands continue, so report them as
+            // pending for a limited time.
             Err(refusal) if severity(refusal) != Severity::Lost && !self.is_out_of_patience() => PENDING,
             Err(refusal) => {
                 self.settle(refusal.min(-1), false);
@@ -144,7 +144,7 @@ impl Mark {
         if over {
             self.over.store(true, Ordering::Release);
         }
-        // A failed exchange means that another thread was faster.
+        // Ignore a failed exchange, because another thread has stored the status first.
         let _ = self.status.compare_exchange(PENDING, status, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -170,7 +170,7 @@ impl Mark {
                 self.settle(0, true);
                 Ok(())
             }
-            // A driver's wait returns an error also if the commands have failed.
+            // The driver's wait also returns an error if the commands have failed, so query their status.
             Err(_) if self.status() <= 0 => Ok(()),
             refused => refused,
         });
@@ -229,7 +229,7 @@ impl Track {
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
-        // Values are consecutive, so the difference is the position.
+        // Ticket values in the list are consecutive, so the difference is the position.
         let at = usize::try_from(value.checked_sub(first)?).ok()?;
         pending.get(at).cloned()
     }
@@ -328,7 +328,8 @@ impl Track {
             if self.timeline.poll(value)? == QueueProgress::Done {
                 return Ok(());
             }
-            // The driver has reported a later command before an earlier one. Wait for the earliest command.
+            // The driver has reported a later command before an earlier one. So wait for the earliest
+            // command.
             let front = self.pending.lock().front().cloned();
             match front {
                 Some(mark) => mark.wait(),
@@ -353,8 +354,8 @@ impl Track {
         }
         self.wakers.lock().push((value, waker));
         let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
-        // If the device was lost meanwhile, the thread that declared the loss may have checked for wakers too
-        // early.
+        // Check again: if the device was lost meanwhile, the thread that declared the loss may have looked
+        // for wakers before this one was added.
         if !matches!(self.timeline.poll(value), Ok(QueueProgress::Pending)) {
             return wake_all(self.due());
         }
@@ -376,7 +377,7 @@ impl Track {
 
 impl WakeableQueue for Track {
     fn await_outcome(&self, value: u64) {
-        // The timeline has the outcome.
+        // Ignore the result, because the timeline has it.
         drop(self.wait_for_outcome(value));
     }
 
@@ -414,11 +415,11 @@ struct Call {
 extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `wake` passed this box, and the driver calls once.
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };
-    // A panic must not unwind into the driver.
+    // Catch panics, because a panic must not unwind into the driver.
     let result = catch_unwind(AssertUnwindSafe(move || {
         let Call { track, mark } = *call;
         mark.settle(status.min(0), true);
-        // The device waits for all registered callbacks, so this is never the last owner.
+        // This reference is never the last one, because the drop of the device waits for all callbacks.
         let core = Arc::clone(&track.core);
         core.completion_thread.send(WakeJob { track, done: Some(mark) });
     }));

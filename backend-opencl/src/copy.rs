@@ -115,8 +115,7 @@ impl<'a> Run<'a> {
                 && copy.to_device == first.to_device
                 && Arc::ptr_eq(&first.buffer, &copy.buffer);
             let follows = copy.at == first.at + bytes;
-            // A run always contains its first copy, even if the copy is too long to share the run with
-            // others.
+            // A run always contains its first copy, even if that copy is too long to be combined with others.
             let fits = length == 0 || in_place || (follows && bytes + copy.bytes <= PACKED_BYTES);
             if !same || !fits {
                 break;
@@ -150,8 +149,8 @@ impl<'a> Run<'a> {
 
     fn enqueue(&self, submission: &mut OpenClSubmission<'_>) -> Result<()> {
         let start = self.first.at;
-        // If the kernel accesses host memory in place, offsets count from the start of its argument. In
-        // scratch memory, offsets count from the start of the run.
+        // If the kernel accesses host memory in place, offsets count from the start of the kernel argument.
+        // In scratch memory, offsets count from the start of the run.
         let in_place = self.host.for_kernels();
         let place = |at: u64| match in_place {
             Some((_, from)) => from + at,
@@ -172,7 +171,7 @@ impl<'a> Run<'a> {
             _ => 1,
         };
         let group = submission.core.kernels.group as u64;
-        // Each work-item copies eight words, so that a long copy occupies more than one group.
+        // Each work-item copies eight words, because a long copy should occupy more than one work-group.
         let split = (longest / (group * width * 8)).clamp(1, 64);
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 

@@ -75,7 +75,8 @@ impl OpenClCore {
         let kernels = BuiltKernels::new(&context, found, options).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
         traits.shares_fine_grained &= options.zero_copy;
-        // With shared memory, kernels can access host memory without this extension.
+        // Use the extension only if device and host do not share memory, because kernels can then access it
+        // anyway.
         let host_buffers_nv = options.zero_copy
             && traits.has_host_buffers_nv
             && !traits.shares_fine_grained
@@ -185,8 +186,8 @@ impl OpenClCore {
             Severity::Doubtful if self.is_lost() => false,
             Severity::Doubtful => match insist(DOUBT, || self.probe()) {
                 Ok(()) => return error,
-                // The probe failed, too. Both errors may be due to a lack of resources, so they do not prove
-                // that earlier work failed.
+                // The probe failed too. Both errors may come from a lack of resources, so they do not prove
+                // that earlier work failed. Only a loss that the driver reports does.
                 Err(again) => error::severity(again) == Severity::Lost,
             },
         };
@@ -210,7 +211,7 @@ impl OpenClCore {
 
     /// Makes the device do work that cannot fail on a working one.
     fn probe(&self) -> Status<()> {
-        // The value is static, because the driver may read it later if `finish` fails.
+        // The value is static, because the driver may still read it if `finish` fails.
         static VALUE: [u8; 4] = [0; 4];
         // SAFETY: the buffer has four bytes, and so has the value.
         let written = unsafe { self.service.write(VALUE.as_ptr(), &self.probe, 0, 4, None) };
@@ -235,11 +236,12 @@ impl OpenClCore {
         if self.completion_thread.is_this_thread() {
             return;
         }
-        // The driver of a lost device may never call the registered callbacks.
+        // Limit the wait, because the driver of a lost device may never call the registered callbacks.
         const TURNS: u32 = 100_000;
         let mut turns = 0;
         while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {
-            // Do not block here: the thread may run a waker that waits for a lock of the caller.
+            // Do not block here: the completion thread may be running a waker that waits for a lock of the
+            // caller.
             if !self.completion_thread.settle_next() {
                 std::thread::yield_now();
             }

@@ -151,7 +151,7 @@ impl OpenClDevice {
     /// and tuning.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        // Hold the lock, so that the sum counts a queue that ends meanwhile exactly once.
+        // Hold this lock, because a queue that ends meanwhile must be counted exactly once.
         let ended = self.ended.lock();
         let mut sum = *ended;
         self.queues.live().iter().for_each(|queue| sum += queue.statistics());

@@ -139,7 +139,8 @@ pub fn devices() -> Vec<Discovered> {
 /// ```
 #[must_use]
 pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
-    // In PoCL 3.1, a thread that queries during another thread's first query gets no devices.
+    // Serialise the first queries. In PoCL 3.1, a thread that queries during another thread's first query
+    // gets no devices.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
     let (mut found, mut absences) = (Vec::new(), driver::absences().to_vec());
@@ -155,7 +156,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
             return (found, absences);
         }
     };
-    // The loader omits drivers that fail to load, without a message.
+    // If platforms are missing, look for drivers that failed to load, because the loader omits them silently.
     let listed = vendors::drivers();
     let broken = if platforms.len() < listed.len() { vendors::broken(&listed) } else { Vec::new() };
     if platforms.is_empty() && broken.is_empty() {
@@ -217,7 +218,7 @@ fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<
     if count > 0 {
         let mut now = 0;
         check(ask(count, list.as_mut_ptr(), &mut now))?;
-        // The number of platforms or devices may have changed since the first call.
+        // The number may have decreased since the first call.
         list.truncate(now as usize);
     }
     list.retain(|id| !id.is_null());
@@ -272,7 +273,7 @@ impl Asked {
         // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all `T` in use are plain
         // integers.
         check(unsafe { (self.sys.clGetDeviceInfo)(self.device, name, size_of::<T>(), place, &mut written) })?;
-        // A value of another length has another type.
+        // If the driver wrote another length, the value has another type.
         if written == size_of::<T>() { Ok(value) } else { Err(CL_INVALID_VALUE) }
     }
 
@@ -386,7 +387,7 @@ pub(crate) fn free_bytes(handles: Handles, traits: DeviceTraits) -> Option<u64> 
         return None;
     }
     let device = Asked { sys: sys().ok()?, device: handles.device };
-    // The query returns the size of all free memory, and of the largest free block.
+    // The query returns two sizes in KiB: all free memory, and the largest free block.
     let [free, _] = device.query::<[usize; 2]>(CL_DEVICE_GLOBAL_FREE_MEMORY_AMD)?;
     Some(free as u64 * 1024)
 }
@@ -402,7 +403,7 @@ fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<
         return Some(text(domain, bus, slot, function));
     }
     if nvidia && let Some(bus) = device.query::<u32>(CL_DEVICE_PCI_BUS_ID_NV) {
-        // Slot and function are encoded in one number, as in the kernel's `devfn`.
+        // One number encodes slot and function, as `devfn` does in the Linux kernel.
         let slot = device.query::<u32>(CL_DEVICE_PCI_SLOT_ID_NV).unwrap_or(0);
         let domain = device.query::<u32>(CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0);
         return Some(text(domain, bus, slot >> 3, slot & 7));

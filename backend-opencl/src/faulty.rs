@@ -66,7 +66,7 @@ unsafe extern "C" fn marker(
     event: *mut cl_event,
 ) -> cl_int {
     if refuses(&FAULTS.marker) {
-        // This code does not make the device lost.
+        // Return a code that does not make the backend treat the device as lost.
         return CL_INVALID_VALUE;
     }
     // SAFETY: as above.
@@ -157,7 +157,8 @@ const BYTES: usize = 64 << 10;
 impl Rig {
     fn new() -> Option<Self> {
         static TURNS: Mutex<()> = Mutex::new(());
-        // The table lives as long as the process and stays reachable, so leak checkers do not report it.
+        // Function tables live until the process ends. This list keeps them reachable, so leak checkers do
+        // not report them.
         static TABLES: Mutex<Vec<&'static Sys>> = Mutex::new(Vec::new());
         let turn = Turn(TURNS.lock());
         let found = crate::devices().into_iter().next()?;
@@ -264,7 +265,7 @@ fn memory_in_use_by_a_lost_device_is_neither_wiped_nor_freed() {
     rig.device.release_host(rig.host.take().unwrap());
     rig.device.release(rig.buffer.take().unwrap());
     assert_eq!((rig.first_byte(), kept() - before), (7, 2));
-    // No work has used this memory, so the device frees it at once.
+    // The device frees this memory at once, because no work has used it.
     rig.device.release_host(done);
     assert_eq!(kept() - before, 2);
 }
@@ -331,7 +332,7 @@ fn memory_of_a_queue_that_cannot_be_drained_is_not_freed() {
     let other = rig.device.create_queue().unwrap();
     FAULTS.hold.store(true, Ordering::SeqCst);
     let running = rig.device.submit(&other, &Request::Copies(&[], None)).unwrap();
-    // The driver refuses the copy, the probe of the device, and the draining of the queue.
+    // Make the driver refuse the copy, the probe of the device, and the draining of the queue.
     let (host, buffer) = (rig.host.as_ref().unwrap(), rig.buffer.as_ref().unwrap());
     FAULTS.finish.store(ALWAYS, Ordering::SeqCst);
     FAULTS.write.store(ALWAYS, Ordering::SeqCst);
@@ -340,7 +341,7 @@ fn memory_of_a_queue_that_cannot_be_drained_is_not_freed() {
         rig.device.submit(&rig.queue, &Request::Copies(&[upload], None)).unwrap_err().kind(),
         ErrorKind::Lost
     );
-    // The state of the ticket in the other queue is still known.
+    // The state of the other queue's ticket is still known.
     assert_eq!(rig.device.poll(running), Ok(QueueProgress::Pending));
     let before = kept();
     rig.device.release_host(rig.host.take().unwrap());

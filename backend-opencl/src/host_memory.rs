@@ -89,7 +89,8 @@ impl Writes {
         let mut due: Vec<(Weak<dyn UsingQueue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
-            // The newest write of a queue ends after all earlier writes of the queue.
+            // Keep only the newest write of each queue, because it ends after all earlier writes of the
+            // queue.
             match due.iter_mut().find(|(known, _)| known.ptr_eq(queue)) {
                 _ if !overlaps => {}
                 Some((_, newest)) => *newest = (*newest).max(*value),
@@ -217,7 +218,7 @@ impl HostPiece {
             let memory = core.context.host_buffer_nv(core.handles.platform, CL_MEM_READ_WRITE, padded);
             memory.and_then(map).ok()
         };
-        // If the driver refuses this memory, use memory that only copies can access.
+        // If the driver refuses buffers that kernels can access, use memory that only copies can access.
         let (memory, start, for_kernels) = match core.host_buffers_nv.then(in_place).flatten() {
             Some((memory, start)) => (memory, start, true),
             None => {

@@ -65,9 +65,9 @@ impl BuiltKernels {
     /// `KernelFailed` with the compiler's output.
     pub fn new(context: &Context, found: &Discovered, with: &OpenClOptions) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
-        // A processor runs the items of a group one after the other, so fewer items suffice. On a GPU, 8
-        // groups of 256 items fill a multiprocessor of 2048 threads. On a processor, two groups for each core
-        // balance the load.
+        // On a GPU, 8 groups of 256 items fill a multiprocessor of 2048 threads. A processor runs the items
+        // of a group one after the other, so fewer items suffice, and two groups for each core balance the
+        // load.
         let (most, each) = if cpu { (64, 2) } else { (256, 8) };
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();
@@ -94,7 +94,7 @@ impl BuiltKernels {
         if let Some(binary) = kept.flatten() {
             let loaded = context.program_from_binary(device, &binary).and_then(|program| {
                 program.build(device, &options)?;
-                // Some drivers accept any binary when it is loaded, and fail only here.
+                // Create one kernel as a test: some drivers accept any binary, and fail only at this call.
                 program.kernel("search_scan")?;
                 Ok(program)
             });

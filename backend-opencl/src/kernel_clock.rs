@@ -92,8 +92,8 @@ impl Drop for ClockUse {
         if let Some(at) = running.clocks.iter().position(|(known, _)| Arc::ptr_eq(known, &self.0)) {
             running.clocks[at].1 -= 1;
             if running.clocks[at].1 == 0 {
-                // Only remove the list's reference here. `self` still owns the clock, whose memory is
-                // released without the lock.
+                // Remove only the list's reference under the lock. `self` still owns the clock, and releases
+                // its memory without the lock.
                 running.clocks.swap_remove(at);
             }
         }
@@ -107,7 +107,7 @@ fn tick() {
         if running.clocks.is_empty() {
             STARTED.wait(&mut running);
         } else {
-            // A launch that wakes this thread before the end of a tick has just begun, so start a new tick.
+            // A new launch has woken this thread before the end of a tick, so start a new tick.
             if !STARTED.wait_for(&mut running, TICK).timed_out() {
                 continue;
             }

@@ -145,7 +145,8 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // If the request exceeds the device's capacity, the new pieces do not fit next to the existing ones.
+        // Report a request beyond the device's capacity as out of memory, because the existing pieces already
+        // use a part.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 
@@ -199,8 +200,8 @@ pub(crate) struct Budget {
 impl Budget {
     pub fn new(core: &OpenClCore, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
-        // Leave memory for the driver, for kernels and for scratch memory; on shared memory also for the
-        // host.
+        // Leave memory for the driver, for kernels and for scratch memory. If device and host share memory,
+        // leave more for the host.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,

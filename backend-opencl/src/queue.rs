@@ -181,7 +181,7 @@ impl OpenClQueue {
         };
         self.wait_quietly(newest);
         if self.core.is_lost() && !self.track.is_over(newest) {
-            // Keep the queue, so that a later release of its memory finds that the end of its work is
+            // Never drop this queue: a later release of its memory must find that the end of its work is
             // unknown.
             keep_for_good(Arc::clone(self));
         }
@@ -190,7 +190,7 @@ impl OpenClQueue {
 
     /// Blocks until done or failed, or the device is gone.
     fn wait_quietly(&self, value: u64) {
-        // Any outcome other than "pending" ends the wait.
+        // Ignore the outcome, because any outcome ends the wait.
         if value > 0 && !self.core.is_gone() {
             drop(self.track.wait(value));
         }
@@ -199,7 +199,8 @@ impl OpenClQueue {
 
 impl UsingQueue for OpenClQueue {
     fn wait_for_noted(&self, value: u64) -> bool {
-        // The submitting thread holds the lock until the recorded submission has a ticket or has failed.
+        // Take the queue's lock: the submitting thread holds it until the recorded submission has a ticket or
+        // has failed.
         let newest = self.submit.lock().newest;
         self.wait_quietly(value.min(newest));
         !self.core.is_lost() || self.track.is_over(value)
@@ -392,7 +393,7 @@ impl<'q> OpenClSubmission<'q> {
         if let Some(outgrown) = self.state.scratch[place].take() {
             self.keep(outgrown);
         }
-        // Grow by doubling, from 4 KiB on.
+        // Double the length, starting at 4 KiB, to grow rarely.
         let length = bytes.max(4096).checked_next_power_of_two().unwrap_or(bytes);
         let length =
             if length > self.core.info.largest_allocation_bytes.max(1 << 20) { bytes } else { length };
@@ -403,7 +404,7 @@ impl<'q> OpenClSubmission<'q> {
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
         let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;
         let memory = Arc::new(memory);
-        // Clear the memory, because data of another program must not appear in an answer.
+        // Clear the memory, because data of other programs must not appear in a result.
         let vectors = length / 16;
         let arguments = [
             DriverArgument::Buffer(&memory),
@@ -415,7 +416,8 @@ impl<'q> OpenClSubmission<'q> {
         let cleared = unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments) };
         match cleared {
             Ok(()) => self.state.scratch[place] = Some(Arc::clone(&memory)),
-            // The driver may still use the memory, so keep it and wipe it later.
+            // The clearing failed, and the driver may still use the memory. So keep it allocated, and wipe it
+            // later.
             Err(_) => self.keep(Arc::clone(&memory)),
         }
         cleared.map(|()| memory)
@@ -445,7 +447,7 @@ impl<'q> OpenClSubmission<'q> {
             }
         };
         if value > Mailbox::PLACES {
-            // Wait for the previous user of this place. Nearly always, it has ended long ago.
+            // Wait for the submission that last used this entry. Nearly always, it has ended long ago.
             self.queue.track.settle(value - Mailbox::PLACES);
         }
         let place = value % Mailbox::PLACES * Mailbox::BYTES as u64;
@@ -498,7 +500,8 @@ impl<'q> OpenClSubmission<'q> {
         let backlog = track.backlog();
         drop(self);
         if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
-            // The completion thread runs the wakers: callers may hold locks.
+            // Move completed marks, but leave the wakers to the completion thread, because callers may hold
+            // locks.
             track.collect(u64::MAX);
         }
         Ok(ticket)
@@ -511,7 +514,7 @@ impl Drop for OpenClSubmission<'_> {
             return;
         }
         if let Err(status) = insist(PATIENCE, || self.queue.commands.finish()) {
-            // Enqueued commands may still use its memory, so never release that memory.
+            // Never release this submission's memory, because enqueued commands may still use it.
             self.queue.track.lose_sight();
             self.core.give_up(self.operation, status);
             keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));

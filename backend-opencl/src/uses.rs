@@ -43,7 +43,7 @@ impl Uses {
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());
         let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
-        // Wait for all queues, even after a queue whose end is unknown.
+        // Wait for all queues, even if the end of an earlier queue's work is unknown.
         queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
     }
 }

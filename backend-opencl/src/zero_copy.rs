@@ -56,7 +56,7 @@ unsafe fn same_memory(
 ) -> Status<bool> {
     const HALF: usize = BYTES / 2;
     let there = context.buffer(CL_MEM_READ_WRITE, HALF)?;
-    // Copy the pages in reverse order to the device, and back to the second half.
+    // Copy the pages in reverse order to the device, and then back to the second half of the host memory.
     let list = |first: usize| -> Status<Memory> {
         let copies: Vec<u8> = (0..PAGES)
             .flat_map(|i| [(PAGES - 1 - i) * PAGE, (first + i) * PAGE, PAGE])

@@ -138,7 +138,7 @@ impl EmulatedKernel {
             let thread = |number| Thread {
                 number,
                 at: 0,
-                // Not zero, so that reads before the first write change the result.
+                // Do not initialise registers to zero: then a read before the first write changes the result.
                 registers: vec![0xA5A5_A5A5_A5A5_A5A5; self.registers.len()],
                 local: vec![0xA5; self.local_bytes],
             };
@@ -198,7 +198,7 @@ fn across(instruction: &Instruction, warp: &mut [Thread]) {
                 values[match mode {
                     "idx" => by,
                     "bfly" => lane ^ by,
-                    // A lane without a partner gets its own value.
+                    // If no lane exists at this distance, the lane gets its own value.
                     "up" => lane.checked_sub(by).unwrap_or(lane),
                     _ => panic!("the emulator has no shuffle mode {mode}"),
                 }]
@@ -284,7 +284,7 @@ fn operand(text: &str, names: &HashMap<String, Option<usize>>, is_label: bool) -
     }
     match names.get(text) {
         Some(Some(register)) => Operand::Register(*register),
-        // The start of its space.
+        // The name of an array stands for the start of its memory space.
         Some(None) => Operand::Number(0),
         None => {
             Operand::Number(number(text).unwrap_or_else(|| panic!("the emulator lacks the operand {text}")))
@@ -523,7 +523,7 @@ fn atomic(step: &str, kind: &str, space: Space, old: u64, inputs: &[u64]) -> Opt
         "cas" if old == inputs[0] & mask(bits_of(kind)) => inputs[1],
         "cas" => old,
         "add" if kind == "f32" && space == Space::Global => {
-            // Subnormal numbers are zeroes.
+            // The hardware's atomic addition of `f32` flushes subnormal numbers to zero.
             let flushed = |bits: u64| if bits & 0x7F80_0000 == 0 { bits & 0x8000_0000 } else { bits };
             let inputs = [flushed(old), flushed(inputs[0])];
             flushed(compute_floats(&["add", "rn", kind], kind, &inputs)?)
@@ -562,7 +562,7 @@ fn compare_floats(compare: &str, a: f64, b: f64) -> Option<bool> {
     match compare {
         "neu" => Some(a != b),
         "nan" => Some(a.is_nan() || b.is_nan()),
-        // Of integers alone.
+        // This comparison exists for integers only.
         "ne" => None,
         _ => compare_ordered(compare, a, b),
     }
@@ -613,7 +613,8 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         ["sub", _] => a - b,
         ["mul", "lo", _] => a.wrapping_mul(b),
         ["mul", "hi", _] => {
-            // The product of two unsigned 64-bit numbers may exceed `i128`, but its bits are right.
+            // The product of two unsigned 64-bit numbers may exceed `i128`, but its upper 64 bits are still
+            // correct.
             let product = a.wrapping_mul(b);
             if kind.starts_with('s') { product >> bits } else { (product as u128 >> bits) as i128 }
         }
@@ -644,7 +645,7 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         }
         ["bfe", "u32"] => i128::from(plain >> inputs[1] & mask(inputs[2] as u32)),
         ["prmt", "b32"] => {
-            // A nibble of the selector names one of eight bytes.
+            // Byte permutation: each four bits of the selector choose one of eight bytes.
             let bytes = a as u64 | (b as u64) << 32;
             let byte = |at: u32| bytes >> (8 * (inputs[2] >> (4 * at) & 7)) & 0xFF;
             i128::from((0..4).fold(0, |all, at| all | byte(at) << (8 * at)))

@@ -10,7 +10,7 @@
 //! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in an
 //! enum.
 
-// Allow these names, because they are the names of the C interface.
+// Allow these function names, because the C interface of the driver prescribes them.
 #![allow(non_snake_case)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};

@@ -55,7 +55,7 @@ const BOUNCE_BYTES: u64 = 8 << 20;
 fn word(elements: u64, stride: u64, values: u64) -> usize {
     let places = (elements | stride | 16).trailing_zeros();
     let with_values = (elements | stride | values | 16).trailing_zeros();
-    // For values of less than 4 bytes, the kernel joins values to words of 4 bytes, at any alignment.
+    // For values of less than 4 bytes, the kernel combines values to words of 4 bytes, at any alignment.
     if with_values >= 2 { with_values as usize } else { places.min(1) as usize }
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn run(work: &mut CudaSubmission<'_>, request: &IndexedRequest) -> Dr
     if let (Some(indices), Some(values)) = (request.indices.mapped, request.values.mapped) {
         return launch(work, request, indices, values, request.count, 0);
     }
-    // Pageable memory: copy through scratch memory of the GPU, part by part.
+    // The host memory is pageable: copy through scratch memory of the GPU, part by part.
     let stride = request.stride;
     let part = (BOUNCE_BYTES / (stride + 8)).clamp(1, request.count);
     let values_room = (part * stride).next_multiple_of(256);
@@ -129,7 +129,7 @@ fn launch(
     let blocks = u64::from(core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let total = count * request.stride;
     let tile_bytes = tile_bytes(request.stride, total, blocks);
-    // The first tile begins at a whole word, which may be some bytes before the values.
+    // The first tile begins at a whole word, which may begin some bytes before the first value.
     let shift = values & ((1 << word.max(2)) - 1);
     let tiles = (total + shift).div_ceil(tile_bytes);
     let mut bases = [0; LaunchView::BASES_MAX];

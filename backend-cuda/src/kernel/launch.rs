@@ -56,10 +56,10 @@ pub(crate) fn run(
     let report = AnswerPlace::new(work, report, Report::BYTES)?;
     let mut pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
     if is_around {
-        // Only whole warps process pieces.
+        // Only whole warps process several items per thread, so round down.
         pieces -= pieces % u64::from(WARP);
     }
-    // The work is divided into blocks of rows; each warp takes one row.
+    // Divide the work into blocks of several rows; each warp of a block takes one row.
     let even_pieces = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
     let items = launch.items - pieces * (lanes - 1);
     let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));

@@ -224,14 +224,14 @@ impl Text {
         if divisor.is_power_of_two() {
             return emit!(self, "shr.u64 {name}, {value}, {}", divisor.trailing_zeros());
         }
-        // 2^64 + factor is 2^(65 + shift) / divisor, rounded up: its error times any value is less than
-        // one part (Granlund and Montgomery, "Division by invariant integers using multiplication").
+        // 2^64 + factor is 2^(65 + shift) / divisor, rounded up. Its error times any value is less than one
+        // part (Granlund and Montgomery, "Division by invariant integers using multiplication").
         let shift = divisor.ilog2();
         let power = 1_u128 << (65 + shift);
         let factor = (power.div_ceil(divisor.into()) - (1 << 64)) as u64;
         let half = self.temporary("b64");
         emit!(self, "mul.hi.u64 {name}, {value}, 0x{factor:X}");
-        // Halve the difference first, because the sum of both may need 65 bits.
+        // Average of `value` and `name`: halve the difference first, because the sum may need 65 bits.
         emit!(self, "sub.u64 {half}, {value}, {name}");
         emit!(self, "shr.u64 {half}, {half}, 1");
         emit!(self, "add.u64 {name}, {name}, {half}");
@@ -242,7 +242,7 @@ impl Text {
     /// number includes the geometry's `first`.
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // This number includes the pages of the other channels: `number + (page * (channels - 1) + channel) *
+        // The index includes the pages of the other channels: `number + (page * (channels - 1) + channel) *
         // page_len`.
         if channels == 1 {
             emit!(self, "mad.lo.u64 {name}, {channel}, 0x{page_len:X}, {number}");
@@ -271,7 +271,7 @@ impl Text {
             emit!(self, "{guard}{way}.{} {name}, [{at}+{from}]", memory_suffix(of));
             return;
         }
-        // Count the bits of each piece, and begin with the low pieces.
+        // Append the parts of the number, lowest part first.
         let (kind, bits) = if is_wide(of) { ("b64", 64) } else { ("b32", 32) };
         let whole = self.temporary(kind);
         emit!(self, "mov.{kind} {whole}, 0");
@@ -360,7 +360,8 @@ impl Text {
                 emit!(self, "shl.b32 {bits}, {a}, 16");
                 emit!(self, "mov.b32 {name}, {bits}");
             }
-            // Only GPUs since compute capability 8.0 have an instruction for this conversion.
+            // GPUs before compute capability 8.0 have no instruction for this conversion, so round the bits
+            // by integer operations.
             _ => {
                 let (odd, is_nan) = (self.temporary("b32"), self.temporary("pred"));
                 emit!(self, "mov.b32 {bits}, {a}");
@@ -399,8 +400,8 @@ impl Text {
             }
             _ => {
                 if unused > 0 {
-                    // Set the bit behind the value, so that the count of trailing zeros of 0 is the number of
-                    // bits.
+                    // Set the bit above the number's bits. Then the count of trailing zeros of 0 is the
+                    // number of bits.
                     emit!(self, "or.b32 {own}, {own}, 0x{:X}", 1_u32 << bits);
                 }
                 emit!(self, "brev.{kind} {own}, {own}");
@@ -469,7 +470,7 @@ impl Text {
             }
             Binary::Ne if of == Type::Bool => emit!(self, "xor.pred {name}, {a}, {b}"),
             Binary::Eq => emit!(self, "setp.eq.{s} {name}, {a}, {b}"),
-            // This comparison is also true for a NaN.
+            // `setp.neu` is also true for a NaN.
             Binary::Ne if of.is_float() => emit!(self, "setp.neu.{s} {name}, {a}, {b}"),
             Binary::Ne => emit!(self, "setp.ne.{s} {name}, {a}, {b}"),
             Binary::Lt => emit!(self, "setp.lt.{s} {name}, {a}, {b}"),
@@ -493,7 +494,7 @@ impl Text {
             minus
         });
         if op == Binary::Rem {
-            // The remainder modulo 1 is 0, and so is the remainder modulo -1.
+            // For the divisors 1 and -1 the remainder is 0.
             emit!(self, "rem.{s} {name}, {a}, {divisor}");
             emit!(self, "selp.{r} {name}, {a}, {name}, {zero}");
             return;

@@ -53,7 +53,7 @@ fn each_route_is_taken_when_it_is_named() {
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
     assert_eq!(scene.submitted_by(Route::Kernel, 20), [0, 0, 1]);
     assert_eq!(scene.submitted_by(Route::Batch, 1), [0, 1, 0]);
-    // The route applied to these calls only, so the next call uses the default.
+    // The forced route applied to these calls only, so the next call uses the default.
     assert_eq!(scene.submitted(20), [0, 0, 1]);
     assert_eq!(scene.submitted(8), [0, 1, 0]);
     assert_eq!(scene.submitted(1), [1, 0, 0]);
@@ -79,7 +79,7 @@ fn a_table_decides_until_it_is_taken_back() {
     assert_eq!(scene.submitted(20), [20, 0, 0]);
     assert_eq!(scene.submitted(8), [0, 0, 1]);
     assert_eq!(scene.submitted(4), [0, 1, 0], "wrong driver calls if the table has no entry");
-    // An explicit route has priority.
+    // A route that the caller forces has priority over the table.
     assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
     scene.device.set_routing(Routing::new());
     assert_eq!(scene.submitted(20), [0, 0, 1]);

@@ -176,7 +176,7 @@ impl<M: Storage> ComputeJob<M> {
             return None;
         };
         let source = usize::from(view);
-        // The cast is exact, because `count` strides were checked to be inside existing memory.
+        // The cast is exact, because `count` times the stride was checked to be inside of existing memory.
         let stride = compute.sources[source].stride as usize;
         let matcher = Matcher::new(stride, offset as usize, bytes);
         Some(FieldSearch { from: &self.sources[source], count_all, matcher })

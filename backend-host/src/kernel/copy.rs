@@ -134,7 +134,7 @@ impl<M: Storage> Copies<M> {
 
     /// Number of bytes that the copies move.
     pub fn bytes(&self) -> u64 {
-        // Each length is at most the length of a piece of memory, but the sum of many lengths may overflow.
+        // Each length is at most the length of an allocation, but the sum of many lengths may overflow.
         self.as_slice().iter().map(CheckedCopy::bytes).fold(0, u64::saturating_add)
     }
 
@@ -153,7 +153,8 @@ impl<M: Storage> Copies<M> {
             }
             return moves.iter().try_for_each(|one| one.run(0, one.bytes() as usize));
         }
-        // Long copies are split and short ones combined, so all parts have about the same length.
+        // Divide long copies and combine short copies into parts of about the same length, one for a thread
+        // at a time.
         let mut pieces = Vec::with_capacity(moves.len());
         let mut starts = vec![0];
         let mut filled = 0;

@@ -37,7 +37,7 @@ pub(crate) struct IndexedCopy<M> {
 impl<M: Storage> IndexedCopy<M> {
     /// Number of bytes that the gather or scatter moves.
     pub fn bytes(&self) -> u64 {
-        // The launch was checked, so this product does not overflow.
+        // This product cannot overflow, because the request was checked.
         self.count * self.stride
     }
 
@@ -74,7 +74,7 @@ impl<M: Storage> IndexedCopy<M> {
             unsafe { racy::copy(from, batch.as_mut_ptr().cast(), fetched * 8) };
             for (i, &index) in batch[..fetched].iter().enumerate() {
                 if let Some(later) = batch.get(i + AHEAD) {
-                    // If the index is out of bounds, the address is prefetched but never read.
+                    // A prefetch of an address out of bounds is harmless: the memory is never read.
                     let (place, at) = self.place(*later);
                     if let Some(address) = place.memory.address() {
                         racy_word::prefetch(address.wrapping_add(at as usize));

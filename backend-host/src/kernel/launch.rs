@@ -140,7 +140,7 @@ impl<M: Storage> LaunchJob<M> {
             (None, None) => PART_ITEMS,
         };
         let each = (items / group).max(1);
-        // Report the failure of the lowest part, in any order of execution.
+        // Of several failures, report the one in the lowest part, independent of the order of execution.
         let reported: Mutex<(usize, Report)> = Mutex::new((usize::MAX, Report::default()));
         each_part(crew, all.div_ceil(each) as usize, &|part| {
             if limit.as_ref().is_some_and(TimeLimit::is_exceeded) {
@@ -247,7 +247,7 @@ impl<M: Storage> Views for Reached<'_, M> {
         let mut word = [0; 8];
         let word = &mut word[..bytes as usize];
         self.read(view, element, offset, word)?;
-        // The bytes of the number are in the byte order of the machine.
+        // Atomics work on the number in the byte order of the machine.
         let old = match bytes {
             4 => u32::from_ne_bytes([word[0], word[1], word[2], word[3]]).into(),
             _ => u64::from_ne_bytes(std::array::from_fn(|byte| word[byte])),

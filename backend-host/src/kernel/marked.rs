@@ -99,7 +99,7 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         let Some(places) = into[next..].first_chunk_mut::<{ 64 + SPARE }>() else { return (used, next) };
         let matches = word.count_ones() as usize;
         if matches <= SPARE {
-            // Always write half or all of the spare entries, so that the loop has a fixed length.
+            // Always write half or all of the spare entries, which gives the loop a fixed length.
             let mut rest = *word;
             for places in
                 places.as_chunks_mut::<{ SPARE / 2 }>().0.iter_mut().take(matches.div_ceil(SPARE / 2))
@@ -112,7 +112,7 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         } else {
             let mut at = 0;
             for (byte, first) in word.to_le_bytes().into_iter().zip((first..).step_by(8)) {
-                // The range is inside of the 64 + `SPARE` places, because the earlier bytes have at most 56
+                // The slice is inside of the 64 + `SPARE` entries, because the earlier bytes have at most 56
                 // set bits.
                 for (place, bit) in places[at..at + SPARE].iter_mut().zip(PLACES[usize::from(byte)]) {
                     *place = first + u64::from(bit);

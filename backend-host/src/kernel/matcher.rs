@@ -105,7 +105,7 @@ impl Matcher {
                 let value = halves($value);
                 let equal = |field: &[u8; 16]| {
                     let field = halves(u128::from_ne_bytes(*field));
-                    // Use bit operations, because `&&` would compile to a branch.
+                    // Combine by bit operations, because `&&` would compile to a branch.
                     u64::from((field[0] ^ value[0]) | (field[1] ^ value[1]) == 0)
                 };
                 $fields.iter().map(equal).sum::<u64>()

@@ -151,10 +151,10 @@ impl Waves {
         let mut totals = Totals::default();
         let mut next = 0;
         let wave_bytes_max = 2 * SEARCH_PART_BYTES * crew.width() as u64;
-        // If all elements fit in the list, no wave can end early.
+        // If the list is long enough for all elements, no wave can end early, so use the longest waves.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<WaveMatches>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First run waves that list matches. A wave limits the memory for indices, and the search can end
+        // First process waves that list matches. A wave limits the memory for indices, and the search can end
         // after each wave.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
@@ -162,7 +162,7 @@ impl Waves {
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(wave_bytes_max);
         }
-        // Then process all remaining elements at once, because only their matches are counted.
+        // Then process all remaining elements at once, because the search only counts their matches.
         if self.count_all && next < self.count {
             let rest = self.count - next;
             let per_part = self.elements_in(SEARCH_PART_BYTES);
@@ -193,7 +193,7 @@ impl Waves {
         (look, put): (&Look<'_>, &Put<'_>),
     ) -> Result<()> {
         let room = self.limit - totals.listed;
-        // Use twice as many parts as threads, so that one late thread does not delay the wave.
+        // Use twice as many parts as threads: one late thread then delays the wave less.
         let parts = if crew.width() == 1 { 1 } else { buffers.len() as u64 };
         let per_part = (range.end - range.start).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
         let parts = (range.end - range.start).div_ceil(per_part) as usize;

@@ -36,7 +36,7 @@ impl SimulatedLink {
         }
         let mut finish_ns = start_ns.saturating_add(duration_ns);
         let finished_ns = finish_ns;
-        // Merge adjacent intervals, so that look-ups on a busy link stay fast.
+        // Merge adjacent intervals to keep look-ups on a busy link fast.
         if let Some(to) = self.busy.remove(&finish_ns) {
             finish_ns = to;
         }

@@ -199,7 +199,7 @@ impl Schedule {
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
-        // Fault injection counts this submission, and may fail it.
+        // The fault plan counts this submission, and may make it fail.
         let strike = Operation::of_name(operation)
             .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
         let failure = match strike {
@@ -210,8 +210,8 @@ impl Schedule {
                 return Err(lost(operation));
             }
             Some(Strike { kind, .. }) => {
-                // If a call fails after half of its work was queued, a driver waits for that half before it
-                // reports the error.
+                // Simulate a call that fails after half of its work was queued: a driver waits for that half
+                // before it reports the error.
                 self.drain(queue);
                 if !self.lost {
                     self.chance.spoil(&work);
@@ -228,7 +228,7 @@ impl Schedule {
         operation.link_bytes = passage.bytes;
         operation.device_bytes = operation.device_bytes.saturating_sub(passage.bytes);
         let Some(clock) = self.queues.get_mut(&queue) else {
-            // The queue has ended since the look-up.
+            // The queue has ended since the look-up of its timeline.
             return Err(Error::new(ErrorKind::UnknownHandle, operation.operation));
         };
         let start_ns = clock.ready_ns.max(self.now_ns);
@@ -306,7 +306,7 @@ impl Schedule {
         }
         let outcome = match failure {
             None => {
-                // Use a copy of the random generator, so that this call does not change later delays and
+                // Use a copy of the random generator, because this call must not change later delays and
                 // failures.
                 self.chance.clone().litter_left_out(&work);
                 let outcome = work.run(Crew::Alone);
@@ -329,10 +329,10 @@ impl Schedule {
         if self.settings.trace {
             self.trace.push(operation);
         }
-        // Drop the work first: then a caller that waits and releases the memory is its last owner.
+        // Drop the work first: a caller that waits and releases the memory is then the memory's last owner.
         drop(work);
-        // Complete the ticket under the lock, so that the tickets of a queue complete in order. The timeline
-        // has no wakers here.
+        // Complete the ticket under the lock, because the tickets of a queue must complete in order. The
+        // timeline has no wakers here, so no foreign code runs.
         timeline.complete(ticket.value, outcome);
         if failure == Some(ErrorKind::Lost) {
             self.lose();

@@ -311,7 +311,7 @@ unsafe impl Device for BackedDevice {
 
 /// Calls a method of the program, and turns a panic into an error.
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // The program is responsible for the state of its own type after a panic.
+    // Assert unwind safety, because the program is responsible for the state of its own type after a panic.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(io::Error::other("a function of the program panicked")))
 }
@@ -423,7 +423,7 @@ impl Storage for Pages {
                 return Ok(());
             }
             if part.len() == self.page_bytes {
-                // A whole page goes to a frame of the array, so it is not cached here.
+                // The target is a frame of the array, which caches the whole page, so do not cache it here.
                 let mut whole = Passage(vec![0; self.page_bytes]);
                 self.load(operation, page, &mut whole.0)?;
                 give(&whole.0);

@@ -42,8 +42,8 @@ struct Piece {
 }
 
 fn checksum(page: u64, bytes: &[u8]) -> u64 {
-    // 0 means an unknown checksum. The page number is the seed, so the check also detects a page in a wrong
-    // place.
+    // 0 marks an unknown checksum, so replace 0 by 1. The page number is the seed: the check also detects a
+    // page in a wrong place.
     XxHash3_64::oneshot_with_seed(page, bytes).max(1)
 }
 
@@ -154,7 +154,7 @@ impl<M: Storage> Storage for ChecksummedMemory<M> {
             let page = PAGE_BYTES as usize;
             let part = (bytes.start - pages.start) as usize..(bytes.end - pages.start) as usize;
             let last = (buffer.0.len() - 1) / page * page;
-            // Read the pages that the write covers only in part.
+            // First read the pages that the write covers only in part.
             if part.start > 0 {
                 let end = page.min(buffer.0.len());
                 self.load(operation, &sums, pages.start..pages.start + end as u64, &mut buffer.0[..end])?;
@@ -172,7 +172,7 @@ impl<M: Storage> Storage for ChecksummedMemory<M> {
                 sums.resize(most, 0);
             }
             let own = &mut sums[Self::at(first)..most];
-            // After a failed write the contents are unknown.
+            // Mark the checksums as unknown, because after a failed write the contents are unknown.
             own.fill(0);
             // SAFETY: the range is inside the memory.
             unsafe { self.below.store(operation, bytes.start, &buffer.0[part]) }?;

@@ -305,7 +305,7 @@ unsafe impl Device for FileDevice {
     }
 
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
-        // The file reserved its blocks at creation, so `commit` makes no difference.
+        // Ignore `commit`, because the file reserved its blocks at creation.
         self.add(bytes, bytes)
     }
 

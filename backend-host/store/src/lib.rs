@@ -20,7 +20,7 @@
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// A list of file ranges often contains a single range.
+// Allow a list with a single range, because lists of file ranges often have only one.
 #![allow(clippy::single_range_in_vec_init)]
 
 mod backed;

@@ -248,7 +248,7 @@ impl StoreDevice {
         let id = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
         let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id };
         let volume = Volume::create(Box::new(disk), plan).inspect_err(|_| {
-            // Report the first error.
+            // Ignore a failed removal: the first error is more useful.
             let _ = std::fs::remove_file(path);
         });
         volume.map_err(|error| named(error, path))
@@ -280,12 +280,12 @@ impl StoreDevice {
         let disk = FileDisk::open(from, true).map_err(|cause| refused(OPERATION, from, &cause))?;
         let source = Volume::open(Box::new(disk), true).map_err(|error| named(error, from))?;
         let pages = (source.page_bytes(), source.pages());
-        // Keep the commit identity, which must be the same for all files of an array.
+        // Keep the commit number and token, which must be the same in all files of an array.
         let commit = source.commit_id();
         let target = Self::make(OPERATION, to, pages, source.metadata(), source.note())?;
         let copied = source.copy_to(OPERATION, &target).map_err(|error| named(error, from));
         copied.and_then(|()| target.close_at(commit).map_err(|error| named(error, to))).inspect_err(|_| {
-            // Report the first error.
+            // Ignore a failed removal: the first error is more useful.
             let _ = std::fs::remove_file(to);
         })
     }
@@ -697,7 +697,8 @@ impl fmt::Debug for StoreDevice {
 
 impl Drop for StoreDevice {
     fn drop(&mut self) {
-        // Written pages are in the file unless the power fails. The drop cannot return an error, so it warns.
+        // Commit, because written pages are only safe from a power failure after that. A drop cannot return
+        // an error, so warn.
         if self.volume.is_read_only() || self.volume.is_removed() {
             return;
         }
@@ -754,7 +755,7 @@ impl DirectReads for StoreDevice {
 unsafe impl Device for StoreDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = if self.next_share.lock().is_some() {
-            // A page needs a place in the file only when it is written, so the maximum size of the file is
+            // Pages that were never written take no space in the file, so only the maximum size of a file is
             // the limit.
             (FILE_BYTES_MAX, FILE_BYTES_MAX - self.pages() * self.page_bytes() as u64)
         } else if self.scratch.is_lent() {

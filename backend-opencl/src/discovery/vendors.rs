@@ -88,7 +88,7 @@ fn refusal(library: &OsStr) -> Option<String> {
     // same name.
     match unsafe { libloading::Library::new(library) } {
         Ok(library) => {
-            // The loader or its threads may still use the library, so never unload it.
+            // Never unload the library, because the loader or its threads may still use it.
             std::mem::forget(library);
             None
         }

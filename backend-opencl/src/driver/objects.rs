@@ -32,7 +32,7 @@ pub(crate) fn check(status: cl_int) -> Status<()> {
 /// Returns an object if the driver reports success and really returns one.
 fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
     check(status)?;
-    // A null handle in spite of success would be a bug of the driver: return an error.
+    // Return an error for a null handle, because the driver has a bug if it reports success.
     if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
 }
 
@@ -129,8 +129,8 @@ impl Context {
 
     pub fn queue(&self, device: cl_device_id) -> Status<CommandQueue> {
         let mut status = CL_SUCCESS;
-        // The function is deprecated since 2.0, but all drivers have it; 1.2 lacks its successor. SAFETY:
-        // the device belongs to the context.
+        // The function is deprecated since OpenCL 2.0, but all drivers have it, and 1.2 lacks its successor.
+        // SAFETY: the device belongs to the context.
         let handle = unsafe { (self.sys.clCreateCommandQueue)(self.handle, device, 0, &mut status) };
         Ok(CommandQueue { sys: self.sys, handle: object(handle, status)? })
     }

@@ -103,7 +103,7 @@ pub fn fuzz_cached_kernel(bytes: &[u8]) {
 
 fn user_folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // The standard requires programs to ignore a relative path.
+    // The XDG standard requires programs to ignore a relative path.
     let base = variable("XDG_CACHE_HOME")
         .filter(|path| path.is_absolute())
         .or_else(|| variable("HOME").map(|home| home.join(".cache")))?;

@@ -47,7 +47,7 @@ impl OpenClCore {
         if let Some(found) = self.programs.0.find(&shape) {
             return Ok(found);
         }
-        // Other programs continue meanwhile.
+        // Build without a lock: other programs continue meanwhile.
         let built = self.kernels.build_more(self.target(), &shape.text()).map_err(|error| {
             if shape.needs_doubles() && !self.kernels.has_doubles(self.target()) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
@@ -56,7 +56,7 @@ impl OpenClCore {
             }
             error.on(&self.info)
         })?;
-        // Drivers keep programs that commands use, so an evicted one may be dropped at once.
+        // Drop an evicted program at once, because drivers keep programs that pending commands use.
         Ok(self.programs.0.add(shape, built).0)
     }
 }
@@ -237,7 +237,7 @@ impl Limits {
                 arguments.push(DriverArgument::Shared(clock.cast()));
                 arguments.extend(self.ticks.iter().map(|ticks| DriverArgument::U32(*ticks)));
             }
-            // Pass a placeholder for the clock, and limits that are never exceeded.
+            // Without time limits, pass a placeholder for the clock, and limits that are never exceeded.
             None => {
                 arguments.push(DriverArgument::Buffer(&self.late));
                 arguments.extend(self.ticks.iter().map(|_| DriverArgument::U32(u32::MAX)));
@@ -315,7 +315,7 @@ pub(crate) fn compute(
         (Action::Sum { .. }, Some(answer)) => reduce(submission, &work, "compute_sum", answer)?,
         (Action::Extremes { .. }, Some(answer)) => reduce(submission, &work, "compute_extremes", answer)?,
         (Action::Histogram { .. }, Some(answer)) => histogram(submission, &work, answer)?,
-        // Only stores have no answer.
+        // Only a computation that stores has no result.
         (_, None) => {}
     }
     limits.map_or(Ok(()), |limits| limits.finish(submission))
@@ -434,19 +434,20 @@ fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPi
         even.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
     };
     let bytes_each = (work.compute.bytes() / work.compute.count()).max(1);
-    // Each item of a group gets an element, or a vector of elements.
+    // Make the length of a chunk a multiple of the group: each work-item gets an element, or a vector of
+    // elements.
     let multiple = core.kernels.group as u64 * packed.map_or(1, |(_, bytes)| 16 / bytes);
     let per_chunk = (chunk_bytes / bytes_each).max(1).next_multiple_of(multiple);
     let mut chunks = 0_u32;
-    // Each segment, the elements before its first whole vector, the number of its chunks, and the number of
-    // chunks before it.
+    // For each segment: the number of elements before its first whole vector (the head), the number of its
+    // chunks, and the number of chunks before it.
     let cut: Vec<(&Segment, u64, u32, u32)> = (work.segments.iter())
         .map(|segment| {
             let head = packed.map_or(0, |(source, bytes)| {
                 let (_, at) = segment.places[source];
                 (at.next_multiple_of(16) - at) / bytes
             });
-            // Chunk 0 also contains the head, and exists even if no elements follow the head.
+            // Chunk 0 also contains the head, so it exists even if no elements follow the head.
             let body = segment.count.saturating_sub(head);
             let (here, before) = (body.div_ceil(per_chunk).max(1) as u32, chunks);
             chunks = chunks.saturating_add(here);

@@ -59,14 +59,14 @@ pub(crate) fn indexed(
     indices.0.await_writes(indices.1, count * 8);
     order_with_host(submission, direction, values, count * stride);
     let in_place = indices.0.shared && values.0.shared;
-    // Use the widest words that divide the elements' offset and stride and, in place, the offset of the
-    // values. Pieces, host memory and scratch memory begin at multiples of all widths.
+    // Use the widest words that divide the elements' offset and stride. In place, the words must also divide
+    // the offset of the values. Buffers, host memory and scratch memory begin at multiples of all widths.
     let packed_at = if in_place { values.1 } else { 0 };
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
     let total = count * each;
     let tag = submission.value() as u32;
-    // Ticket numbers repeat after 2^32 calls of a queue; 0 is the content of new scratch memory.
+    // Avoid 0, which is the content of new scratch memory. Tags repeat after 2^32 calls of a queue.
     let tag = if tag == 0 { u32::MAX } else { tag };
     let of = elements.count;
     let verdict =
@@ -75,8 +75,8 @@ pub(crate) fn indexed(
 
     let mut word = 0;
     while word < total {
-        // Without elements every index is out of bounds. No byte has an address then, but the kernel must
-        // still check the indices.
+        // Without elements every index is out of bounds. The kernel must still check the indices, although no
+        // element has an address.
         let first = word / each;
         let skew = word % each;
         let most = (ROUND_BYTES / width).min(ROUND_INDICES.saturating_mul(each) - skew);
@@ -187,7 +187,7 @@ impl Round<'_> {
     ) -> Result<()> {
         let Elements { start, count, stride } = elements;
         let groups = submission.core.kernels.groups_for(self.words);
-        // The kernels exist for words of 1, 2, 4, 8 and 16 bytes.
+        // Select the kernel by the length of its words: 1, 2, 4, 8 or 16 bytes.
         let kernel = format!("{}_{}", direction.operation(), self.width);
         let launch = |submission: &mut OpenClSubmission<'_>,
                       pieces: [DriverArgument<'_>; PIECES + 1],
@@ -214,7 +214,7 @@ impl Round<'_> {
             unsafe { submission.launch(&kernel, groups, &arguments) }
         };
         if count == 0 {
-            // The kernel accesses no element, so pass any memory as the pieces.
+            // The kernel accesses no element, so pass any valid buffer in place of the elements.
             let none = std::array::from_fn(|i| match i {
                 PIECES => DriverArgument::U32(ONE_PIECE),
                 _ => self.failure,

@@ -63,7 +63,8 @@ fn shape_of(core: &OpenClCore, launch: &Launch<'_>, views: &[ViewPlaces]) -> Res
         let detail = format!("the launch needs {wanted} {what}, but the device supports {most}");
         Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
     };
-    // PoCL (at least 3.1) treats variables as uniform in a group if branches in loops with barriers differ.
+    // On processors, one work-item runs a group, because of a bug in PoCL (at least 3.1): it treats variables
+    // as uniform in a group if branches in loops with barriers differ.
     let is_split = body.group_len.is_some() && core.info.kind == DeviceKind::Cpu;
     if !is_split {
         at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;
@@ -142,7 +143,7 @@ impl OpenClCore {
             text.push_str(&kernel);
             kept.push(kept_bytes);
         }
-        // Build without a lock, so that work with other programs continues meanwhile.
+        // Build without a lock, so work with other programs continues meanwhile.
         let program = self.kernels.build_kernels(self.target(), &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
             if needs_doubles && !self.kernels.has_doubles(self.target()) {
@@ -156,7 +157,8 @@ impl OpenClCore {
         let add = |(number, shape): (usize, &LaunchKey)| {
             let kept_bytes = kept[number];
             let built = BuiltKernel { program: Arc::clone(&program), name: name(number), kept_bytes };
-            // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
+            // Release an evicted program at once, because drivers keep the programs of pending commands
+            // alive.
             self.launches.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();

@@ -25,7 +25,8 @@ pub(super) struct Limit {
 impl Limit {
     pub fn new(limit: u64, count: u64, count_all: bool) -> Self {
         let listed = limit.min(count);
-        // Without a limit the search cannot stop early. The kernels store the limit in 32 bits.
+        // The search can stop early only if it need not count all matches, and if its limit fits the kernels'
+        // 32 bits.
         Self { listed, early: !count_all && listed > 0 && listed < 1 << 31 }
     }
 }
@@ -100,7 +101,7 @@ impl Listing {
             DriverArgument::U64(highest),
             DriverArgument::U64(elements_before),
             DriverArgument::Buffer(&self.list),
-            // Chunk 0 also contains the head, and exists even if no elements follow the head.
+            // Chunk 0 also contains the head, so it exists even if no elements follow the head.
             DriverArgument::U64(2),
         ]
     }
@@ -131,8 +132,8 @@ impl Listing {
             // SAFETY: the answer has room for `limit` indices, as has the list.
             unsafe { submission.read(&self.list, 0, host.at(at), 16 + limit * 8, true)? };
         } else {
-            // Fetching the whole list might move far more than the matches, so this reads the header
-            // first. The caller waits for the counting meanwhile. SAFETY: an answer has a header.
+            // Read the header first, because the whole list may be far longer than the matches. The caller
+            // waits for the counting meanwhile. SAFETY: an answer has a header.
             unsafe { submission.read(&self.list, 0, host.at(at), 16, false)? };
             submission.drain()?;
             let mut header = [[0_u8; 8]; 2];

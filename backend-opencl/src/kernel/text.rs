@@ -89,10 +89,10 @@ pub(super) fn value_of(op: &Op, of: impl Fn(Reg) -> Type, r: impl Fn(Reg) -> Str
 fn unary(op: Unary, of: Type, a: &str) -> String {
     let (name, unsigned) = (name(of), unsigned(of));
     let own = unsigned_name(of.bytes());
-    // `ctz` needs OpenCL 2.0; the number of trailing zeros equals the number of bits in `~a & (a - 1)`.
+    // OpenCL 1.2 lacks `ctz`; the number of trailing zeros equals the number of bits in `~a & (a - 1)`.
     let count = |bits: String| whole(of, &format!("(uint){bits}"));
-    // PoCL (3.1) converts to an integer and back, which is undefined for a constant NaN or a large constant.
-    // Numbers from here on are whole already.
+    // Round only numbers that can have a fraction. PoCL (3.1) rounds by a conversion to an integer and back,
+    // which is undefined for a constant NaN or a large constant.
     let whole_from = if of == Type::F32 { "8388608.0f" } else { "4503599627370496.0" };
     let round = |how: &str| format!("fabs({a}) < {whole_from} ? {how}({a}) : {a}");
     match op {

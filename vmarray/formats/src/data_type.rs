@@ -107,7 +107,8 @@ impl DataType {
                     parts.push((field.name.to_owned(), of));
                 }
                 let native = |number| Some(Self::Number(number, ByteOrder::NATIVE));
-                // Number types of other crates, such as `f16`, are structs to kernels.
+                // Number types of other crates, such as `f16` of `half`, appear in kernels as structs of one
+                // integer.
                 let known = match (*name, &parts[..]) {
                     ("f16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::F16),
                     ("bf16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::Bf16),
@@ -185,7 +186,7 @@ impl DataType {
                 let bytes = of.bytes().unwrap_or(0) as usize;
                 let before = words.len();
                 of.add_swapped(offset, words);
-                // Arrays of bytes need no swap.
+                // Skip the other entries of an array without byte swaps, such as an array of bytes.
                 if words.len() > before {
                     (1..*len).for_each(|i| of.add_swapped(offset + i * bytes, words));
                 }

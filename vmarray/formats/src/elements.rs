@@ -84,7 +84,7 @@ impl FileElements<'_> {
 /// Copies the elements of a piece with reversed axes to their places in the piece of the view.
 fn turn<T: Copy>(piece: &Piece, from: &[T], to: &mut [T]) -> Piece {
     let extents: Vec<usize> = piece.bounds.iter().map(ExactSizeIterator::len).collect();
-    // For each axis of the file: the distance in the result between neighbouring indices.
+    // For each axis of the file: the distance in the result between neighbouring indices, in elements.
     let strides: Vec<usize> =
         (0..extents.len()).map(|axis| extents[..axis].iter().product::<usize>()).collect();
     let mut at = vec![0; extents.len()];

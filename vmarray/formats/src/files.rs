@@ -96,7 +96,7 @@ impl TemporaryFile {
             let temporary = path.with_file_name(hidden);
             match make(&temporary) {
                 Ok(made) => return Ok((made, Self { temporary, path: path.to_path_buf(), is_folder })),
-                // A killed process with the same number has left this file.
+                // The file is left over from a killed process with the same id, so try the next name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(cause) => return Err(Error::file("create", &temporary)(cause)),
             }
@@ -117,7 +117,7 @@ impl TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // Ignore a failed removal, because no caller could handle it.
+        // Ignore a failed removal, because a drop cannot return an error.
         let _ = if self.is_folder {
             fs::remove_dir_all(&self.temporary)
         } else {

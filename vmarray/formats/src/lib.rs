@@ -34,13 +34,16 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Views (`views`) are copied in pieces (`pieces`), which are boxes in file order, or in chunks of a store
-// (`zarr/grid`). `pieces::in_parallel` runs pieces on threads with one buffer each, and reports progress on
-// the calling thread. `data_type` compares types of files and elements and determines byte swaps;
-// `files::TemporaryFile` names a file when it is complete. A Zarr store is opened from its description by
-// `zarr/stored`, which builds the codecs of zarrs with bounds (`zarr/bounded`, `zarr/folder`);
-// `zarr/location` is its place, possibly on a server (`zarr/objects`); `zarr/home` makes it the home of an
-// array; `zarr/leaves` splits structs.
+// Overview of the modules:
+// - `views` defines the sources of exports and the targets of imports.
+// - `pieces` divides a view into boxes in file order, and copies them on several threads, each with one
+//   buffer.
+// - `data_type` compares types of files and elements, and determines byte swaps.
+// - `files` gives a file its name when it is complete.
+// - `zarr/stored` opens an array from its description, and builds its codecs with bounds (`zarr/bounded`).
+// - `zarr/location` is a folder (`zarr/folder`) or objects on a server (`zarr/objects`).
+// - `zarr/grid` finds the chunks of a box; `zarr/leaves` divides structs; `zarr/home` stores an array's
+//   elements.
 mod data_type;
 mod elements;
 mod error;

@@ -31,7 +31,7 @@ pub struct Piece {
 
 /// Number of elements of the shape of an existing array, which cannot overflow.
 pub(crate) fn element_count(shape: &[usize]) -> usize {
-    // With an extent of zero, the other extents are arbitrary.
+    // If an extent is zero, the product of the other extents may overflow, so do not compute it.
     if shape.contains(&0) { 0 } else { shape.iter().product() }
 }
 
@@ -54,7 +54,7 @@ impl Pieces {
             axis -= 1;
             inner *= shape[axis];
         }
-        // A piece has all indices of the last axes that fit into it, and is cut along the axis before them.
+        // A piece has all indices of as many last axes as fit. The axis before them is cut.
         let axis = axis.saturating_sub(1);
         let extent = shape.get(axis).copied().unwrap_or(1);
         let inner: usize = shape.iter().skip(axis + 1).product();
@@ -144,7 +144,7 @@ fn on_threads<B>(
     let run = |sender: mpsc::Sender<Result<u64>>| {
         let mut buffer = match buffer() {
             Ok(buffer) => buffer,
-            // If the receiver is gone, its owner has an error already.
+            // Ignore a failed send, because the receiver has then stopped after another error.
             Err(error) => return drop(sender.send(Err(error))),
         };
         while !ended.load(Ordering::Relaxed) {
@@ -155,7 +155,7 @@ fn on_threads<B>(
         }
     };
     thread::scope(|scope| {
-        // Threads also end if the program's callback panics.
+        // This guard ends the threads even if the program's callback panics.
         let _ends = Ends(&ended);
         for started in 0..threads.min(count) {
             let (run, sender) = (&run, sender.clone());

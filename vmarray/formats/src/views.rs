@@ -142,7 +142,7 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
 
     fn steps(self) -> Vec<usize> {
         self.tile_extents().unwrap_or_else(|| {
-            // For each axis: the fewest indices that contain at least a page of elements.
+            // For each axis: the smallest number of indices whose elements fill at least a page.
             let rows = |axis: usize| element_count(&self.shape()[axis + 1..]).max(1);
             (0..N).map(|axis| self.elements().page_len().div_ceil(rows(axis))).collect()
         })
@@ -157,7 +157,7 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
 
     fn read_piece(self, piece: &Piece, into: &mut [T]) -> vmarray::Result<()> {
         match (self.layout(), piece.start) {
-            // Long ranges bypass the cache.
+            // Read a contiguous range directly, because long ranges bypass the array's cache.
             (NdLayout::RowMajor, Some(start)) => self.elements().read(start, into),
             _ => self.read_box(box_of(piece), into),
         }

@@ -47,15 +47,15 @@ impl TranslatedProgramCache {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
-        // Do not hold a lock here, so that other programs continue. Two threads may translate the same
-        // program.
+        // Do not lock the cache here: other threads can use other programs meanwhile. Two threads may then
+        // translate the same program.
         let kernels = kernel_texts(&shape).iter().map(|text| load(context, &shape, text));
         let kernels = kernels.collect::<DriverResult<Vec<_>>>()?;
         let blocks = kernels.first().map_or(1, LoadedKernel::blocks);
         let computing = Computing { kernels, blocks, shape: shape.clone(), list: OnceLock::new() };
         let (made, forgotten) = self.0.add(shape, computing);
-        // If the wait fails, the kernels of the evicted program may still run: leak them instead of unloading
-        // them.
+        // The kernels of the evicted program may still run. If the wait for them fails, leak the kernels
+        // instead of unloading them.
         if let Some(forgotten) = forgotten
             && let Err(code) = context.synchronize()
         {

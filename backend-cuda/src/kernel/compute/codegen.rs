@@ -134,7 +134,8 @@ impl<'a> Code<'a> {
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
-        // The last two operands are inputs. For `extremes`, the index of the first element is a third input.
+        // The last two operands are inputs. For the task `extremes`, a third input is the index of the first
+        // element.
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
@@ -198,7 +199,7 @@ impl<'a> Code<'a> {
             ("store", Task::Store { stores, filter }, []) => {
                 self.stores(stores, *filter, &left);
             }
-            // Skip kernels of other tasks in the text, because they are never launched.
+            // Other tasks never launch these kernels of the text, so omit them.
             _ => {}
         }
     }
@@ -255,7 +256,8 @@ impl<'a> Code<'a> {
     /// instruction.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
-        // Without elements the stride is arbitrary, and no access happens.
+        // If the source has no elements, the stride is arbitrary and may overflow here, but no access
+        // happens.
         let distance = self.offset(k).wrapping_mul(self.shape.layouts[source].stride);
         match distance.checked_add(u64::from(offset)) {
             Some(near) if near <= OFFSET_MAX => (first, near),
@@ -402,7 +404,7 @@ impl<'a> Code<'a> {
                     };
                     let [positive, sign, number] =
                         [s, if bits == 32 { "b32" } else { "b64" }, "pred"].map(|kind| self.temporary(kind));
-                    // Maps -0 to +0.
+                    // Converts -0 to +0, because both must have the same key.
                     emit!(self, "add.rn.{s} {positive}, {name}, {zero}");
                     emit!(self, "mov.b{bits} {key}, {positive}");
                     emit!(self, "shr.s{bits} {sign}, {key}, {}", bits - 1);
@@ -439,7 +441,7 @@ impl<'a> Code<'a> {
             emit!(self, "selp.{kind} {one}, {key}, {none}, {kept}");
             emit!(self, "{choose}.u{bits} {found}, {found}, {one}");
         }
-        // A key can equal the value that marks "none", so also accept it if no element was found yet.
+        // A key can equal the initial value of `best`, so also accept the key if no element was found yet.
         emit!(self, "setp.{news}.u{bits} {better}, {found}, {best}");
         emit!(self, "setp.eq.u32 {fresh}, {best_at}, 0xFFFFFFFF");
         emit!(self, "or.pred {better}, {better}, {fresh}");

@@ -109,7 +109,7 @@ impl ProgramKey {
         let head = head(compute, starts);
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
-            // A source that overlaps a written source begins at the same address.
+            // A source that overlaps a written source begins at the same address, so compare addresses only.
             let written =
                 |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
             SourceLayout {
@@ -132,7 +132,8 @@ impl ProgramKey {
             let word = (1 << (field | layout.stride | 8).trailing_zeros()).min(1 << bytes.ilog2());
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
-                // The code does not depend on the layout.
+                // The code for this comparison does not depend on the layout, so leave the layout out of the
+                // key.
                 layouts[source] = SourceLayout { stride: 0, align: 1, read_only: true, in_vectors: false };
             }
             let parameters = literals.len();

@@ -99,7 +99,8 @@ impl TranslatedKernelCache {
             };
             let (made, forgotten) = self.built.add(shape.clone(), built);
             last = Some(made);
-            // An evicted kernel may still run. If the wait for it fails, leak its module.
+            // Work in flight may still use the evicted kernel. If the wait for that work fails, leak the
+            // kernel's module.
             if let Some(forgotten) = forgotten
                 && let Err(code) = context.synchronize()
             {

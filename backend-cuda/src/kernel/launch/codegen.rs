@@ -166,10 +166,11 @@ impl KernelKey {
         let body = self.kernel.body();
         let mut writer = Writer::new(self, called, capability);
         if writer.leaves_loops() {
-            // After a loop that a budget has ended, code may read registers that it has not written.
+            // A budget can end loops early, so later code may read registers that were never written. So
+            // assume nothing about the registers' values.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::IntegerBounds::unknown(body.registers.len());
-            // The initial zero of each register counts as one more write.
+            // The initialisation to zero counts as one more write of each register.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();
@@ -177,8 +178,8 @@ impl KernelKey {
         let Text { declarations, body, .. } = writer.text;
         let tables = if self.gives_tables { self.kernel.body().table_bytes() } else { 0 };
         let (bytes, threads) = (self.tables_at() + tables, self.threads());
-        // Two blocks on a multiprocessor hide more latency than the registers of one save accesses. Smaller
-        // blocks fit without a limit; larger ones would have fewer than 64 registers.
+        // Two blocks on a multiprocessor hide more latency than additional registers save accesses. Smaller
+        // blocks fit without a limit of registers; larger blocks would have fewer than 64 registers.
         let together = if (257..=512).contains(&threads) { 2 } else { 1 };
         let text = format!(
             ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
@@ -229,7 +230,7 @@ pub(super) fn name(number: usize) -> String {
 /// Returns a module of kernels for GPUs of this compute capability as a C string, and for each kernel true if
 /// its items can fail.
 pub(super) fn module(shapes: &[KernelKey], capability: (u32, u32)) -> (String, Vec<bool>) {
-    // Old GPUs may have old drivers, which do not know newer versions of PTX.
+    // Use old PTX versions for old GPUs, whose drivers may not know newer versions.
     let (version, target) = match capability {
         (8.., _) => ("7.0", "80"),
         (7, _) => ("6.0", "70"),
@@ -471,10 +472,10 @@ impl<'a> Writer<'a> {
             emit!(self.text, "@{skip} bra end");
             let [state, report] =
                 [LeadingParameters::State, LeadingParameters::Report].map(|what| self.given(what));
-            // Publish the failures of the block before it counts as done.
+            // Make the failures that the block recorded visible before the block counts as done.
             emit!(self.text, "membar.gl");
             emit!(self.text, "sub.u32 {last}, blocks, 1");
-            // In the last block, this operation wraps the counter to 0.
+            // The operation of the last block wraps the counter around to 0, ready for the next launch.
             emit!(self.text, "atom.global.inc.u32 {done}, [{state}+32], {last}");
             emit!(self.text, "setp.ne.u32 {skip}, {done}, {last}");
             emit!(self.text, "@{skip} bra end");
@@ -531,7 +532,7 @@ impl<'a> Writer<'a> {
             }
             op.each_read(|register| {
                 if self.words[register.at()] {
-                    // Compare with 1, because NVIDIA's assembler crashes on "is not 0" in some loops.
+                    // Test for 1, because NVIDIA's assembler crashes on a test for 0 in some loops.
                     emit!(self.text, "setp.eq.u32 r{0}, w{0}, 1", register.0);
                 }
             });
@@ -573,7 +574,8 @@ impl<'a> Writer<'a> {
                         let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
                         emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
-                        // Other items may wait for this item at a later barrier.
+                        // An item that exceeds its budget jumps to the end of the loop, because other items
+                        // may wait for it at a later barrier.
                         let to = if self.meets { format!("end_{site}") } else { "over".into() };
                         emit!(self.text, "@!{left} bra {to}");
                         emit!(self.text, "add.u64 {turns}, {turns}, 1");
@@ -651,8 +653,8 @@ impl<'a> Writer<'a> {
             Op::PrivateAlloc { bytes, .. } => self.take(site, name, bytes),
             Op::PrivateLoad { to, at } => self.load_taken(site, name, at, self.of(to)),
             Op::PrivateStore { at, value } => self.store_taken(site, at, value),
-            // `Text::value` writes operations on values, and `code` operations with nested code. Kernels have
-            // no calls.
+            // Unreachable: `Text::value` writes operations on values, `code` writes operations with nested
+            // code, and kernels have no calls.
             _ => {}
         }
     }
@@ -700,7 +702,7 @@ impl<'a> Writer<'a> {
         if !self.has_groups() {
             return (element, inside);
         }
-        // Items beyond the end of the launch access no element, and report no failure.
+        // Items beyond the end of the launch access no element, and must not report a failure.
         let Some(inside) = inside else { return (element, Some("live".into())) };
         emit!(self.text, "and.pred {inside}, {inside}, live");
         (element, Some(inside))
@@ -719,7 +721,7 @@ impl<'a> Writer<'a> {
                 let element = self.text.temporary("b64");
                 let inside = self.below(at, tile.into());
                 if tile == 1 {
-                    // The view has an element for each item.
+                    // The view has an element for each item, so the access needs no check.
                     emit!(self.text, "add.u64 {element}, item, {}", r(at));
                     return (element, inside);
                 }
@@ -760,14 +762,14 @@ impl<'a> Writer<'a> {
             let [page, before, place, own] = ["b64"; 4].map(|kind| self.text.temporary(kind));
             self.text.quotient(&page, element, page_len);
             self.text.quotient(&before, &page, bases);
-            // Index of the page's base.
+            // Compute the index of the memory range that contains the page.
             emit!(self.text, "mul.lo.u64 {place}, {before}, {bases}");
             emit!(self.text, "sub.u64 {place}, {page}, {place}");
             emit!(self.text, "mov.b64 {base}, {}_p", self.called);
             self.text.scaled(&address, &place, 8, &base);
             emit!(self.text, "ld.param.u64 {base}, [{address}+{first}]");
-            // The number of earlier elements at this place is `element - page * page_len + before *
-            // page_len`.
+            // The index of the element in its memory range is `element - page * page_len + before *
+            // page_len`, if `before` pages of the range precede the element's page.
             emit!(self.text, "sub.u64 {own}, {before}, {page}");
             emit!(self.text, "mad.lo.u64 {own}, {own}, {page_len}, {element}");
             self.text.scaled(&address, &own, shape.stride, &base);
@@ -888,18 +890,19 @@ impl<'a> Writer<'a> {
     /// Returns the address of an array's element, and the predicate of its existence.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
-        // For memory of the item or its group, the static bound of an index suffices.
+        // For arrays of an item or group, a static bound of the index replaces the check.
         let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
         if let (None, Some(KnownValue::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
-        // Compute a common part of several addresses once.
+        // If the index is a sum with a literal, add the literal to the address. Several accesses then share
+        // one address.
         let sum = self.bounds.sums[at.at()].filter(|_| inside.is_none());
         let (at, begin) =
             sum.map_or((at, begin), |(part, literal)| (part, begin + literal * u64::from(decl.of.bytes())));
-        // 32 bits suffice, because a longer index is out of bounds.
+        // Truncation to 32 bits is safe, because the check has excluded longer indices.
         let [base, index, address] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         emit!(self.text, "mov.u32 {base}, {arrays}");
         emit!(self.text, "cvt.u32.u64 {index}, {}", r(at));

@@ -42,7 +42,7 @@ pub(super) fn run(
         work.context().enter_again()?;
         if let Err(error) = submitted {
             *foreign_error = Some(error);
-            // On any error code, the caller waits for all submitted work.
+            // For any error code, the caller waits for all submitted work.
             return Err(StatusCode::INVALID_VALUE);
         }
     } else {
@@ -74,7 +74,7 @@ fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<Lo
         return Ok(known);
     }
     let text = code.texts()[0].map_or("", |text| text);
-    // These codes mean that the text is for newer GPUs or drivers.
+    // These codes mean that the PTX text requires a newer GPU or driver.
     let loaded = LoadedKernel::load(work.context(), &format!("{text}\0"), code.entry());
     let loaded = loaded.map_err(|code| match code {
         StatusCode::NO_BINARY_FOR_GPU | StatusCode::INVALID_PTX | StatusCode::UNSUPPORTED_PTX_VERSION => {
@@ -86,7 +86,8 @@ fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<Lo
         loaded.allow_shared(code.shared_bytes())?;
     }
     let (loaded, forgotten) = texts.add(code.clone(), loaded);
-    // The kernels of an evicted text may still run. If the wait for them fails, leak the module.
+    // Work in flight may still use the kernels of the evicted text. If the wait for that work fails, leak
+    // their module.
     if let Some(forgotten) = forgotten
         && let Err(code) = work.context().synchronize()
     {

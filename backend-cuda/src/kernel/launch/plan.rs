@@ -40,7 +40,7 @@ impl Planned {
             let bases = &bases[next..next + count];
             next += count;
             let starts = bases.iter().fold(view.stride() | 16, |all, base| all | base);
-            // With a single base all pages are contiguous, so their length does not matter.
+            // A view in one memory range has contiguous pages, so their length does not matter.
             let page_len = if count == 1 { 1 } else { view.page_len() };
             let access = body.views[number].access;
             let is_inside = traits.views[number].is_inside(access, view.count(), launch.items);
@@ -69,7 +69,8 @@ impl Planned {
         let pitch = pitch.map_or(0, |number| launch.params[usize::from(number)]);
         let pitch = if pitch.is_multiple_of(row) { pitch / row } else { 0 };
         let slab_bytes = launch.kernel.needs().private_heap.then(|| {
-            // If loops end by their budget, the kernel may read registers that it has not written.
+            // A budget can end loops early, so the kernel may read registers that were never written. The
+            // analysis excludes such kernels.
             let is_plain = launch.budget.is_none() || !body.meets();
             let most = is_plain.then(|| private_heap::most_taken(body, launch.params)).flatten();
             most.map_or(launch.private_heap_bytes, |most| most.min(launch.private_heap_bytes))
@@ -119,8 +120,8 @@ fn side_by_side(shape: &mut KernelKey, traits: &LaunchTraits, bases: &[u64]) -> 
     let mut lanes = 16 / longest;
     let mut head = best(lanes);
     if longest < 4 && views.iter().any(|view| ahead(lanes, head, *view) < 4) {
-        // If accesses of whole words are impossible, the kernel accesses items one by one, so limit their
-        // number.
+        // If the kernel cannot access whole words, it accesses elements one by one. So limit the number of
+        // items that a thread processes.
         lanes = 4 / longest;
         head = best(lanes);
     }

@@ -120,7 +120,7 @@ fn unary(op: Unary, of: Type, a: &ValueColumn, out: &mut ValueColumn, lanes: usi
             one::<$A, $R>(a, out, lanes, $function)
         };
     }
-    // The program was checked, so other types never reach these operations.
+    // Other types never reach these operations, because the program was checked.
     by_unary!(op, of, column, {})
 }
 
@@ -130,7 +130,7 @@ fn binary(op: Binary, of: Type, pair: (&ValueColumn, &ValueColumn), out: &mut Va
             by_type!(of, T => two(pair, out, lanes, <T as Number>::$method))
         };
     }
-    // The program was checked, so floats never reach these operations.
+    // Floats never reach these operations, because the program was checked.
     macro_rules! integer {
         ($method:ident) => {
             by_integer!(of, T => two(pair, out, lanes, <T as Integer>::$method), _ => {})
@@ -271,7 +271,7 @@ pub(super) fn evaluate(
                     return Err(Late { at, report });
                 }
             }
-            // A program has no other operations than `Load`, `FieldEquals`, `Literal` and `Builtin`.
+            // The caller handles all other operations: `Load`, `FieldEquals`, `Literal` and `Builtin`.
             _ => {}
         }
     }

@@ -111,7 +111,7 @@ impl Numbers {
     #[target_feature(enable = "avx2")]
     unsafe fn sum_of_integers(self, first: u64, count: u64) -> Sum {
         let is_signed = self.of == Type::I32;
-        // A sum of 64 bits cannot overflow, because no memory holds enough numbers.
+        // A sum of 64 bits cannot overflow, because no memory is long enough for that many numbers.
         let mut sums = [_mm256_setzero_si256(); 4];
         let rows = count / LANES as u64;
         for row in 0..rows {

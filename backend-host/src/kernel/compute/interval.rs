@@ -57,8 +57,8 @@ impl Interval {
         let of = program.types()[value.at()];
         let [lowest, highest] = ends(of);
         let (key, zero) = (of.key(bits), of.key(0));
-        // For floats, the key just below the key of zero would belong to -0.0, but no number has this key.
-        // NaNs are beyond the infinities.
+        // For floats, the key just below the key of zero would belong to -0.0, but no number has this key, so
+        // skip it. The keys of NaNs are beyond the infinities.
         let below = |key: u64| key.checked_sub(if of.is_float() && key == zero { 2 } else { 1 });
         let above = |key: u64| key.checked_add(1).filter(|key| *key <= of.mask());
         let (least, greatest) = match (op, is_swapped) {
@@ -70,7 +70,7 @@ impl Interval {
             (Binary::Le, true) => (Some(key), Some(highest)),
             _ => return None,
         };
-        // If one bound is missing, the interval is empty.
+        // If a bound does not exist, no number matches: make the interval empty.
         let (least, greatest) = least.zip(greatest).unwrap_or((highest, lowest));
         Some(Self { value, least, greatest, is_negated: op == Binary::Ne })
     }

@@ -47,7 +47,7 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         let longest = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1) as usize;
         let lanes_max = if widest > 4 { LANES_MAX / 2 } else { LANES_MAX };
         let lanes_max = lanes_max.min(BLOCK_BYTES / longest).max(1);
-        // Without elements the strides are arbitrary.
+        // Without elements the strides are arbitrary, so the sum must saturate.
         let strides = compute.sources.iter().map(|source| source.stride);
         let bytes_each = strides.fold(0, u64::saturating_add).max(1);
         let (limits, late) = (limits(compute, &needed), Mutex::default());
@@ -73,7 +73,7 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
     }
 
     fn stride(&self, source: usize) -> usize {
-        // The cast is exact, because `count` strides were checked to be inside existing memory.
+        // The cast is exact, because `count` times the stride was checked to be inside of existing memory.
         self.compute.sources[source].stride as usize
     }
 
@@ -312,7 +312,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;
             } else {
-                // Store whole elements when the block has all of their fields.
+                // If the stores do not write all bytes of the elements, load the elements first, and store
+                // them whole.
                 self.load_block(source, first, lanes)?;
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);

@@ -41,7 +41,7 @@ pub(super) fn count_true(mask: &[u8]) -> u64 {
 fn count_here(mask: &[u8]) -> u64 {
     let (words, rest) = mask.as_chunks::<8>();
     let mut sum = rest.iter().map(|&one| u64::from(one)).sum();
-    // Each byte of a word is a separate sum. 255 additions of 1 do not overflow a byte.
+    // Each byte of a word is the sum of one lane. 255 additions of 1 do not overflow a byte.
     for words in words.chunks(255) {
         let bytes = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
         sum += bytes.to_ne_bytes().into_iter().map(u64::from).sum::<u64>();
@@ -57,7 +57,7 @@ fn value_or_zero<T: Number>(value: T, mask: u8) -> f64 {
 
 #[inline(always)]
 fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: FilteredColumn<'_>) {
-    // Use local sums, which stay in registers, instead of the memory of `into`.
+    // Add to local variables, which stay in registers, instead of the memory of `into`.
     let mut sums = *into;
     let values = column.values.of::<T>(column.lanes);
     let (rows, rest) = values.as_chunks::<LANES>();
@@ -116,7 +116,8 @@ fn add_here(sum: &mut Sum, column: FilteredColumn<'_>) {
         Type::U16 => sum_of_integers(column, |x: u16| (x.into(), 0)),
         Type::U32 => sum_of_integers(column, |x: u32| (x.into(), 0)),
         Type::U64 => sum_of_integers(column, |x: u64| (x & 0xFFFF_FFFF, (x >> 32) as i64)),
-        // For a signed type, add an offset to each number, and subtract the sum of offsets at the end.
+        // For a signed type, add an offset to each number to make it unsigned. Subtract all offsets at the
+        // end.
         Type::I8 => sum_of_integers(column, |x: i8| ((i64::from(x) + 128) as u64, 0)) - 128 * offset(column),
         Type::I16 => {
             sum_of_integers(column, |x: i16| ((i64::from(x) + 32768) as u64, 0)) - 32768 * offset(column)

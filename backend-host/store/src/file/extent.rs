@@ -92,14 +92,15 @@ impl Extent {
                 let bytes = (end - at).min(Self::BLOCK_BYTES as u64) as usize;
                 // SAFETY: the block has at least this length, and belongs to this function.
                 let read = unsafe { self.file.read(OPERATION, at, block.0.as_mut_ptr(), bytes) };
-                // Also zero a block that cannot be read, because a write often succeeds nevertheless.
+                // Zero a block that cannot be read as well, because a write often succeeds nevertheless.
                 if read.is_err() || block.0[..bytes].iter().fold(0, |all, byte| all | byte) != 0 {
                     block.0[..bytes].fill(0);
                     outcome = outcome.and(self.write_zeroes(OPERATION, at, &block.0[..bytes]));
                 }
             }
             if range.end > length {
-                // The truncated part may still be on the drive, but cannot be reached.
+                // The data behind the truncation may still be on the drive, but cannot be wiped through the
+                // file.
                 outcome = outcome.and(Err(self.file.truncated(OPERATION, length)));
             }
         }
@@ -117,7 +118,7 @@ impl Extent {
         }
         let mut outcome = Ok(());
         for (i, part) in zeroes.chunks(PART_BYTES).enumerate() {
-            // Continue after a failed part.
+            // Continue after a failed part, because as much as possible should be wiped.
             outcome = outcome.and(write(at + (i * PART_BYTES) as u64, part));
         }
         outcome

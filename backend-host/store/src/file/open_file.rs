@@ -32,7 +32,7 @@ impl OpenFile {
         let made = reserve(&file, path, bytes).and_then(|()| file.set_len(bytes));
         if let Err(cause) = made {
             drop(file);
-            // Report the first error.
+            // Ignore a failed removal: the first error is more useful.
             let _ = std::fs::remove_file(path);
             return Err(with_free(refused("create", path, &cause).with_bytes(bytes), path));
         }
@@ -99,8 +99,8 @@ impl OpenFile {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // Check the length first, because a write beyond the end would extend a truncated file with zeroes,
-        // and hide the loss.
+        // Check the length first. A write beyond the end would extend a truncated file with zeroes, and hide
+        // the loss.
         let length = self.file.with(|file| Ok(file.metadata()?.len()));
         if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
             return Err(self.truncated(operation, offset));
@@ -177,8 +177,8 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }
-    // Check the space first, because the system would fill the disk before it reports that the space is too
-    // small.
+    // Check the free space first, because the system would fill the disk before it reports that the space is
+    // too small.
     let missing = bytes.saturating_sub(file.metadata()?.blocks().saturating_mul(BLOCK_BYTES));
     if free_on_disk(path).is_some_and(|free| missing > free) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));
@@ -188,7 +188,7 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
             0 => return Ok(()),
             libc::EINTR => {}
-            // The file system does not support this call. A later copy then reports a full disk.
+            // The file system does not support this call. If the disk becomes full, a later write reports it.
             libc::EOPNOTSUPP | libc::EINVAL => {
                 tracing::warn!(bytes, "the file system does not reserve blocks");
                 return Ok(());

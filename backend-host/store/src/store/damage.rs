@@ -132,7 +132,7 @@ fn tear_commit(volume: &Volume, disk: &MemoryDisk, random: &mut SplitMix64, page
         image.clone_from(&before);
         return;
     }
-    // All blocks before the last one are full.
+    // Lose a sector in a block before the last one, because only the earlier blocks are full.
     let lost = record.start + random.index((blocks - 1) * BLOCK_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
     for sector in (record.start..behind.end).step_by(SECTOR_BYTES) {
         if sector == lost || sector >= behind.start || random.index(2) == 0 {
@@ -154,7 +154,7 @@ impl Shape {
             ProgramEnd::Torn,
         ];
         let end = ends[random.index(ends.len())];
-        // A record of several blocks has many pages.
+        // A record that spans several blocks needs many pages.
         let (lengths, pages_least) = if end == ProgramEnd::Torn { (2, 400) } else { (7, 1) };
         let page_bytes = [16, 100, 512, 1000, 4096, 8192, 20_000][random.index(lengths)];
         let pages_most = pages_least + random.index(60) as u64;
@@ -171,7 +171,7 @@ impl Shape {
             change(&volume, &mut random, &mut now, pages_most);
             volume.set_note([commit, 7, commit * commit]).unwrap();
             if random.index(6) == 0 {
-                // The commit writes the map.
+                // New metadata makes the commit write the map.
                 volume.set_metadata(&commit.to_le_bytes()).unwrap();
             }
             volume.sync().unwrap();
@@ -269,7 +269,7 @@ impl Shape {
                 format!("{unit} bytes of {} at {}", units[0], units[1])
             }
             _ if fits => {
-                // This write never reached the disk.
+                // Simulate a write that never reached the disk: restore the old bytes.
                 let old = &self.before[random.index(self.before.len())];
                 let old = old.get(units[0]..units[0] + unit).map_or(vec![0; unit], <[u8]>::to_vec);
                 image[units[0]..][..unit].copy_from_slice(&old);
@@ -321,7 +321,7 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
                     found == expected || !has_checksums,
                     "page {page} has the contents of another commit"
                 );
-                // Read a part of the page separately.
+                // Also read a part of the page separately.
                 let (at, bytes) = (found.len() / 3, found.len().min(50));
                 let mut part = vec![0; bytes.min(found.len() - at)];
                 let offset = page * found.len() as u64 + at as u64;
@@ -560,7 +560,7 @@ fn a_torn_record_proves_the_one_before_it() {
     let torn = commit_pages(&volume, 1, 2).start;
     commit_pages(&volume, 1, 3);
     let mut image = disk.0.lock().clone();
-    // Clear the checksum of the record, and all bytes behind it.
+    // Tear the record: clear its checksum, and all bytes behind it.
     image[torn + 88..torn + 8192].fill(0);
     assert_eq!(note_of(image.clone()), Ok(2));
     let page = image.windows(16).position(|bytes| bytes == [2; 16]).unwrap();

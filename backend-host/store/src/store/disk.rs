@@ -75,7 +75,7 @@ impl FileDisk {
         let locked =
             file.try_lock().map_err(io::Error::from).and_then(|()| private_dir::sync_folder_of(path));
         if let Err(cause) = locked {
-            // Report the first error.
+            // Ignore a failed removal: the first error is more useful.
             let _ = std::fs::remove_file(path);
             return Err(cause);
         }
@@ -90,11 +90,11 @@ impl FileDisk {
     pub fn lock(path: &Path) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.read(true);
-        // Opening a named pipe must not block.
+        // Open without blocking, because the path may be a named pipe.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
-        // Skip a file that cannot be opened: it is no open store, or belongs to another user. Open it for
-        // writing if possible, because NFS grants exclusive locks on writable descriptors only.
+        // Skip a file that cannot be opened: either it is no open store, or it belongs to another user. Open
+        // it for writing if possible, because NFS grants exclusive locks on writable descriptors only.
         let file = options.clone().write(true).open(path).or_else(|_| options.open(path));
         let Ok(file) = file else { return Ok(None) };
         if !file.metadata()?.is_file() {
@@ -105,7 +105,7 @@ impl FileDisk {
     }
 
     fn new(file: File, path: &Path) -> Self {
-        // Store an absolute path, because the current folder can change later.
+        // Store an absolute path, because the program may change the current folder later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { file, path, process: std::process::id() }
     }
@@ -118,7 +118,7 @@ impl FileDisk {
     pub fn open(path: &Path, is_read_only: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(!is_read_only);
-        // Opening a named pipe must not block.
+        // Open without blocking, because the path may be a named pipe.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
         loop {
@@ -129,7 +129,7 @@ impl FileDisk {
             let locked = if is_read_only { file.try_lock_shared() } else { file.try_lock() };
             locked.map_err(io::Error::from)?;
             let disk = Self::new(file, path);
-            // Another file may have replaced this one before the lock was taken.
+            // Return the file only if no other file replaced it at the path before it was locked.
             if disk.loss().is_none() {
                 return Ok(disk);
             }
@@ -148,9 +148,9 @@ impl Drop for FileDisk {
     /// Releases the lock. A close alone does not, while a process that another thread has just forked has the
     /// file open too.
     fn drop(&mut self) {
-        // Only the process that took the lock may release it. A forked child must not.
+        // Only the process that locked the file may unlock it. A forked child must not.
         if self.is_own() {
-            // Ignore an error, because closing the file may still release the lock.
+            // Ignore an error, because closing the file unlocks it as well.
             let _ = self.file.unlock();
         }
     }
@@ -205,7 +205,7 @@ impl Disk for FileDisk {
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.expect_own()?;
         let length = self.len()?;
-        // Allocate only the new part, because other threads may write to the old part meanwhile.
+        // Allocate only the new part of the file, because other threads may write to the old part meanwhile.
         #[cfg(target_os = "linux")]
         if bytes > length {
             use std::os::fd::AsRawFd;
@@ -221,7 +221,8 @@ impl Disk for FileDisk {
                 let cause = io::Error::last_os_error();
                 match cause.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // The system allocates blocks on write, and reports a full disk only then.
+                    // Without this call the system allocates blocks on write, and reports a full disk only
+                    // then.
                     Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
                     _ => return Err(cause),
                 }
@@ -257,7 +258,7 @@ impl Disk for FileDisk {
         match self.path.metadata() {
             Ok(named) if Self::identity(&named) == Self::identity(&own) => None,
             Ok(_) => Some(Loss::Replaced),
-            // A renamed file is not lost.
+            // No file is at the path. A renamed file still has a link, and counts as present.
             Err(_) => (std::os::unix::fs::MetadataExt::nlink(&own) == 0).then_some(Loss::Removed),
         }
     }

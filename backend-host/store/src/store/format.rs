@@ -139,7 +139,7 @@ impl CommitId {
 
 /// Returns a random number.
 pub(super) fn random() -> u64 {
-    // Each state has a random seed from the operating system.
+    // The hasher's state has a random seed from the operating system.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
@@ -393,7 +393,7 @@ impl Record {
             if version == 2 { [0; 3] } else { [reader.u64()?, reader.u64()?, reader.u64()?] };
         let commit = CommitId { number: commit_number, token };
         if version > 2 {
-            // Skip the checksum of the head, because the checksum of the record covers the head, too.
+            // Skip the checksum of the head, because the checksum of the whole record covers the head.
             reader.u64()?;
         }
         let changes = usize::try_from(count).ok()?.checked_mul(CHANGE_BYTES)?;

@@ -102,7 +102,7 @@ fn a_crash_leaves_all_files_at_one_commit() {
                 let calls = [u64::MAX, random.index(90) as u64][random.index(2)];
                 disk.fail_after(calls, [None, None, Some(12)][random.index(3)]);
             }
-            // The disks fail together.
+            // The history must contain the opened state, because all disks lost power together.
             if let Ok(volumes) = open(&disks, false) {
                 let mut now = state(&volumes).unwrap();
                 let at = allowed.iter().position(|state| *state == now);
@@ -221,14 +221,14 @@ fn files_of_two_moments_do_not_open() {
         let (count, end) = (2 + random.index(3), ends[random.index(3)]);
         let history = History::new(&mut random, count, end);
         let last = history.images.len() - 1;
-        // Another program continues with copies of the files.
+        // Simulate another program that continues with copies of the files.
         let copies = &history.images[last - 1].0;
         let mut fork =
             History { disks: copies.iter().map(|image| memory(image)).collect(), images: Vec::new() };
         let mut contents = history.images[last - 1].1.0.clone();
         fork.commit(&mut random, &mut contents, 1, end);
         for case in 0..10 {
-            // Choose the commit of most files, and give some files the state of another commit.
+            // Choose the commit of most files, and the states of other commits for some files.
             let base = if random.index(3) == 0 { random.index(last + 1) } else { last };
             let mut images = history.images[base].0.clone();
             let mut words = format!("seed {seed}, case {case}, {end:?}: all {count} of commit {base}");
@@ -244,7 +244,7 @@ fn files_of_two_moments_do_not_open() {
                 };
                 moments[file] = (!from_fork).then_some(commit);
                 if random.index(3) == 0 {
-                    // Damage the last written record, or any other place.
+                    // Damage the last written record, or any other used byte.
                     let used: Vec<usize> =
                         (0..images[file].len()).filter(|at| images[file][*at] != 0).collect();
                     let at = used[random.index(used.len())];
@@ -266,7 +266,7 @@ fn files_of_two_moments_do_not_open() {
                     assert!(!of.is_empty(), "{words}: a mixture");
                     whole += 1;
                     drop(volumes);
-                    // The group continues from this state.
+                    // Continue the group from this state.
                     let volumes = open(&disks, false).unwrap();
                     assert_eq!(state(&volumes).unwrap(), found, "{words}");
                     let mut contents = found.0;
@@ -297,7 +297,7 @@ fn the_error_names_the_file_that_differs() {
                 });
                 let (file, error) = open(&images.collect::<Vec<_>>(), false).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corrupted);
-                // With two files, the error names the older one.
+                // With two files, the error must name the older one.
                 let expected = if count == 2 && of_odd > of_others { 1 - odd } else { odd };
                 assert_eq!(file, expected, "{error}");
                 assert!(error.to_string().contains("commit"), "{error}");

@@ -231,7 +231,7 @@ impl Volume {
     /// Calls `work` for the pieces of a range of bytes, in order.
     fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
         let length = self.page_bytes as u64;
-        // Process the pages of a short range one by one, so that partial pages are not read as a whole.
+        // Process the pages of a short range one by one, because partial pages need not be read as a whole.
         let is_short = bytes < self.page_bytes && self.sums.blocks.is_some();
         let most = if is_short { 1 } else { (BUFFER_BYTES / self.page_bytes).max(1) as u64 };
         let mut done = 0;
@@ -317,7 +317,7 @@ impl Volume {
             .read_at(self.offset(place) + blocks.start as u64, into)
             .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
         let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
-        // If the blocks are damaged, the caller reads the whole page. If this read fails too, the caller
+        // If the blocks are damaged, the caller reads the whole page. If that read fails too, the caller
         // reports the damage.
         let start = sums.bytes() + wanted.start - blocks.start;
         Ok(is_sound.then_some(start..start + wanted.len()))
@@ -358,7 +358,7 @@ impl Volume {
         if end - page < 2 || run(page) == end {
             return;
         }
-        // If the place of a page changes meanwhile, the read-ahead is useless, but harmless.
+        // If another thread moves the page meanwhile, this read-ahead is useless but harmless.
         while page < end {
             let next = run(page);
             if let Some(here) = place(page).checked_sub(1) {
@@ -417,7 +417,7 @@ impl Volume {
         let (mut at, end) = (range.start / length, range.end.div_ceil(length));
         while at < end {
             let here = word(at);
-            // The places of these pages are adjacent on the disk too.
+            // Extend the run while the next page is also adjacent on the disk.
             let mut next = at + 1;
             while next < end && here != 0 && self.are_packed() && word(next) == here + (next - at) as u64 {
                 next += 1;
@@ -482,8 +482,8 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Never write to a used place, even before the first commit, because a failed write would damage
-            // the page.
+            // Write to free places only, even before the first commit, because a failed write would damage
+            // the page in a used place.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
@@ -506,7 +506,7 @@ impl Volume {
     fn moved(&self, group: &mut Changed, page: u64, word: u64, sum: u64) {
         let place = self.table.word(page);
         if word == 0 && place.load(Ordering::Relaxed) == 0 {
-            // The page has been zero since the last commit, so there is nothing to do.
+            // The page was already zero at the last commit, so nothing changes.
             return;
         }
         let before = place.swap(word | FRESH, Ordering::Relaxed);
@@ -567,8 +567,8 @@ impl Volume {
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
-            // Update the length even after an error, because a file system such as ext4 may keep the part
-            // that fitted.
+            // Query the length even after an error, because a file system such as ext4 may keep the part that
+            // fitted.
             let length = self.disk.len();
             space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
             if let Err(cause) = reserved.and(length) {
@@ -614,7 +614,7 @@ impl Volume {
     /// Writes the checksums of the blocks of pages with consecutive places.
     fn write_block_sums(&self, place: u64, blocks: &[u8]) {
         if let Some(sums) = self.sums.blocks.filter(|_| !blocks.is_empty()) {
-            // Without stored block checksums, readers check whole pages, so ignore an error.
+            // Ignore an error, because without stored block checksums readers check whole pages.
             let _ = self.disk.write_at(HEAD_BYTES + sums.offset(place), blocks);
         }
     }

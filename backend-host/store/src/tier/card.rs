@@ -183,7 +183,8 @@ impl TierCard {
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // Load before the store: if no reader stores, all readers share the cache line.
+        // Load before the store: if the flag is already set, readers do not invalidate each other's cache
+        // line.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }
@@ -216,7 +217,8 @@ impl TierCard {
             clock.owners[at as usize] = Some(owner);
             return Some((OwnedSlot::new(self, at), false));
         }
-        // The first revolution may find all slots used; the second one then finds an unused slot.
+        // In the first revolution all slots may be marked as used; the second one then finds an unmarked
+        // slot.
         for _ in 0..2 * self.slots.len() {
             let at = clock.hand;
             clock.hand = (at + 1) % self.slots.len();
@@ -227,7 +229,7 @@ impl TierCard {
             let slot = TierSlot { card: self.number, at: at as u32 };
             let Some((map, page)) = &clock.owners[at] else { continue };
             let has_left = map.with(*page, |entry| {
-                // No thread can start to read while this thread holds the page's lock.
+                // Check under the lock of the page's entry: no thread can start to read meanwhile.
                 usage.readers.load(Ordering::Acquire) == 0 && entry.leave(slot)
             });
             if has_left {
@@ -248,7 +250,7 @@ impl TierCard {
 
     /// Zeroes the contents of all free slots on the GPU.
     pub fn wipe_free(&self) -> Result<()> {
-        // Hold the lock, so that no other thread takes a free slot meanwhile.
+        // Lock the list of free slots, because no other thread may take a free slot meanwhile.
         let clock = self.clock.lock();
         let lane = self.lane()?;
         let mut last = None;

@@ -68,7 +68,7 @@ impl TierEntry {
     /// within `apart` misses.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
-        // The counter wraps around. A miss with a slightly later number is of the same batch, or of a
+        // The counter wraps around. A miss with a slightly later number belongs to the same batch, or to a
         // concurrent batch.
         let ago = before.map(|missed| start.wrapping_sub(missed));
         let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
@@ -127,7 +127,8 @@ impl TierEntry {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // An earlier write that is still running would have taken the slot.
+                // The slot is given only if no earlier write is still running, because such a write would
+                // have taken it.
                 debug_assert_eq!(
                     (self.writers, self.state),
                     (0, State::Nowhere),

@@ -220,7 +220,7 @@ impl<M: Storage> Tiered<M> {
     unsafe fn read_parts(&self, operation: &'static str, above: &Above, parts: &[Part]) -> Result<()> {
         let (hits, loads, others) = above.look(self.below.bytes(), parts);
         let fetches = Fetch::begin(hits);
-        // Read the drive while the GPUs copy.
+        // Read the other parts from the file while the GPUs copy.
         let mut outcome = if others.is_empty() {
             Ok(())
         } else {
@@ -297,7 +297,8 @@ impl<M: Storage> Tiered<M> {
         let whole = joined(whole);
         // SAFETY: these are whole pages of the memory below, and the lane belongs to this thread.
         if unsafe { self.below.read_all(operation, &whole) }.is_err() {
-            // Read the requested parts alone, because they may be readable although the whole page is not.
+            // After a failed read, read only the requested parts, because they may be readable although the
+            // whole page is not.
             return as_they_are(&loads);
         }
         for (number, (.., part)) in loads.iter().enumerate() {
@@ -393,7 +394,8 @@ unsafe fn hand_over_checked<M: Storage>(
         let slot = TierSlot { card: reading.card.number(), at: reading.at };
         above.map.with(part.page, |entry| {
             if entry.leave(slot) {
-                // This thread still counts as a reader of the slot, and its last reader releases the slot.
+                // `take_left` returns no slot: this thread still counts as a reader, and the last reader
+                // releases the slot.
                 let taken = reading.card.take_left(slot.at);
                 debug_assert!(taken.is_none());
             }
@@ -481,8 +483,8 @@ impl Above {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
         for (number, &part) in parts.iter().enumerate() {
-            // Never cache a page that contains the end of growing memory, because its slot does not record
-            // the end.
+            // Never cache the page at the end of growing memory, because its slot does not record the end of
+            // the valid bytes.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
             let found = self.map.with(part.page, |entry| {
                 if let Some(slot) = entry.slot() {
@@ -515,7 +517,7 @@ impl Above {
             (number, taken.and_then(|(card, at)| card.take_left(at)))
         });
         let length = self.cards.page_bytes;
-        // A checksum covers a whole page, so update whole pages only.
+        // With checksums, update only whole pages, because a checksum covers a whole page.
         let least = if self.cards.is_checked { length } else { UPDATED_BYTES_LEAST.min(length) };
         let taken = taken.filter(|_| part.bytes >= least);
         Write { map: &self.map, part, number, taken, is_in_slot: false }
@@ -550,7 +552,7 @@ impl<M: Storage> Storage for Tiered<M> {
     }
 
     fn address(&self) -> Option<*mut u8> {
-        // Return no address with GPUs above, because direct writes would bypass them.
+        // Return no address if GPUs cache pages, because direct writes would bypass the cache.
         self.below.address().filter(|_| self.above.is_none())
     }
 

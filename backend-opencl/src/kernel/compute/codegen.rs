@@ -47,7 +47,7 @@ impl SpecializedProgram {
     pub fn new(compute: &Compute<'_>, has_clock: bool) -> (Self, Vec<u64>) {
         let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
         if let Task::Extremes { least, greatest, .. } = &mut program.task {
-            // One kernel finds both extremes.
+            // One kernel finds both the minimum and the maximum.
             (*least, *greatest) = (true, true);
         }
         let layout = |source: &backend_api::Elements<'_>| {
@@ -66,7 +66,8 @@ impl SpecializedProgram {
             let word = u64::min(aligned, 1 << bytes.ilog2());
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
-                // The code does not depend on the layout.
+                // The code for this comparison does not depend on the layout, so leave the layout out of the
+                // key.
                 layouts[source] = (0, 1);
             }
             Comparison { at, source, word, is_long: bytes > word, packed: is_packed.then_some(bytes) }
@@ -138,7 +139,7 @@ impl SpecializedProgram {
         let kept = filter.map_or("1".into(), |filter| format!("v{}", filter.0));
         if let Some(stores) = stores {
             if !self.limited().is_empty() {
-                // If a call exceeded its limit, store nothing, so that the element keeps its old value.
+                // If a function call exceeded its time limit, store nothing: the element keeps its old value.
                 line("    if (late[2] >> 31) return;".into());
             }
             line(format!("    if (!{kept}) return;"));
@@ -148,7 +149,7 @@ impl SpecializedProgram {
         } else {
             let name = task.value().map_or("0".into(), |value| format!("v{}", value.0));
             line(format!("    *value = {name};"));
-            // Skip NaNs, because a NaN is never an extreme.
+            // Exclude NaNs, because a NaN is never a minimum or maximum.
             if is_extremes && value.is_some_and(Type::is_float) {
                 line(format!("    return {kept} && {name} == {name};"));
             } else {

@@ -67,7 +67,7 @@ impl LaunchKey {
     /// Bytes of OpenCL local memory that a work-group uses.
     pub fn local_bytes(&self) -> u64 {
         let body = self.kernel.body();
-        // A bool has 4 bytes in these arrays.
+        // In these arrays a bool takes 4 bytes.
         let arrays = body.arrays.iter().filter(|array| array.space == Space::Group);
         let arrays: u64 = arrays.map(|array| u64::from(array.len) * u64::from(array.of.bytes().max(4))).sum();
         let lanes = if self.is_split { None } else { lanes_bytes(body) };
@@ -299,7 +299,8 @@ impl<'a> Writer<'a> {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().private_heap => {
-                // Each slab of private memory serves one item at a time.
+                // With a private heap, each work-item owns one slab of memory, and runs one item after the
+                // other with it.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
             }
@@ -313,7 +314,7 @@ impl<'a> Writer<'a> {
             self.line("ulong top = 0ul;");
         }
         self.variables();
-        // Omit an unused label, because drivers warn about it.
+        // Write the label only if a jump uses it, because drivers warn about unused labels.
         let body = self.body;
         self.code(&body.code);
         if self.text.contains("goto over;") {
@@ -323,7 +324,7 @@ impl<'a> Writer<'a> {
         self.line(&format!("if ({failed})"));
         self.line("    report_failure(report, site, detail, item);");
         if self.body.group_len.is_some() {
-            // Wait for all items, because the next group reuses the arrays.
+            // Wait for all items of the group, because the next group reuses the arrays.
             self.line(BARRIER);
         }
         self.indent = 1;
@@ -418,7 +419,7 @@ impl<'a> Writer<'a> {
             }
         }
         if all.is_empty() {
-            // The view has no element to access.
+            // A view without memory has no element to access, so return a null pointer.
             all = "((Bytes)0)".into();
         }
         self.indent = 0;
@@ -482,7 +483,8 @@ impl<'a> Writer<'a> {
             self.group_turns(site);
         } else if is_loop && self.shape.has_budget {
             let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
-            // Other items may wait for this item at a later barrier.
+            // An item that exceeds its budget leaves only the loop, because other items may wait for it at a
+            // later barrier.
             let leave = if self.meets { "break;" } else { "goto over;" };
             self.line(&format!("    if ({turns}++ >= budget) {{"));
             self.line(&format!("        FAIL({site}u, budget)"));
@@ -504,7 +506,7 @@ impl<'a> Writer<'a> {
         if label.leaves {
             self.line(&format!("after_{site}:;"));
         }
-        // Items that exceeded the budget before an iteration continue here.
+        // Items that exceeded their budget before an iteration continue here.
         self.arrived(site);
     }
 
@@ -513,7 +515,7 @@ impl<'a> Writer<'a> {
         if self.leaves_region(target) {
             return;
         }
-        // Blocks are not loops in C, so count only loops.
+        // Count only loops, because in C `break` and `continue` do not apply to blocks.
         let is_innermost = self.labels[target..].iter().filter(|label| label.is_loop).count() == 1;
         let label = &mut self.labels[target];
         let by_name = !(label.is_loop && is_innermost)
@@ -571,7 +573,7 @@ impl<'a> Writer<'a> {
             }
             Op::Fail { detail, .. } => return self.line(&format!("FAIL({site}u, {})", r(detail))),
             Op::Atomic { op, to, place, value, .. } => return self.atomic(site, op, to, place, value),
-            // A single work-item needs no barrier.
+            // If one work-item runs the whole group, a barrier has no effect.
             Op::Barrier if self.split.is_some() => return,
             Op::Barrier => return self.line(BARRIER),
             Op::Subgroup { how, to, of } if self.split.is_some() => {
@@ -592,7 +594,8 @@ impl<'a> Writer<'a> {
                 let then = [format!("{place} = {};", to_bits(of, &r(value)))];
                 return self.checked(&in_private_heap(of, &at), &then, (site, &at, None));
             }
-            // `code` translates operations with nested code, and kernels have no calls.
+            // Unreachable for all other operations: `code` translates operations with nested code, and
+            // kernels have no calls.
             _ => match value_of(op, |register| self.of(register), r) {
                 Some(value) => value,
                 None => return,
@@ -647,7 +650,7 @@ impl<'a> Writer<'a> {
             }
             Access::Read | Access::Atomic | Access::Append => (format!("{at} < v{view}n"), at.to_owned()),
         };
-        // Items past the end access no element, and report no failures.
+        // Items past the end of the launch access no element, and must not report a failure.
         let inside = if self.body.group_len.is_some() { format!("live && {inside}") } else { inside };
         let (stride, bases, page_len) = (shape.stride, shape.bases.len(), shape.page_len);
         let find = if bases == 1 && page_len == 1 << 63 {
@@ -690,7 +693,7 @@ impl<'a> Writer<'a> {
             }
         };
         let (wide, unsigned) = (of.bytes() == 8, unsigned_name(of.bytes()));
-        // Use a typed atomic if it is a single instruction, else compare-and-swap on bits.
+        // Use a typed atomic if the device has it as a single instruction, else compare-and-swap on the bits.
         let at_once = !of.is_float() && (!wide || self.shape.has_wide_atomics || matches!(op, Rmw::Add));
         let word = if at_once { name(of) } else { unsigned };
         then.push(format!("volatile {space} {word} *const word = (volatile {space} {word} *){pointer};"));

@@ -33,7 +33,7 @@ pub(super) fn built(core: &OpenClCore, code: &Code) -> Result<Arc<Program>> {
         return Ok(known);
     }
     let program = core.kernels.build_foreign(core.target(), &text).map_err(|error| error.on(&core.info))?;
-    // Drivers keep the programs of pending commands alive, so an evicted one can be released at once.
+    // Release an evicted program at once, because drivers keep the programs of pending commands alive.
     Ok(texts.add(text, program).0)
 }
 

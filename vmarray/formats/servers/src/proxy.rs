@@ -63,7 +63,7 @@ impl Proxy {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let shared = Arc::clone(&of_all);
-                // Ignore an error: the client sees it as the end of its connection.
+                // Ignore an error, because the client sees it as the end of its connection.
                 thread::spawn(move || drop(serve(&shared, &connection)));
             }
         });

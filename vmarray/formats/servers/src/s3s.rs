@@ -68,7 +68,7 @@ impl S3s {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         *buckets -= 1;
         let rest = if *buckets == 0 { self.folder.clone() } else { self.folder.join(bucket) };
-        // Also remove the server's folder for its other files.
+        // Also remove the folder that contains the server's other files.
         let _ = fs::remove_dir_all(rest);
     }
 

@@ -81,7 +81,7 @@ impl Server {
 
     pub(crate) fn forget_bucket(&self, name: &str) {
         match self {
-            // Nothing to remove: Moto keeps all data in RAM.
+            // Remove nothing, because moto stores all data in RAM.
             Self::Moto(_) => _ = name,
             #[cfg(feature = "s3s")]
             Self::S3s(s3s) => s3s.forget(name),

@@ -35,7 +35,7 @@ impl Header {
     pub(super) fn read(file: &File, path: &Path, file_bytes: u64) -> Result<Self> {
         let malformed = |reason: &str| Error::malformed(path, reason);
         let mut prefix = [0; PREFIX_MAX];
-        // In version 1 the prefix is two bytes shorter. These two bytes belong to the text.
+        // The prefix of version 1 is two bytes shorter; the last two bytes read are then part of the text.
         let prefix = &mut prefix[..PREFIX_MAX.min(usize::try_from(file_bytes).unwrap_or(PREFIX_MAX))];
         files::read_at(file, path, 0, prefix)?;
         let (start, text_bytes) = match prefix {
@@ -70,7 +70,7 @@ impl Header {
         let text = if prefix[6] == 3 {
             String::from_utf8(text).map_err(|_| malformed("its header is not UTF-8"))?
         } else {
-            // The text is Latin-1, whose code points equal Unicode's.
+            // The text is Latin-1, whose code points are the same in Unicode.
             text.into_iter().map(char::from).collect()
         };
         let (of, is_first_fastest, shape) = parse(&text).map_err(|fault| match fault {
@@ -86,7 +86,7 @@ impl Header {
         for extent in shape {
             let _ = write!(text, "{extent}, ");
         }
-        // `(3,)` and `(3, 4)`, as in Python.
+        // Write tuples as Python does: `(3,)` and `(3, 4)`.
         text.truncate(text.trim_end_matches(if shape.len() == 1 { " " } else { ", " }).len());
         text.push_str("), }");
         let is_plain = text.is_ascii();
@@ -229,7 +229,7 @@ fn number_of(code: &str) -> Result<DataType, Fault> {
         "f8" => NumberKind::F64,
         "c8" => NumberKind::Complex64,
         "c16" => NumberKind::Complex128,
-        // All other types are byte strings and void.
+        // The remaining supported types are byte strings and void (raw bytes).
         _ => match (rest.as_bytes().first(), rest.get(1..).map(str::parse::<usize>)) {
             (Some(b'S' | b'a' | b'V'), Some(Ok(len))) => {
                 return Ok(DataType::Number(NumberKind::U8, ByteOrder::NATIVE).in_arrays(&[len]));

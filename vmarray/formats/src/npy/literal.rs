@@ -94,7 +94,7 @@ impl Rest<'_> {
             }
             values.push(self.value(depth + 1)?);
         }
-        // Parentheses around one value without a comma are no tuple in Python.
+        // In Python, parentheses around one value without a comma are no tuple.
         match &mut values[..] {
             [one] if open == '(' && commas == 0 => Ok(std::mem::replace(one, Literal::Bool(false))),
             _ => Ok(Literal::Several(values)),
@@ -142,7 +142,7 @@ impl Rest<'_> {
         let rest = &self.text[self.at..];
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         self.at += digits;
-        // Python 2 marks long integers.
+        // Skip the suffix `L`, by which Python 2 marks long integers.
         if rest[digits..].starts_with('L') {
             self.at += 1;
         }

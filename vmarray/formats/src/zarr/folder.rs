@@ -53,7 +53,8 @@ impl ReadableStorageTraits for Folder {
     ) -> Result<MaybeBytesIterator<'a>, StorageError> {
         let Some(bytes) = self.0.size_key(key)? else { return Ok(None) };
         let ranges: Vec<ByteRange> = ranges.collect();
-        // Check here, because later code allocates memory for a range before it checks the file's length.
+        // Check the ranges first, because later code allocates their memory before it checks the file's
+        // length.
         for range in &ranges {
             if !is_within(range, bytes) {
                 return Err(InvalidByteRangeError::new(*range, bytes).into());

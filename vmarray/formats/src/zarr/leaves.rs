@@ -72,7 +72,7 @@ impl LeafArray {
 /// Adds the leaves of a part of an element, within arrays of these lengths and strides.
 fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leaves: &mut Vec<LeafArray>) {
     match of {
-        // Empty parts are not stored.
+        // A store has no array for an empty part.
         DataType::Array(_, 0) => {}
         DataType::Number(number, _) => leaves.push(leaf(path, *number, within, offset)),
         DataType::Array(of, len) => {

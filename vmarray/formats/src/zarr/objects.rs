@@ -40,7 +40,7 @@ fn runtime() -> io::Result<&'static Runtime> {
     }
     let runtime =
         Builder::new_multi_thread().worker_threads(2).thread_name("vmarray-objects").enable_all().build()?;
-    // If another thread was first, its runtime is used. The new runtime has no work and is dropped.
+    // If another thread stored its runtime first, use that one, and drop the new runtime, which has no work.
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
@@ -104,7 +104,7 @@ impl Objects {
     /// removes nothing, because another writer has then completed a store there.
     pub fn remove(&self) {
         let Self { store, prefix } = self.clone();
-        // Ignore this result, and report the first error.
+        // Ignore the result of the removal, because the caller reports the first error.
         let _ = wait_for(async move {
             if found(store.head(&prefix.clone().join("zarr.json")).await)?.is_some() {
                 return Ok(());
@@ -128,8 +128,8 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
         {
             under_way.push(tokio::spawn(part));
         }
-        // After a failure, parts in flight finish first: a part that reaches a server after the abort may
-        // remain there.
+        // After a failure, let parts in flight finish first: a part that reaches the server after the abort
+        // may remain there.
         let Some(ended) = under_way.next().await else { break };
         sent = sent.and(ended.map_err(ObjectError::from).flatten());
     }
@@ -138,7 +138,7 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
         Err(error) => Err(error),
     };
     if outcome.is_err() {
-        // Ignore this result, and report the first error.
+        // Ignore the result of the abort, because the caller reports the first error.
         let _ = upload.abort().await;
     }
     outcome
@@ -191,8 +191,8 @@ impl ReadableStorageTraits for Objects {
                         store.get_opts(&path, GetOptions { range: Some(range), ..GetOptions::default() })
                     };
                     let object = match (get(range).await, wanted) {
-                        // Some servers do not support ranges from the end. In this case ask for the length
-                        // first.
+                        // Some servers do not support ranges from the end, so query the length and use a
+                        // range from the start.
                         (Err(ObjectError::NotSupported { .. }), Some(wanted)) => {
                             let Some(head) = found(store.head(&path).await)? else { return Ok(None) };
                             found(get(GetRange::Bounded(head.size.saturating_sub(wanted)..head.size)).await)?

@@ -267,7 +267,7 @@ impl Description<'_> {
                     codecs.to_bytes = Some(Arc::new(bytes));
                 }
                 "sharding_indexed" if codecs.to_bytes.is_none() => {
-                    // Refuse this, because a transposition would also apply to the extents of chunks within a
+                    // Refuse the transposition, because it would also apply to the extents of chunks within a
                     // shard.
                     if !codecs.to_arrays.is_empty() {
                         return Err(self.unsupported("shards with transposed axes are not supported"));
@@ -293,7 +293,7 @@ impl Description<'_> {
                 }
             }
         }
-        // If the data is compressed as a whole, read it as a whole.
+        // Data that is compressed as a whole cannot be read in parts.
         codecs.part = codecs.part.filter(|_| codecs.of_bytes.is_empty());
         Ok(codecs)
     }
@@ -317,7 +317,7 @@ impl Description<'_> {
                 self.malformed(&format!("shards of {shard:?} are not multiples of chunks of {chunk:?}"))
             );
         }
-        // An index has two numbers for each chunk.
+        // The index of a shard has two numbers for each chunk: offset and length.
         let counts: Vec<usize> = shard.iter().zip(&chunk).map(|(shard, chunk)| shard / chunk).collect();
         self.check_bytes(&counts, 16)?;
         let is_plain =

@@ -89,7 +89,7 @@ impl Code<'_> {
         let value = self.word_parameter(comparison.parameters);
         let bytes = self.word_parameter(comparison.parameters + 3);
         let [element, words_end, bytes_end] = ["b64"; 3].map(|kind| self.temporary(kind));
-        // Compute the address again, so that addresses of eight elements do not occupy registers.
+        // Compute the address again instead of keeping the addresses of eight elements in registers.
         emit!(self, "mad.lo.u64 {element}, step, {k}, f0");
         emit!(self, "add.u64 {bytes_end}, {value}, {bytes}");
         emit!(self, "and.b64 {words_end}, {bytes}, {}", -(word as i64));
@@ -111,7 +111,8 @@ impl Code<'_> {
         let (again, done) = (self.new_label(), self.new_label());
         emit!(self, "setp.ge.u64 {over}, {value}, {stop}");
         emit!(self, "@{over} bra {done}");
-        // Test the end last: NVIDIA's assembler mistakes a predicate that an earlier iteration wrote.
+        // Test for the end in the last instruction, because NVIDIA's assembler miscompiles a predicate that
+        // an earlier iteration wrote.
         let _ = writeln!(self.body, "{again}:");
         emit!(self, "ld.global.u{} {one}, [{element}]", 8 * word);
         emit!(self, "ld.global.u{} {other}, [{value}]", 8 * word);
@@ -161,7 +162,8 @@ impl Code<'_> {
             }
         }
         emit!(self, "bra {all}");
-        // Some elements do not exist: compare one by one, in ascending order.
+        // The tile extends beyond the last element: compare the existing elements one by one, in ascending
+        // order.
         let _ = writeln!(self.body, "{some}:");
         let [number, offset, within] = ["b32"; 3].map(|kind| self.temporary(kind));
         let (far, over, again) = (self.temporary("b64"), self.temporary("pred"), self.new_label());

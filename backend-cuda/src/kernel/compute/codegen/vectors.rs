@@ -25,7 +25,7 @@ impl Code<'_> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> =
             self.fields().into_iter().map(|(_, source, offset, of)| (source, offset, of)).collect();
-        // The shortest element length for which access by rows is faster than access by elements.
+        // The shortest element, in bytes, for which access by rows is faster than access by elements.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
                 let part =
@@ -45,8 +45,8 @@ impl Code<'_> {
             return None;
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
-        // With a step of 1, each thread processes adjacent elements. Otherwise neighbouring threads process
-        // adjacent elements.
+        // Thread `t` starts with element `len * t` of the tile if it takes adjacent elements (a step of 1).
+        // Otherwise neighbouring threads take adjacent rows.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
         Some(ElementDistribution { len, step })
     }
@@ -56,7 +56,7 @@ impl Code<'_> {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
         let [far, mine] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // Thread `t` starts with element `len * t` of the tile, not with `t`.
+        // Thread `t` starts with element `len * t` of the tile, so add `(len - 1) * t` to its number.
         emit!(self, "mov.u32 {thread}, %tid.x");
         emit!(self, "mul.lo.u32 {skipped}, {thread}, {}", rows.len - 1);
         emit!(self, "cvt.u64.u32 {far}, {skipped}");

@@ -143,7 +143,7 @@ impl Follower<'_> {
             let form = match op {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
-                    // A branch that only some items take must not store, at any depth.
+                    // A branch that only some items take must not contain a store, at any depth of nesting.
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;
@@ -208,8 +208,8 @@ impl Follower<'_> {
         }
         let distance = sum.literal.cast_signed();
         let sum = Sum { literal: 0, ..sum };
-        // A run consists of all loads that differ only in a constant. A test of its lowest and highest sum
-        // covers all of these loads.
+        // A run consists of all loads of a view that differ only in a constant. The test of its lowest and
+        // highest sum covers all of these loads.
         let is_it = |run: &LoadRun| (run.view, run.of, &run.sum) == (view, of, &sum);
         let number = match self.lanes.runs.iter().position(is_it) {
             Some(number) => number,
@@ -327,7 +327,7 @@ impl Follower<'_> {
         if is_extended || from.is_signed() {
             return if step == 0 { self.common(Term::Cast([from, to], sum)) } else { Form::Unknown };
         }
-        // Compute the sum in a wider range, in which it cannot wrap around.
+        // Compute the sum in the wider type, in which it cannot wrap around.
         let unused = 64 - 8 * from.bytes();
         let extended = |number: u64| ((number << unused).cast_signed() >> unused).cast_unsigned() & to.mask();
         let whole = Sum { terms, ..Sum::default() };

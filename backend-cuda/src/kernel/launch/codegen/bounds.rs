@@ -66,8 +66,8 @@ impl<'a> Finder<'a> {
                 && let Some((counter, first, last)) = self.counter(body)
             {
                 self.bounds[counter.at()] = last;
-                // Record the bounds only if earlier code initialises the counter. Otherwise a second run of
-                // the loop starts with the last value of the counter.
+                // Record the bounds of the counter only if earlier code initialises it. Otherwise a second
+                // run of the loop starts with the counter's last value.
                 if code[..number].iter().any(|op| op.written() == Some(counter)) {
                     self.counts.insert(counter, (first, last));
                 }
@@ -135,7 +135,7 @@ impl<'a> Finder<'a> {
         let (mut end, mut adds) = (None, false);
         for op in rest.iter().rev() {
             match op {
-                // This operation does not use the counter.
+                // This literal does not affect the counter.
                 Op::Literal { to, .. } if *to != counter && *to != after && end != Some(*to) => {}
                 Op::Binary { op: Binary::Add, to, left, right } if !adds && *to == after => {
                     adds = *left == counter && self.literal(*right)? == 1;
@@ -159,7 +159,8 @@ impl<'a> Finder<'a> {
     /// Returns the initial literal of a counter, if it is at most `last`, and no other operation writes the
     /// counter.
     fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
-        // Compare addresses, because an operation that equals `step` may be elsewhere in the code.
+        // Compare the operations by address, because an operation equal to `step` may be elsewhere in the
+        // code.
         let others: Vec<_> =
             self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
         let first = match others[..] {
@@ -178,7 +179,7 @@ impl<'a> Finder<'a> {
             Op::Copy { of, .. } => Some(at(of)),
             Op::Builtin { what: Builtin::InGroup, .. } => Some(u64::from(self.body.group_len?) - 1),
             Op::Select { yes, no, .. } => Some(at(yes).max(at(no))),
-            // Non-negative numbers keep their value.
+            // The cast keeps the value, because the number is not negative.
             Op::Cast { of, .. } if self.is_counted(*of) => Some(at(of)),
             Op::Binary { op, left, right, .. } if self.is_counted(*left) && self.is_counted(*right) => {
                 let (a, b) = (at(left), at(right));

@@ -38,7 +38,7 @@ impl Writer<'_> {
         }
         self.item();
         if bytes > 0 {
-            // Wait for all items, because the next group reuses the arrays.
+            // Wait for all items of the group, because the next group reuses the shared arrays.
             emit!(self.text, "barrier.sync 0");
         }
         emit!(self.text, "add.u64 group, group, step");
@@ -148,7 +148,7 @@ impl Writer<'_> {
     fn alike(&mut self, name: &str, value: &str, bits: u8) {
         let [own, zero, lanes] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         let is_set = self.text.temporary("pred");
-        // See `not_known`.
+        // Compute a zero that the assembler cannot see: `not_known` has the reason.
         emit!(self.text, "mov.u32 {zero}, %nctaid.y");
         emit!(self.text, "sub.u32 {zero}, {zero}, 1");
         emit!(self.text, "or.b32 {own}, {value}, {zero}");
@@ -178,7 +178,7 @@ impl Writer<'_> {
 
     /// Value of another lane, or of the own lane if there is none.
     fn shuffle(&mut self, of: Type, name: &str, value: &str, mode: &str, lane: &str) {
-        // Select the last or the first of the participating lanes.
+        // Select the last or the first of the participating lanes, by the direction of the shuffle.
         let last = if mode == "up" { 0 } else { 31 };
         if of == Type::Bool {
             let [own, other] = ["b32"; 2].map(|kind| self.text.temporary(kind));
@@ -238,7 +238,8 @@ impl Writer<'_> {
             let [other, both] = [kind; 2].map(|kind| self.text.temporary(kind));
             self.shuffle(of, &other, &own, "bfly", &apart.to_string());
             if of.is_float() && matches!(op, Binary::Min | Binary::Max) {
-                // For zeroes of different sign and for NaNs, the order of the operands matters.
+                // The result for zeroes of different sign and for NaNs depends on the order of the operands,
+                // so order them by lane.
                 let (lane, is_low) = (self.text.temporary("b32"), self.text.temporary("pred"));
                 let [low, high] = [kind; 2].map(|kind| self.text.temporary(kind));
                 emit!(self.text, "and.b32 {lane}, thread, {apart}");
@@ -292,7 +293,7 @@ impl Writer<'_> {
                 ("shared", address, inside)
             }
         };
-        // GPUs before 6.0 have neither system scope nor group scope.
+        // GPUs before compute capability 6.0 have no `.sys` and `.cta` scope.
         let scope = if scope == Scope::System && self.capability >= (6, 0) { ".sys" } else { "" };
         let old = name.map_or_else(|| self.text.temporary(register(of)), str::to_owned);
         if name.is_some() && inside.is_some() {
@@ -300,7 +301,7 @@ impl Writer<'_> {
         }
         let value = r(value);
         let plain = memory_suffix(of);
-        // Operations with the same result for signed and unsigned numbers use the unsigned type.
+        // Use the unsigned type for operations with the same result for signed and unsigned numbers.
         let (unsigned, bits) = (plain.replace('s', "u"), if is_wide(of) { "b64" } else { "b32" });
         let (step, kind, operands) = match op {
             Rmw::Acquire | Rmw::Release => {

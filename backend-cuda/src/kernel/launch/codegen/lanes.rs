@@ -111,7 +111,7 @@ impl Writer<'_> {
     /// Returns the type of the items' own elements of a view, and whether they are loaded and stored.
     fn cells(&self, view: usize) -> Option<(usize, Type, bool, bool)> {
         let (mut of, mut is_loaded, mut is_stored) = (None, false, false);
-        // Stores may be inside the condition that the item exists.
+        // Visit nested operations too, because a store may be inside the condition that the item exists.
         self.body.operations(|_, op| {
             let (Op::Load { view: at_view, at, of: memory, .. }
             | Op::Store { view: at_view, at, of: memory, .. }) = *op

@@ -42,7 +42,7 @@ impl Writer<'_> {
         let [fits, more] = ["pred"; 2].map(|kind| self.text.temporary(kind));
         let (all, wanted) = (self.given(LeadingParameters::SlabBytes), r(bytes));
         emit!(self.text, "sub.u64 {left}, {all}, taken");
-        // The free part is a multiple of 8, so a size that fits also fits when rounded up.
+        // The length of the free memory is a multiple of 8, so a size that fits also fits when rounded up.
         emit!(self.text, "setp.le.u64 {fits}, {wanted}, {left}");
         emit!(self.text, "selp.b64 {name}, taken, 0xFFFFFFFFFFFFFFFF, {fits}");
         self.check(site, &fits, &wanted);
@@ -68,7 +68,8 @@ impl Writer<'_> {
     fn in_slab(&mut self, at: Reg, of: Type) -> (String, String) {
         let (threads, word, bytes) = (self.shape.threads(), word_bytes(self.body), of.bytes());
         let (mut place, mut inside) = (self.text.temporary("b32"), self.text.temporary("pred"));
-        // The allocated part is a multiple of 8, and less than 4 GiB.
+        // Checking the index against `taken` suffices: the allocated length is a multiple of 8, and less than
+        // 4 GiB.
         emit!(self.text, "setp.lt.u64 {inside}, {}, taken", r(at));
         emit!(self.text, "cvt.u32.u64 {place}, {}", r(at));
         if bytes > 1 {
@@ -79,7 +80,7 @@ impl Writer<'_> {
         }
         let mut begin = "slab".to_owned();
         if bytes < word {
-            // Compute the offset of a short element in its aligned word.
+            // Compute the byte offset of a short element in its aligned word.
             let [part, whole] = ["b32"; 2].map(|kind| self.text.temporary(kind));
             let [far, word_begin] = ["b64"; 2].map(|kind| self.text.temporary(kind));
             emit!(self.text, "and.b32 {part}, {place}, {}", word - 1);

@@ -24,7 +24,7 @@ impl Writer<'_> {
             self.site = site + 1;
             self.ahead = loaded.iter().map(|(site, names)| (*site, names[turn as usize].clone())).collect();
             for op in body {
-                // The exit condition is tested once, in the last iteration.
+                // All iterations but the last omit the exit condition.
                 if matches!(op, Op::If { .. }) && turn + 1 < TURNS {
                     self.site += op.count() as u32;
                 } else {
@@ -45,8 +45,8 @@ impl Writer<'_> {
     fn counted_by(&self, body: &[Op]) -> Option<(Reg, u64)> {
         let Some(Op::Copy { to: counter, .. }) = body.last() else { return None };
         let &(first, last) = self.bounds.counts.get(counter)?;
-        // Other operations may need labels. The name of a label is the site of its operation, and all copies
-        // of the body have the same sites, so their labels would collide.
+        // Other operations may need labels. A label contains the number (site) of its operation, and all
+        // copies of the body have the same numbers, so their labels would collide.
         let is_straight = |op: &Op| {
             op.written().is_some()
                 && !matches!(op, Op::Atomic { .. } | Op::PrivateAlloc { .. } | Op::Subgroup { .. })

@@ -68,7 +68,7 @@ impl Writer<'_> {
             let way = if self.body.views[view].access.is_written() { "ld.global" } else { "ld.global.nc" };
             emit!(self.text, "{guard}{way}.v{count}.{suffix} {{{list}}}, [{address}+{from}]");
         }
-        // All these accesses have one index, so the first one is the item's failure.
+        // All these accesses have the same index, so report the failure for the first access.
         if let Some(inside) = inside {
             self.check(site, &inside, &r(first.at));
         }

@@ -56,7 +56,7 @@ impl Writer<'_> {
         emit!(self.text, "shr.u32 {above}, {above}, {shift}");
         emit!(self.text, "mul.lo.u32 {column}, {above}, {pitch}");
         emit!(self.text, "sub.u32 {column}, {short}, {column}");
-        // The low bits of the warp's number select the warp's row within the block of rows.
+        // The low bits of the warp's number select the warp's row in the block.
         emit!(self.text, "shr.u64 {own}, number, {}", WARP.ilog2());
         emit!(self.text, "and.b64 {own}, {own}, {}", ROWS - 1);
         emit!(self.text, "cvt.u32.u64 {short}, {own}");
@@ -106,12 +106,12 @@ impl Writer<'_> {
         emit!(self.text, "sub.u64 {far}, high{number}, low{number}");
         emit!(self.text, "setp.ne.u64 {wrong}, {far}, {}", run.high.0 - run.low.0 + others);
         self.is_bad(&wrong);
-        // Compute the first element that any lane loads, and `all`, the number of elements up to the last
-        // one.
+        // Compute the first element that any lane loads, and `all`, the number of elements from it to the
+        // last loaded element.
         let all = end - begin + others / i64::from(self.shape.lanes) * i64::from(self.shape.lanes);
         emit!(self.text, "sub.u64 {low}, low{number}, {}", run.low.0 - begin);
-        // The greatest start at which `all` elements fit. If the view is too short, the subtraction wraps
-        // around, and the result exceeds `count`.
+        // Compute the greatest first element for which `all` elements fit. If the view is too short, the
+        // subtraction wraps around, and the result exceeds `count`.
         let view = self.shape.view_at(run.view);
         emit!(self.text, "ld.param.u64 {count}, [{}]", self.place(view));
         emit!(self.text, "sub.u64 {high}, {count}, {all}");

@@ -54,8 +54,8 @@ impl Volume {
     pub(super) fn expect_superblock(&self, commit: &CommitState) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
-        // Only a readable copy with other contents proves a replacement. After a failed write the contents
-        // are unknown.
+        // Only a readable superblock with other contents proves that another program replaced the file. After
+        // a failed write the contents are unknown.
         let is_known = !commit.needs_map && self.disk.read_at(own, &mut block).is_ok();
         if is_known && Superblock::decode(&block).is_ok_and(|found| found != commit.stored) {
             let detail = "another program has replaced the contents of the file while it was open";
@@ -81,7 +81,7 @@ impl Volume {
     /// sets the closing mark.
     pub fn close_at(&self, id: CommitId) -> Result<()> {
         let commit = &mut *self.commit.lock();
-        // Write a superblock even if no page is stored, because the superblock holds the commit identity.
+        // Write a superblock even if no page changed, because the superblock has the commit number and token.
         commit.needs_map = true;
         let outcome = super::together::commit_together(&[self], &mut [&mut *commit], Some(id));
         outcome.map_err(|(_, error)| error)?;
@@ -145,7 +145,7 @@ impl Volume {
 
     /// Stores the collected changes. The commit before stays whole until [`settle`](Self::settle).
     pub(super) fn prepare(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
-        // Also count the confirmation of the commit, which follows its record.
+        // Also reserve log space for the confirmation, which follows the record.
         let record_bytes = Record::bytes(commit.changes.len()) + Record::bytes(0);
         let needed = commit.log_used + record_bytes as u64;
         if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.needs_map {
@@ -158,7 +158,8 @@ impl Volume {
     /// Completes a commit that all volumes of the group have stored.
     pub(super) fn settle(&self, commit: &mut CommitState, id: CommitId, prepared: Prepared) {
         commit.id = id;
-        // Free the buffers: many idle files may be open, and need no buffers until their next commit.
+        // Free the buffers, because many idle files may be open, and they need no buffers until their next
+        // commit.
         self.buffers.lock().clear();
         match prepared {
             Prepared::Record { bytes, checksum } => {
@@ -171,8 +172,8 @@ impl Volume {
             Prepared::Map { superblock, map, longer } => {
                 let log_before = (commit.stored.log_place, commit.stored.log_bytes);
                 self.complete_superblock(commit, *superblock);
-                // Flush before the log is overwritten: otherwise the other superblock would refer to an empty
-                // log.
+                // Flush before later commits overwrite the log. Otherwise the other superblock would refer to
+                // an empty log.
                 let _ = self.flush(commit);
                 let before = std::mem::replace(&mut commit.map, map);
                 if before.is_empty() || commit.spare.is_some() {
@@ -198,7 +199,8 @@ impl Volume {
     /// Withdraws a commit that another volume of the group could not store. The next commit takes its place.
     pub(super) fn withdraw(commit: &mut CommitState, prepared: Prepared) {
         if let Prepared::Map { map, longer, .. } = prepared {
-            // Recovery may find the withdrawn superblock, so keep its map and its log.
+            // Recovery may find the superblock that this failed commit wrote, so keep its map and its log
+            // until later.
             commit.left.push(map);
             commit.left.extend(longer.map(|(places, _)| places));
         }
@@ -243,8 +245,8 @@ impl Volume {
                 word.store(place.end, Ordering::Relaxed);
                 left.push(change.word - 1..change.word);
             } else {
-                // A concurrent write has moved the page and freed its former place. The place of this commit
-                // is needed until the next commit.
+                // A concurrent write has moved the page and freed the place that this commit refers to. So
+                // keep that place until the next commit.
                 group.pages().left.push(place.start);
             }
             change.word = place.end;
@@ -256,7 +258,8 @@ impl Volume {
 
     fn flush(&self, commit: &mut CommitState) -> Result<()> {
         self.disk.sync().map_err(|cause| {
-            // The system may have dropped the failed writes, and reports such a loss only once.
+            // The system may have dropped the failed writes, and reports such a loss only once. So write the
+            // pages again.
             commit.is_suspect = true;
             failed("sync", &cause)
         })
@@ -299,7 +302,7 @@ impl Volume {
     fn write_map(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
-            // Hold the gate, so that the map contains all changes as of one moment.
+            // Lock the gate, because the map must contain all changes of one moment.
             let _quiet = self.gate.write();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
             let pages = self.pages();
@@ -335,7 +338,7 @@ impl Volume {
             map_checksum: if place.is_some() { checksum(commit.stored.id, &bytes) } else { 0 },
             log_place,
             log_bytes,
-            // A record that could not be stored may be found at the start of the log.
+            // Skip a number, because a record whose write failed may be at the start of the log.
             first_record: commit.next_record + 1,
             epoch: random(),
             commit: id,
@@ -382,7 +385,7 @@ impl Volume {
     /// Makes a stored superblock the valid one, and writes the second copy, which the next flush stores.
     fn complete_superblock(&self, commit: &mut CommitState, superblock: Superblock) {
         let [_, other] = superblock.offsets();
-        // Write two equal copies, so that damage of one copy loses nothing.
+        // Write the second copy of the superblock. Then damage of one copy loses nothing.
         let _ = self.disk.write_at(other, &superblock.encode());
         commit.needs_map = false;
         commit.stored = superblock;

@@ -114,8 +114,8 @@ impl OpenedVolume {
             Some(older) => found.again(&*disk, older.clone(), true),
             None => return Ok(Self { disk, found, older: None }),
         };
-        // Ignore damage of the older state, which matters only if another volume of the group needs this
-        // state.
+        // Ignore damage of the older superblock. Its state matters only if another volume of the group needs
+        // it.
         match older {
             Err(error) if error.kind() != ErrorKind::Corrupted => Err(error),
             older => Ok(Self { disk, found, older: older.ok() }),
@@ -256,7 +256,7 @@ impl Volume {
         };
         let table = WordTable::new(OPERATION, plan.pages)?;
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
-        // Place the log behind the first checksums of blocks.
+        // Place the log behind the first block checksums.
         let kept = BlockChecksums::of(&stored, place_bytes).map_or(0..0, |sums| sums.area(0));
         stored.log_place = kept.end;
         let end = kept.end + log_bytes / place_bytes;
@@ -301,13 +301,13 @@ impl Volume {
     /// Prepares a found volume for writing. A commit follows, of all volumes of the group.
     pub(super) fn begin_to_write(&self, commit: &mut CommitState, end: FoundEnd) -> Result<()> {
         let FoundEnd { doubts, are_superblocks_equal, is_closed, .. } = end;
-        // Visible data may be in the system's page cache only, and the system reports a failed write only
+        // Visible data may only be in the system's page cache, and the system reports a failed write only
         // once. So write all unproven data again, before any place that it replaces is freed.
         if !are_superblocks_equal {
             self.store_superblock(commit)?;
         }
         if is_closed {
-            // Write the superblock before any other write, so that the closing mark is exact.
+            // Remove the closing mark before any other write, because later writes would make the mark wrong.
             let superblock = Superblock {
                 generation: commit.stored.generation + 1,
                 closing: None,
@@ -315,8 +315,7 @@ impl Volume {
             };
             self.replace_superblock("open", commit, superblock)?;
         } else {
-            // Begin a log of a new epoch, so that bytes after the end of the old log cannot become part of
-            // it.
+            // Begin a log of a new epoch. Then bytes after the end of the old log cannot become part of it.
             (commit.needs_map, commit.is_suspect) = (true, true);
             commit.changes = doubts.changes;
             commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
@@ -327,7 +326,7 @@ impl Volume {
     /// Takes places for the next map.
     pub(super) fn take_spare(&self, commit: &mut CommitState) {
         if self.pages() > 0 && commit.spare.is_none() {
-            // On a full disk there is no spare map until a place is freed.
+            // Ignore an error: on a full disk there is no spare map until a commit frees a place.
             commit.spare = self.take_map(self.pages()).ok();
         }
     }
@@ -483,7 +482,7 @@ impl Found {
         let (start, bytes) = (offset(found.stored.log_place), found.stored.log_bytes);
         let (version, seed) = (found.stored.version, found.stored.log_seed());
         found.replay(&LogReader { disk, start, bytes, version, seed }, offset, places, keeps_last)?;
-        // The first record of a log is written when all volumes have stored its superblock.
+        // If the log has a record, all volumes have stored this superblock, so the older state is not needed.
         let has_records = found.next_record > found.stored.first_record || found.unfinished_pages > 0;
         found.older = older.filter(|_| !has_records && found.stored.closing.is_none());
         found.used = found.used_places(places, log)?;
@@ -498,7 +497,8 @@ impl Found {
         }
         let decoded = [0, 1].map(|at: usize| Superblock::decode(&blocks[at]));
         let damaged = decoded.iter().filter(|block| block.is_err()).count() as u32;
-        // If a superblock has a newer version, report this version: a newer program can open the store.
+        // If a superblock has a newer version, report that version, because a newer program can open the
+        // store.
         if let Some(Err(NoSuperblock::Version(version))) =
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {
@@ -552,7 +552,7 @@ impl Found {
         let LogRecords { last, used, checksums } = self.records(log, places)?;
         let [last_checksum, checksum_before] = checksums;
         let is_confirmed = last.as_ref().is_some_and(|(record, _)| record.is_confirmation);
-        // The number of the last record with changes.
+        // Compute the number of the last record with changes.
         let number = last.as_ref().map_or(self.stored.first_record, |(record, _)| record.number + 1) - 1;
         let number = number - u64::from(is_confirmed);
         let checksum = if is_confirmed { checksum_before } else { last_checksum };
@@ -569,13 +569,13 @@ impl Found {
             }
         }
         if !self.is_closed {
-            // A confirmation is in the place of the next record.
+            // A confirmation occupies the place of the next record, so no later record may follow.
             log.expect_end(end, number + 1)?;
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
-            // The writer wrote the confirmation after the drive had stored the previous record. The
-            // confirmation itself need not be stored, because the next record takes its place.
+            // A confirmation proves the previous record: its writer waited until the drive had stored that
+            // record. The confirmation itself need not be durable, because the next record takes its place.
             return Ok(());
         }
         if self.is_closed {
@@ -637,7 +637,7 @@ impl Found {
             if change.word > places {
                 return Ok(false);
             }
-            // A failed read is an error here, because a later read may succeed.
+            // Return an error for a failed read instead of a result, because a later read may succeed.
             disk.read_at(offset(change.word - 1), &mut page).map_err(|cause| failed("open", &cause))?;
             if sums.of_page(change.page, &page, &mut Vec::new()) != change.checksum {
                 return Ok(false);
@@ -674,7 +674,7 @@ impl Found {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
-        // Keep these places until their pages are known to be on the disk.
+        // Keep the places that the last commit freed until its pages are known to be on the disk.
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {

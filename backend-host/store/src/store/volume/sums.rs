@@ -37,7 +37,7 @@ impl Sums {
 
     /// Computes the checksum of a page from the checksums of its blocks.
     pub fn with(&self, page: u64, blocks: &[u8]) -> u64 {
-        // The page number is part of the seed, so the check also detects a page in a wrong place.
+        // Include the page number in the seed: the check then also detects a page in a wrong place.
         checksum(self.id.wrapping_add(page), blocks)
     }
 

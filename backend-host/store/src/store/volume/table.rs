@@ -55,7 +55,7 @@ impl WordTable {
         for (segment, memory) in self.segments[..=last].iter().enumerate().rev() {
             if memory.get().is_none() {
                 let length = 1 << (FIRST_BITS as usize + segment.saturating_sub(1));
-                // The lock excludes other threads that grow the table.
+                // Ignore the result: the lock excludes other threads that grow the table.
                 let _ = memory.set(zeroes(operation, length)?);
             }
         }

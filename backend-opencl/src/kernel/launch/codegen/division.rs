@@ -113,7 +113,8 @@ impl Split {
         }
         for (number, of) in body.registers.iter().enumerate() {
             if self.registers[number] == RegisterHome::Row {
-                // Initialise these registers if a budget can end loops before they are written.
+                // If a budget can end loops early, initialise these registers, because code may read them
+                // before a write.
                 self.row(name(*of), format!("r{number}"), 1, has_budget);
             }
         }
@@ -268,7 +269,7 @@ impl Keeper<'_> {
     fn items(&mut self, op: &Op, depth: u32) {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;
-        // If a budget ends loops, code may read values of an earlier iteration.
+        // If a budget can end loops early, later code may read values of an earlier iteration.
         let often = self.has_budget && self.loops > 0;
         let mut touch = |register: Reg| {
             self.registers[register.at()].touch(run);
@@ -282,7 +283,7 @@ impl Keeper<'_> {
         }
         if let Op::Break { out } | Op::Continue { out } = *op {
             let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
-            // A jump at the end of its own code skips no operation.
+            // A jump to the end of the code that contains it skips no operation.
             if code_depth.is_some_and(|code_depth| code_depth != depth) {
                 self.skipped.insert(label);
             }

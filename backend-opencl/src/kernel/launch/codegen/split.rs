@@ -131,7 +131,7 @@ impl Writer<'_> {
         let Some(split) = self.split else { return };
         let (body, len, uses) = (self.body, split.len, self.uses(run));
         let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Each item reads the old value of a uniform register; all write the same new value.
+        // Give each item the old value of a uniform register, because all items write the same new value.
         let mut of_group = |of: &str, called: &str| {
             before.push(format!("const {of} old_{called} = {called};"));
             before.push(format!("{of} new_{called} = {called};"));
@@ -206,7 +206,7 @@ impl Writer<'_> {
             self.line(&format!("next_{first}:;"));
         }
         if !self.meets && self.text.contains("goto over;") {
-            // This label is the target for an exceeded budget, if the code has a single region.
+            // In code with a single region, an exceeded budget jumps to this label.
             self.line("over:;");
         }
         last.iter().for_each(|line| self.line(line));
@@ -292,7 +292,7 @@ impl Writer<'_> {
         let lanes = "for (uint lane = 0u; lane < 32u; lane++)";
         let mut lines =
             vec![format!("{of_type} lanes[32];"), lanes.into(), format!("    lanes[lane] = {value};")];
-        // Emits a loop that combines the values of lanes, step by step.
+        // Writes a loop that combines the values of the lanes, step by step.
         let mut steps = |apart: &str, step: &str, op: Binary, when: &str, (a, b): (&str, &str)| {
             lines.extend([
                 format!("for (uint apart = {apart}; apart = {step}) {{"),
@@ -312,7 +312,7 @@ impl Writer<'_> {
                 steps("16u; apart > 0u", "apart >> 1", op, "", pair);
             }
             SubgroupOp::Scan(op) => {
-                // A lane keeps its value if no lane exists at this distance.
+                // If no lane exists at this distance, the lane keeps its value.
                 let pair = ("lane < apart ? lane : lane - apart", "lane");
                 steps("1u; apart < 32u", "apart << 1", op, "lane < apart ? b : ", pair);
             }
@@ -336,7 +336,7 @@ impl Writer<'_> {
             SubgroupOp::Reduce(_) | SubgroupOp::Scan(_) => "lanes[lane]".into(),
         };
         lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
-        // Compute a uniform result for one warp only.
+        // If the result is uniform in the group, compute it for one warp only.
         let end = if split.registers[to.at()] == RegisterHome::Group { 32 } else { split.len };
         self.line(&format!("for (uint warp = 0u; warp < {end}u; warp += 32u) {{"));
         for line in lines {
