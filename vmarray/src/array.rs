@@ -183,8 +183,8 @@ const LONG_BYTES: usize = 256;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
-    // The fields that a cache hit reads come first. The length precedes the entries, and no field changes by
-    // reference, so the compiler keeps them in registers.
+    // Fields that a cache hit reads come first. The length is stored before the entries, and all fields are
+    // constant, so the compiler keeps them in registers.
     entries: NonNull<Entry>,
     /// The shift from an index to its page; meaningless unless lengths are quick.
     shift: u32,
@@ -316,8 +316,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if size_of::<T>() > LONG_BYTES {
             return self.get_long(index);
         }
-        // Write to a local value: with a returned value, the compiler would build the result in memory here
-        // too.
+        // Read into a local value. If `get_slowly` returned the value, the compiler would build the result in
+        // memory in this function too.
         let mut value = T::zeroed();
         match self.get_slowly(index, &mut value) {
             Ok(()) => Ok(value),
@@ -356,7 +356,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager.read_part(page as u64, offset, bytes_of_mut(&mut value))? {
             return Ok(value);
         }
-        // `share` keeps the page in its frame until the value is copied.
+        // The shared hold keeps the page in its frame until the value is copied.
         let share = self.share(page as u64)?;
         Ok(place.read_shared(&share))
     }
@@ -377,8 +377,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some(place) = self.quick_place(index) {
-            // The stores that announce the write precede it in the store queue, and some processors prefetch
-            // lines for a few stores only.
+            // Prefetch the element's cache line for the write. The announcing stores precede the write in the
+            // store queue, and some processors prefetch lines for a few stores only.
             place.prefetch_write();
             let done = place.write_lock_free::<false, _>(self.counter, |element| element.store(&value));
             if done.is_some() {
@@ -519,7 +519,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let second = self.get(b)?;
         let first = self.replace(a, second)?;
         self.set(b, first).inspect_err(|_| {
-            // Restore the first element, if possible.
+            // The second write failed, so restore the first element if possible.
             let _ = self.set(a, first);
         })
     }

@@ -126,7 +126,7 @@ pub use home::{Home, HomeMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
-    // Declared first, so that Rust drops it first: its drop copies newer elements to the home.
+    // Declared first, so that Rust drops it before the home: its drop copies newer elements to the home.
     core: Box<SourceCore<T>>,
     /// No code accesses the home while the core exists. The box keeps its address stable.
     home: Box<H>,

@@ -96,8 +96,8 @@ impl<R, S> Combiner<R, S> {
     #[inline]
     pub fn ask(&self, request: R) -> bool {
         self.inbox.push(request);
-        // Either this load sees the end of a submission, or the thread that ended the submission sees the
-        // request.
+        // With the fence in `end`: either this load sees that a submission has ended, or the thread that
+        // ended it sees the request in the inbox.
         fence(Ordering::SeqCst);
         self.has_room()
     }
@@ -118,7 +118,8 @@ impl<R, S> Combiner<R, S> {
     #[inline]
     pub fn end(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        // The fence pairs with the one in `ask`.
+        // This fence pairs with the one in `ask`: either `ask` sees the lower count, or this thread sees the
+        // request.
         fence(Ordering::SeqCst);
     }
 
@@ -133,8 +134,7 @@ impl<R, S> Combiner<R, S> {
     pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Either this thread gets the lock, or the holder of the lock sees the new reason after it
-            // unlocks.
+            // With the lock: either this thread gets it, or its holder sees the new reason after the unlock.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {
@@ -198,7 +198,7 @@ mod model {
             let other = Arc::clone(&server);
             let asker = thread::spawn(move || ask(&other.0, &other.1, 2));
             ask(&server.0, &server.1, 1);
-            // This thread acts as the device: it ends each submission once, at any time.
+            // In this test, the thread acts as the device: it ends each submission once, at any time.
             let mut ended = Vec::new();
             while ended.len() < 2 {
                 let next = lock(&server.1).pop();

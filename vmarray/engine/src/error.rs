@@ -536,7 +536,7 @@ impl ErrorKind {
                     unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(),
                     unspecified.len(),
                     written.len(),
-                    // Cut off the advice of the cause, because `advice` follows the whole text.
+                    // Cut off the advice of the cause, because the advice of the whole error follows.
                     cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
                 ),
                 "write the unspecified ranges again, then repeat the operation for all ranges that are not written".into(),

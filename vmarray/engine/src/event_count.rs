@@ -40,7 +40,8 @@ impl EventCount {
     #[inline]
     pub fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Either the check below sees the change, or the producer sees this sleeping thread.
+        // With the fence in `notify`: either the check below sees the change, or the producer sees this
+        // sleeping thread.
         fence(Ordering::SeqCst);
         let mut sleep = self.sleep.lock();
         while self.is_current(key) {
@@ -62,7 +63,8 @@ impl EventCount {
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // A thread about to sleep holds the lock: after this it sleeps, or has checked again.
+            // Take the lock once: a thread that is about to sleep holds it, so afterwards it sleeps or has
+            // checked the count again.
             drop(self.sleep.lock());
             self.wake.notify_all();
         }

@@ -102,7 +102,7 @@ impl Evictor {
     /// Returns a policy for `frames` frames, which tracks none of them yet. Its memory grows with the
     /// inserted frames.
     pub fn new(policy: EvictionPolicy, frames: usize) -> Self {
-        // The lists need two more numbers, and one that means "none".
+        // Frame numbers have 32 bits. The lists need two more numbers, and one that means "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers must fit into 32 bits");
         match policy {
             EvictionPolicy::Clock => Self::Clock(clock::Clock::new(frames)),

@@ -38,7 +38,7 @@ fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {
 }
 
 fn living() -> RwLockWriteGuard<'static, HashSet<u64>> {
-    // No code panics under this lock, and the set stays consistent in any case.
+    // A panic cannot leave the set inconsistent, so ignore that the lock is poisoned.
     LIVING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -121,7 +121,7 @@ impl Identity {
     pub fn hold(&self, page: u64) {
         with(|held| {
             if held.len() == held.capacity() {
-                // Leaked guards of many arrays cost time here, but no memory.
+                // Remove the guards that were leaked by dropped arrays, so that they take no memory.
                 strike_out(held);
             }
             held.push((self.0, page));

@@ -31,7 +31,7 @@ mod threads;
 #[cfg(not(loom))]
 mod wakers;
 
-// This test does not run under Miri, which would take hours and has no asymmetric barrier.
+// Miri does not run these tests: they would take hours, and Miri has no asymmetric barrier.
 #[cfg(all(test, not(loom), not(miri)))]
 mod litmus;
 #[cfg(all(test, loom))]

@@ -188,7 +188,7 @@ pub fn in_steps<R, E>(
     };
     let done = work(&steps)?;
     if steps.done_bytes.load(Ordering::Relaxed) < all_bytes {
-        // The work is done, so it is too late to stop it.
+        // The operation is done, so ignore a cancellation.
         let _ = steps.report(all_bytes);
     }
     Ok(done)

@@ -128,7 +128,8 @@ impl Memory {
                 let stream = &mut self.streams[at];
                 stream.age = self.clock;
                 if usage == Use::Missed && steps <= stream.ahead {
-                    // The page was fetched too early, and has left the cache again.
+                    // A missed page that was prefetched has left the cache again, so read-ahead was too
+                    // early.
                     grows = false;
                     stream.window /= 2;
                     stream.ahead = 0;
@@ -159,7 +160,7 @@ impl Memory {
         if stream.run < self.run_min || array.window_max == 0 {
             return None;
         }
-        // Half a window is still ahead. Do not fetch now, so that fetches form batches.
+        // Half a window of prefetched pages is still unused. Prefetch later, in one batch.
         if stream.ahead > stream.window / 2 {
             return None;
         }

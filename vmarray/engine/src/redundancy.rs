@@ -63,7 +63,7 @@ impl Redundancy {
     pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],
-            // Query the memory, so that devices notice a loss.
+            // Query the device's memory, so that the device notices if it is lost.
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => {
                 let _ = device.memory();
                 mirrors.get(channel).map(|mirror| mirror.replicas()).unwrap_or_default()
@@ -106,7 +106,7 @@ impl Redundancy {
             Keeper::Movable(mirrors) | Keeper::Mirrors(mirrors) => mirrors,
         };
         let replicas = if matches!(self.keeper, Keeper::Movable(_)) { 1 } else { 2 };
-        // Query the memory, so that devices notice a loss.
+        // Query the devices' memory, so that each device notices if it is lost.
         let held = mirrors.iter().map(|mirror| mirror.memory().map(|_| mirror.devices()));
         let held = held.collect::<Result<Vec<_>, _>>()?;
         if held.iter().any(|held| held.len() < replicas) {
@@ -129,7 +129,7 @@ impl Redundancy {
 fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
     let places: usize = held.iter().map(Vec::len).sum();
     let mut left = vec![places / devices.len(); devices.len()];
-    // In an uneven division the devices with the most holders get one more.
+    // If the division leaves a rest, the devices that store the most channels now get one channel more.
     let held_by = |at: usize| held.iter().flatten().filter(|one| is_same(&devices[at], one)).count();
     let mut most: Vec<usize> = (0..devices.len()).collect();
     most.sort_by_key(|at| std::cmp::Reverse(held_by(*at)));
@@ -147,7 +147,8 @@ fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T)
     for (held, wanted) in held.iter().zip(&mut wanted) {
         while wanted.len() < held.len() {
             let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
-            // If the holder already has all devices with room, another device takes more than its share.
+            // If the channel is already on all devices with room, another device takes one more than its
+            // share.
             let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
             else {
                 break;

@@ -98,7 +98,7 @@ pub fn watch_forks() {
     WATCHES.call_once(|| {
         // SAFETY: the function stores to a static variable and does nothing else.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        // The call fails only if memory is exhausted. Then child processes are not marked.
+        // The call fails only if memory is exhausted. Then forks are not detected.
         let _ = failed;
     });
 }
@@ -225,7 +225,7 @@ fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
         return true;
     }
     // A new thread inherits the CPU affinity of its creator. Move it to the usual processors, because it will
-    // work for other callers, too.
+    // work for other callers too.
     let elsewhere = ELSEWHERE.with_borrow(Option::clone);
     let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || {
         elsewhere.inspect(|elsewhere| drop(elsewhere.move_here()));
@@ -286,7 +286,7 @@ impl JobSlot {
                 return None;
             }
             drop(idle);
-            // A caller has taken this thread's entry, and is about to bring a job.
+            // A caller has removed this thread from the list of idle threads, and is about to give it a job.
             job = self.job.lock();
             self.called.wait_while(&mut job, |job| job.is_none());
         }

@@ -31,7 +31,7 @@ impl Watched {
         let with_before = |program: PublishedProgram| {
             let known = before.iter().position(|(old, _)| is_same(old, &program));
             let earlier = known.map(|at| before.swap_remove(at)).and_then(|(old, older)| {
-                // If a process has no new statistics, keep its previous state.
+                // If the process has written no new statistics, keep the older reading for the rates.
                 if old.at == program.at { older } else { Some(old) }
             });
             (program, earlier)
@@ -51,7 +51,8 @@ impl Watched {
             let arrays = program.arrays.iter().enumerate();
             arrays.flat_map(move |(at, array)| {
                 let earlier = before.as_ref().and_then(|before| {
-                    // If the counts are lower, the array in the same place is another array.
+                    // If the counts are lower, the program has replaced the array by another one of the same
+                    // name.
                     let old = before.arrays.get(at).filter(|old| old.name == array.name)?;
                     let is_later = old.channels.len() == array.channels.len() && misses(old) <= misses(array);
                     is_later.then(|| (old, program.at.saturating_sub(before.at)))
@@ -132,7 +133,7 @@ pub mod tests {
         watched.read(vec![program(1, 3)]);
         assert_eq!(rates(&watched), [Some(2e9), Some(4e9)]);
         assert_eq!(watched.channels().next().unwrap().hit_rate(), Some(0.9));
-        // First the same process without new statistics, then another process.
+        // First read the same process again without new statistics, then another process.
         watched.read(vec![program(1, 3)]);
         assert_eq!(rates(&watched), [Some(2e9), Some(4e9)]);
         watched.read(vec![program(2, 9)]);
@@ -148,7 +149,7 @@ pub mod tests {
         other.arrays[0].channels[0].stats.misses = 0;
         watched.read(vec![other]);
         assert!(watched.channels().all(|channel| channel.lately.is_none()));
-        // The file may contain any numbers.
+        // The file may contain any numbers, so sums must not overflow.
         let mut hostile = program(1, 7);
         hostile.arrays[0].hits = Some(u64::MAX);
         hostile.arrays[0].channels[0].stats.misses = u64::MAX;

@@ -35,7 +35,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().evict(&(0..self.page_count() as u64))?;
         let mut wrong = Vec::new();
         let mut page = 0;
-        // Read the count again for each page, because another thread may shorten the array meanwhile.
+        // Read the count again for each page, because another thread may change the array's length meanwhile.
         while page < self.page_count() {
             let cut = self.cut(&(0..self.len()), page);
             match cut.and_then(|cut| self.visit(cut, Visit::Stay)).map(drop) {

@@ -223,7 +223,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
     /// Prefetches the element for a write, if the page is open to lock-free writes.
     #[inline(always)]
     pub(super) fn prefetch_write(self) {
-        // A wrong address does no harm.
+        // The gate may be null or change, but a prefetch from a wrong address does no harm.
         let guess = self.entry.write_gate().cast::<T>().wrapping_add(self.at);
         prefetch_write(guess);
         if !ElementLayout::<T>::SINGLE_WORD {
@@ -371,8 +371,8 @@ impl<T: Element> ElementRange<'_, T> {
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
         assert!(into.len() == self.len, "the destination must have the length of the range");
         move |frame| {
-            // Other threads may write single elements as words meanwhile, and byte accesses must not race
-            // with them.
+            // Without assembly, a racy copy accesses bytes, which must not race with other threads' accesses
+            // to words.
             if !racy::IN_ASSEMBLY {
                 return None;
             }

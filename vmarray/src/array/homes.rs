@@ -106,7 +106,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn rebuild(&self, spare: Arc<D>) -> Result<()> {
-        // Detect losses first: `homes` queries the devices.
+        // Call `homes`, which queries the devices, so that they notice losses.
         let _ = self.homes();
         profile::apply_known(std::slice::from_ref(&spare));
         let spare = spare as Arc<dyn Device>;

@@ -64,7 +64,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.read_huge_over(b, &mut second)?;
         self.exchange(self.checked(a)?, None, &second, &mut first)?;
         self.set_large(b, &first).inspect_err(|_| {
-            // Restore the first element, if possible.
+            // The second write failed, so restore the first element if possible.
             let _ = self.set_large(a, &first);
         })
     }

@@ -141,7 +141,8 @@ struct Line([u8; 64]);
 
 impl<T: Element> AlignedVec<T> {
     fn zeroed(len: usize) -> Result<Self> {
-        // Types of stricter alignment get spare bytes for an aligned start.
+        // Lines are aligned to 64 bytes. A type with a stricter alignment gets spare bytes for an aligned
+        // start.
         let slack = align_of::<T>().saturating_sub(64);
         let lines = (len * size_of::<T>() + slack).div_ceil(64);
         Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })

@@ -68,7 +68,7 @@ where
     pub(crate) fn run(mut self, pages: usize) -> Result<impl Iterator<Item = R>> {
         self.state.get_mut().left.push(0..pages);
         while !self.state.get_mut().left.is_empty() && !*self.has_failed.get_mut() {
-            // Lead again, because helpers may put pages back after the leader has ended.
+            // Lead again, because helpers may have returned pages to the loop after the leader ended.
             self.lead();
         }
         let mut state = self.state.into_inner();
@@ -136,8 +136,7 @@ where
                 }
             }
             drop(state);
-            // A helper may have stopped because it could not get a guard. Start it again, because a guard may
-            // be free now.
+            // A helper ends if it cannot get a guard. Start one again, because a guard may be free now.
             call_helper();
         }
     }

@@ -12,11 +12,10 @@ use crate::setup::profile::Profile;
 
 /// Publishes statistics of an array with this element size until its pager is dropped.
 pub(super) fn begin(pager: &mut Pager, name: String, element_bytes: usize) {
-    // The publication ends before the channels, and reads them under its lock, so it never owns the last
-    // reference.
+    // The publication must never own the last reference to a channel, so it holds weak references.
     let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();
     let (table, counter) = (pager.weak_table(), pager.counter());
-    // Number of hits of earlier arrays with the same counter.
+    // Earlier arrays may have used the same hit counter, so subtract their hits.
     let before = hits(counter).unwrap_or(0);
     pager.publish(Publication::begin(move || PublishedArray {
         name: name.clone(),

@@ -46,7 +46,7 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
     let end = match range.end_bound() {
         Bound::Included(&end) => end.checked_add(1).ok_or(ErrorKind::RangeOutside { start, end, len })?,
         Bound::Excluded(&end) => end,
-        // `start..` of an array that ends before `start` is outside of it, not reversed.
+        // If `start` is behind the end of the array, report `start..` as outside, not as reversed.
         Bound::Unbounded => start.max(len),
     };
     if end > len {
@@ -74,9 +74,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager().is_bulk_read(pages.end - pages.start) {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
-        // Report a short range to the read-ahead, because it may be part of a sequential scan. A long range
-        // has its own prefetch. If short reads bypass frames, the read-ahead is not useful: the array fetches
-        // only pages that are read again, and the operating system reads ahead.
+        // Report a short range to read-ahead, because it may be part of a sequential scan; a long range has
+        // its own prefetch. Do not report short reads that bypass the cache: the array fetches only pages
+        // that are read again, and the operating system reads ahead.
         let has_parts = self.pager().has_parts_of(size_of_val(into));
         let is_followed = pages.clone().count() <= 2 && !has_parts;
         let stream = if is_followed { Stream::Follow } else { Stream::Ignore };

@@ -41,8 +41,7 @@ impl CommonSettings {
     pub(crate) fn page_len(&self, len: usize, element_bytes: usize, suited_bytes: usize) -> Result<usize> {
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
-            // Use at most this number of elements per page, so that a short array still spans several
-            // devices.
+            // Shorten the pages of a short array, so that it still spans several devices.
             (1 << most.ilog2()).min(len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
         });
         if page_len == 0 {
@@ -247,7 +246,7 @@ impl Settings {
         let pairs = self.common.placement.mirrored_pairs(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
         let is_open = max_len == usize::MAX;
-        // The size of the devices limits the length, but the initial length must fit.
+        // The memory of the devices limits the greatest length, but not the initial length, which must fit.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
         let stripe_pattern = match &pairs {
             Some(pairs) => (0..pairs.len()).collect(),
@@ -343,7 +342,7 @@ impl Recipe {
         let pairs = self.settings.common.placement.mirrored_pairs(devices.len())?;
         let stripe_pattern = match &pairs {
             Some(pairs) => (0..pairs.len()).collect(),
-            // After a move, the channels may be on fewer devices.
+            // After a move to other devices, their number may be lower, so take the remainder.
             None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
         let (max_len, is_open) = self.growth.unwrap_or_default();

@@ -28,13 +28,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn short_place(&self, start: usize, count: usize) -> Option<ElementRange<'_, T>> {
         let most = const { MOST_BYTES / size_of::<T>() };
-        // For an empty range, this condition is also true.
+        // For an empty range, `behind_first` is the greatest number, so this returns as well.
         let behind_first = count.wrapping_sub(1);
         if behind_first >= most {
             return None;
         }
-        // If the sum has wrapped around, `last` is less than `start`, and its place in its page is less than
-        // `behind_first`. Then the subtraction below fails.
+        // If the sum overflows, `last` is less than `start`. The offset of `last` in its page is then less
+        // than `behind_first`, so the subtraction below returns `None`.
         let last = start.wrapping_add(behind_first);
         let place = match self.quick_place(last) {
             Some(found) => found,

@@ -147,7 +147,8 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
             device,
             stats,
             bus_share: profile.and_then(|profile| {
-                // Leave out copies within a device or to another device, which do not use a measured bus.
+                // Ignore copies within a device or to another device, because they do not use the measured
+                // bus.
                 share(profile.bus_time(stats.bytes_to_device, stats.bytes_from_device))
             }),
             memory_share: profile

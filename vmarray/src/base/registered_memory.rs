@@ -97,7 +97,7 @@ impl RegisteredRange {
 /// A vector that devices have imported. The registration ends before the vector is freed or returned.
 #[derive(Debug)]
 pub(crate) struct RegisteredVec<T> {
-    // Declared first, so that Rust drops it first.
+    // Declared first, so that Rust drops the registration before the values.
     registration: Option<VectorRegistration>,
     values: Vec<T>,
 }
@@ -110,7 +110,7 @@ struct VectorRegistration {
 
 impl Drop for VectorRegistration {
     fn drop(&mut self) {
-        // No call uses the memory now, because calls borrow the vector.
+        // No call uses the memory now, because a call borrows the vector.
         KNOWN.write().remove(&self.start);
     }
 }
@@ -125,8 +125,8 @@ impl<T: Element> RegisteredVec<T> {
         if bytes == 0 {
             return Ok(Self { registration: None, values });
         }
-        // Expose the address like that of a gather's destination, so that device writes count as writes
-        // through the reference passed to the gather.
+        // Use the exposed address, as a gather does for its destination, so that writes by devices count as
+        // writes through the gather's reference.
         let start = values.as_mut_ptr().expose_provenance();
         let address = NonNull::new(std::ptr::with_exposed_provenance_mut(start))
             .expect("the address of a vector is never null");
@@ -167,7 +167,7 @@ impl<T> DerefMut for RegisteredVec<T> {
 
 /// Scratch memory that threads access by racy copies, and that devices can import.
 pub(crate) struct RegisteredScratch {
-    // Declared first, so that Rust drops it first.
+    // Declared first, so that Rust ends the registrations before it frees the memory.
     imports: Vec<RegisteredMemory>,
     start: NonNull<u8>,
     bytes: usize,

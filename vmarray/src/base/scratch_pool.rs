@@ -75,7 +75,7 @@ fn taken(len: usize) -> Option<Vec<u64>> {
     }
     let mut vector = KEPT.lock().take(len)?;
     vector.resize(len, 0);
-    // The system may reclaim a page until it is written to, so write to each page.
+    // Until a write, the system may replace a page by zeroes at any time, so write to each page.
     vector.iter_mut().step_by(PAGE).for_each(|number| *number = 0);
     vector.last_mut().into_iter().for_each(|number| *number = 0);
     Some(vector)
@@ -86,7 +86,7 @@ pub(crate) fn keep(mut vector: Vec<u64>) {
     if bytes_of(&vector) < BYTES_MIN || bytes_of(&vector) > *BYTES_MAX {
         return;
     }
-    // No code reads a number before `taken` has written to its page.
+    // `taken` writes to each page before the next user reads from it.
     if free_until_written(&mut vector) {
         let gone = KEPT.lock().keep(vector, *BYTES_MAX);
         drop(gone);
@@ -131,7 +131,7 @@ impl<T: Pod> ScratchVec<T> {
                 words.fill(0);
                 Ok(Self { words, len, of: PhantomData })
             }
-            // The pool has no memory, so `unspecified` allocates new memory, which is zeroed.
+            // The pool has no suitable vector, so `unspecified` allocates new memory, which is zeroed.
             None => Self::unspecified(len),
         }
     }

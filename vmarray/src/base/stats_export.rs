@@ -74,7 +74,7 @@ impl Publication {
         };
         publisher.arrays.push((number, Box::new(named)));
         if !publisher.has_thread {
-            // Without the thread, only calls of `publish_now` update the file.
+            // If the thread cannot start, only calls of `publish_now` update the file.
             let thread = std::thread::Builder::new().name("vmarray-publish".into()).spawn(keep_publishing);
             publisher.has_thread = thread.is_ok();
         }
@@ -119,7 +119,7 @@ fn keep_publishing() {
 }
 
 fn wait(publisher: &mut MutexGuard<'_, Publisher>) {
-    // Wait for the whole period, regardless of how often other threads build or drop arrays.
+    // Wait for the whole period, although other threads may build or drop arrays and notify.
     let until = std::time::Instant::now() + PERIOD;
     while !publisher.arrays.is_empty() && !CHANGED.wait_until(publisher, until).timed_out() {}
 }
@@ -178,7 +178,8 @@ fn read_all(folder: &PrivateDir) -> Vec<PublishedProgram> {
         let program = bytes.and_then(|bytes| published::parse(std::str::from_utf8(&bytes).ok()?));
         let runs = match started(process) {
             Some(running) => running == start,
-            // The system reports no processes, or not this one.
+            // If the system reports this process but not the other one, that one has ended. If it reports
+            // none, decide by the file's age.
             None if started(std::process::id()).is_some() => false,
             None => program.as_ref().is_some_and(|program| now().saturating_sub(program.at) < SILENT),
         };
@@ -213,7 +214,8 @@ fn process_of(name: &str) -> Option<(u32, u64)> {
 /// system does not report it. A zombie does not run.
 fn started(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name comes second, in brackets, and may contain any character.
+    // The process name is the second field, in brackets, and may contain any character. So parse after the
+    // last bracket.
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let is_over = matches!(fields.next()?, "Z" | "X");
     let start = fields.nth(18)?.parse().ok()?;

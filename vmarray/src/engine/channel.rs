@@ -210,7 +210,8 @@ struct LoadQueue {
 
 #[derive(Debug)]
 pub(crate) struct Channel {
-    // Declared first, so that Rust drops it first: the release of a queue waits for its work.
+    // Declared first, so that Rust drops the queues before the memory: the release of a queue waits for its
+    // work.
     pub(crate) queues: HomeQueues,
     slots: SlotMemory,
     shard: Mutex<Shard>,
@@ -347,7 +348,8 @@ impl Channel {
     /// first access.
     fn allocate_frames(&self, frames_max: usize) -> Result<()> {
         self.grow()?;
-        // Allocate the remaining required frames now, so that later accesses cannot fail.
+        // `require_pinned`: allocate all frames now, so that later accesses cannot fail for lack of
+        // page-locked memory.
         while !self.fall_back && self.lock().frames.list.len() < frames_max {
             self.grow()?;
         }
@@ -364,7 +366,7 @@ impl Channel {
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
         if self.device.info().kind.is_gpu() && bytes >= RESERVED_BYTES_MIN {
             let (pinned, node) = (Arc::clone(&self.pinned), self.device.info().numa_node);
-            // If the thread cannot start, the first calls allocate the memory themselves.
+            // Ignore a failure: without the thread, the first calls allocate the memory themselves.
             let _ = thread::Builder::new().name("vmarray-reserve".into()).spawn(move || {
                 let _near = OnNode::run(node);
                 pinned.reserve(bytes as usize);

@@ -331,7 +331,7 @@ impl Pager {
         }
         let len = self.table.lengths().len() as u64;
         let settled = self.settle_all();
-        // Store the other pages even if one page fails.
+        // Store all other pages even if one page fails.
         let stored = self.store_with(settled.is_ok().then_some(len));
         settled.and(stored)
     }
@@ -364,7 +364,7 @@ impl Pager {
 
     /// Number of a channel's pages with contents in their slots and without a frame.
     pub(crate) fn lost_pages(&self, channel: u64) -> u64 {
-        // Finish ended transfers, so that pages fetched before the loss of the device stay in their frames.
+        // Finish completed transfers first: a page fetched before the device was lost then counts as cached.
         self.channels[channel as usize].reap_all(&self.table);
         let pages = self.table.len();
         let of_channel = (channel..pages).step_by(self.channels.len());
@@ -425,7 +425,8 @@ impl Pager {
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(Acquisition { page, then, fetch, stream }, wants)?;
-            // Acquisition clears the mark, so a mark that is set belongs to another thread.
+            // The thread has acquired the page, which clears its mark. A mark that is set now belongs to
+            // another thread.
             *wants = false;
             Ok(held)
         })
@@ -506,7 +507,7 @@ impl Pager {
     fn load(&self, wanted: Acquisition, alone: bool, wants: &mut bool) -> Result<Option<Held>> {
         let Acquisition { page, then, fetch, stream } = wanted;
         let (entry, channel) = (self.table.entry(page), self.channel(page));
-        // Take the frame first, without a hold or a mark on the page, so that a thread that waits for a frame
+        // Take the frame first, without a hold or a mark on the page. So a thread that waits for a frame
         // blocks no other thread.
         let Some(frame) = self.take_frame(page, wants)? else { return Ok(None) };
         let Some(home) = self.claim_absent(page, then, frame, wants)? else { return Ok(None) };
@@ -516,7 +517,7 @@ impl Pager {
         if !home.has(HOME) || fetch == Fetch::Overwrite {
             channel.install_new(entry, page, frame, fetch == Fetch::Contents);
         } else if channel.loads_directly() {
-            // Threads woken here may wait for the page until its release.
+            // Defer wake-ups, because a woken thread may wait for this page until its release.
             deferral = Some(DeferredWakes::begin());
             let load = channel.begin_direct_load(entry, frame);
             if stream == Stream::Follow {
@@ -564,8 +565,8 @@ impl Pager {
         frame: Frame,
         wants: &mut bool,
     ) -> Result<Option<State>> {
-        // A shared load can start while copies still read the home slot, because write-back waits for these
-        // readers. An exclusive load cannot.
+        // A shared load may start while other threads still read the home slot, because a write-back waits
+        // for them. An exclusive load may not.
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         let refusal = match self.table.entry(page).try_claim_absent(!exclusive) {
             Ok(before) => return Ok(Some(before)),
@@ -593,7 +594,7 @@ impl Pager {
         let channel = self.channel(page);
         let load = Load { page, frame, then, id: channel.load_id() };
         if alone {
-            // Ignore an error here: `await_load` below reports it.
+            // Ignore an error here, because `await_load` below reports it.
             let _ = channel.submit_loads(&self.table, vec![load], Vec::new());
         } else {
             channel.request(&self.table, [load]);
@@ -673,7 +674,7 @@ impl Pager {
 fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
     let [first, others @ ..] = devices else { return Ok(()) };
-    // Sync all devices at the same time, because drives work in parallel.
+    // Synchronise all devices at the same time, because drives work in parallel.
     std::thread::scope(|scope| {
         let others: Vec<_> = others.iter().map(|device| scope.spawn(move || each(device))).collect();
         let outcome = each(first);
@@ -697,8 +698,8 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 impl Pager {
     /// Stores all pages of an array at its drop. False after a failure, which the method reports.
     fn stays(&self) -> bool {
-        // Waiting for a forgotten guard would never end. Other holders of pages, such as prefetches, finish
-        // by themselves.
+        // A leaked guard would block this forever. Other holders of pages, such as prefetches, finish by
+        // themselves.
         let is_held = |page| {
             let state = self.table.entry(page).state(Ordering::Acquire);
             state.any(EXCLUSIVE) && state.guards() > 0
@@ -721,7 +722,7 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // First end the publication, so that no thread queries the channels from here on.
+        // End the publication of statistics first, so that its thread no longer queries the channels.
         self.publication = None;
         if self.keeps == Keeps::All && !self.stays() {
             #[cfg(feature = "host")]
@@ -730,7 +731,7 @@ impl Drop for Pager {
             }
         }
         self.drivers.iter().for_each(|driver| driver.close());
-        // Transfers refer to entries.
+        // Drop the channels before the page table, because transfers refer to its entries.
         self.channels.clear();
         counter::release(self.counter);
     }

@@ -169,7 +169,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// Checks the dimensions of the sets, and returns the columns to compare and to write.
     fn merge(&self) -> Result<Merge> {
         let (a, b) = (self.a, self.b);
-        // Check the labels, because a program's implementation of `Tuples` may not have distinct ones.
+        // Check the labels, because a program's own `Tuples` may have duplicates.
         distinct(a.dimensions().iter().copied())?;
         distinct(b.dimensions().iter().copied())?;
         match self.is_product {

@@ -12,7 +12,7 @@ pub(super) struct SetCut {
 impl SetCut {
     /// Divides `len` tuples into parts of at most `most`, and at least one.
     pub(super) fn of(len: usize, most: usize) -> Self {
-        // Divide into equal parts. Their number is the same as that of parts of the maximum length.
+        // Make the parts equal: as many parts as with parts of the maximum length.
         Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }
     }
 

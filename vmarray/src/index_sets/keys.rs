@@ -20,8 +20,8 @@ pub(super) struct FoldedMultiply;
 impl KeyHash for FoldedMultiply {
     #[inline(always)]
     fn mix(hash: u64, value: u64) -> u64 {
-        // An odd number with well mixed bits; the golden ratio's bits keep a value of 0 from being a fixed
-        // point.
+        // An odd multiplier with well mixed bits. The exclusive or with the golden ratio's bits keeps 0 from
+        // being mapped to 0.
         const MULTIPLIER: u128 = 0xA076_1D64_78BD_642F;
         let product = u128::from(hash ^ value ^ 0x9E37_79B9_7F4A_7C15) * MULTIPLIER;
         product as u64 ^ (product >> 64) as u64
@@ -86,7 +86,7 @@ impl Coder {
         let mut spans = Vec::with_capacity(bounds.len());
         for &(least, most) in bounds {
             let extent = most.saturating_sub(least);
-            // A column with a single value adds nothing to the code, so the truncation of its scale does no
+            // A column with a single value adds nothing to the code, so an overflow of its scale does no
             // harm.
             spans.push(Span { least, extent, scale: places as u64 });
             places = places.saturating_mul(u128::from(extent) + 1);
@@ -124,7 +124,7 @@ impl Coder {
             }
         };
         match (self, keys) {
-            // The three arms have the same effect. One and two columns need no inner loop.
+            // All arms compute the same. One and two columns have own arms, because they need no inner loop.
             (Self::Exact(spans), &[at]) => {
                 let span = spans[0];
                 rows.zip(tuples).for_each(|(row, number)| exact(number, span.place(row[at])));

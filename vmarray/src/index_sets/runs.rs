@@ -260,7 +260,7 @@ impl Table {
             return;
         };
         let width = columns.len();
-        // `start` advances to the end of each key's tuples, and is reset afterwards.
+        // During this loop, `start` advances to the end of each key's tuples; it is reset afterwards.
         let rows = block.values();
         let row_of = |entry: &PartitionEntry| &rows[entry.tuple as usize * block.width()..][..block.width()];
         let mut ahead = entries.clone().skip(AHEAD);

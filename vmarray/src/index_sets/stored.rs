@@ -38,7 +38,8 @@ fn open_values(
     is_read_only: bool,
 ) -> Result<(VirtualArray<u64>, Vec<Dimension>, usize)> {
     let (file, (dimensions, len)) = builder.open_as([path], is_read_only, of_words, ASKED)?;
-    // The number of stored values determines the number of tuples; without dimensions there are no tuples.
+    // The number of values gives the number of tuples. Without dimensions there are no values, so use the
+    // stored number.
     let tuples = whole_tuples(file.len(), dimensions.len())?;
     let len = if dimensions.is_empty() { len } else { tuples };
     Ok((file, dimensions, len))

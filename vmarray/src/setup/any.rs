@@ -108,7 +108,8 @@ pub enum AnyDevice {
     Own(Arc<dyn Device>),
 }
 
-// Derived implementations are inlined, so a dependant would compile the implementations of all devices.
+// Written out, because derived implementations are inlined: a dependent crate would compile the code of all
+// devices.
 impl fmt::Debug for AnyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.device(), f)

@@ -254,7 +254,7 @@ impl DiscoveryReport {
     fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
         let devices = self.devices.iter().zip(&self.health);
         devices.filter_map(|((info, choice), health)| match choice {
-            // Report damaged memory only for devices that the user requested.
+            // A GPU is left out for damaged memory. Report this only for devices that the user requested.
             Choice::LeftOut(reason) if reason.starts_with(health.wants_replacement()?) => {
                 Some((info, &**reason))
             }
@@ -471,7 +471,7 @@ impl Discovery {
             Some(devices) => devices,
             None => self.look_and_open()?,
         };
-        // Apply known profiles here, for programs that use a device without an array.
+        // Apply known profiles here too, for programs that use a device without an array.
         crate::setup::profile::apply_known(&devices);
         Ok(devices)
     }
@@ -496,7 +496,7 @@ impl Discovery {
         }
         report.unsound().for_each(|(info, reason)| crate::base::trace::card_left_out(info, reason));
         if devices.is_empty() && is_default {
-            // All GPUs failed, so try RAM.
+            // No GPU could be opened, so try host RAM.
             for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
                 devices.push(candidate.open(self.separate)?);
             }
@@ -510,7 +510,7 @@ impl Discovery {
             let broken = report.absences.iter().filter(|absence| absence.kind == AbsenceKind::Unusable);
             broken.for_each(crate::base::trace::host_ram_instead);
         }
-        // Otherwise the next call tries again to open the GPUs that could not be opened.
+        // Remember the choice only if all GPUs were opened, so that the next call tries the others again.
         if all_opened && !self.separate {
             remember_choice(self, cards);
         }

@@ -30,7 +30,7 @@ struct OpenCard {
     slot: CardSlot,
 }
 
-// A forked process takes none of these locks, because `inherited` refuses its calls first.
+// A forked process takes none of these locks, because `inherited` returns an error from its calls first.
 
 /// Devices stay open until the process ends, or until [`close_unused`]: to open one takes up to a second.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
@@ -66,8 +66,8 @@ pub(crate) fn shared(
                 return Ok((device, false));
             }
             Some(lost) => {
-                // Dropping a device may run wakers of the program, and a driver opens a card again only after
-                // its lost context is gone.
+                // Drop outside of the locks, because the drop may run wakers of the program. Drop before the
+                // next open, because a driver opens a lost card again only after its old context is gone.
                 drop(held);
                 drop(lost);
             }
@@ -133,7 +133,7 @@ pub fn close_unused() -> usize {
         return 0;
     }
     let slots: Vec<_> = CARDS.lock().iter().map(|card| Arc::clone(&card.slot)).collect();
-    // Skip a locked slot: a thread that is opening the card is about to use it.
+    // Skip a locked slot, because the thread that is opening its card will use it.
     let take_unused = |slot: &CardSlot| slot.try_lock()?.take_if(|device| Arc::strong_count(device) == 1);
     let unused: Vec<_> = slots.iter().filter_map(take_unused).collect();
     unused.len()
@@ -164,7 +164,7 @@ pub fn set_devices(devices: impl IntoIterator<Item = Arc<AnyDevice>>) {
         return;
     }
     let before = std::mem::replace(&mut *SET.lock(), (!devices.is_empty()).then_some(devices));
-    // Drop the devices without the lock, because a drop may run program code.
+    // Drop the devices without the lock, because a drop may run code of the program.
     drop(before);
 }
 
@@ -235,7 +235,7 @@ mod tests {
     fn devices_in_use_are_not_closed() {
         let used = shared(&key("used"), simulated).unwrap().0;
         let unused = Arc::downgrade(&shared(&key("unused"), simulated).unwrap().0);
-        // Another test of the process may close the device first.
+        // Ignore the number, because another test of the process may have closed the device.
         close_unused();
         assert!(unused.upgrade().is_none());
         assert!(Arc::ptr_eq(&used, &shared(&key("used"), simulated).unwrap().0));

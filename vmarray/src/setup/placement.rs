@@ -103,7 +103,7 @@ pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[
     };
     let info = devices[number].info();
     let kind = ErrorKind::DoesNotFit {
-        // The name of a file device is its path, which identifies it.
+        // For a file, show its path, which is the device's name and identifies it.
         device: if info.kind == DeviceKind::File { info.name.clone() } else { info.to_string() },
         asked_bytes: asked[number],
         usable_bytes: usable[number],
@@ -141,8 +141,7 @@ impl Placement {
                     profiles.iter().map(speed).collect::<Vec<u64>>()
                 };
                 // A declared profile may lack the bandwidth of this direction. Bandwidths of different
-                // directions are not comparable, so then use the bandwidth of both directions for all
-                // devices.
+                // directions are not comparable, so then use those of both directions for all devices.
                 let bandwidths = of(direction);
                 if bandwidths.contains(&0) { of(Direction::Both) } else { bandwidths }
             }
@@ -211,7 +210,7 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // The builder of the array creates this placement.
+            // Only the builder of an array creates mirrors.
             Self::Mirrored => {
                 let reason =
                     "the home of a source is in RAM, and is not lost with a device; leave the placement out";

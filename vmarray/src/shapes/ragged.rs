@@ -208,7 +208,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         if item >= self.total {
             return Err(index_outside(item, self.total));
         }
-        // Find the last row that begins at the item or before it. That row is not empty, even if empty rows
+        // Find the last row that begins at the item or before. This row is not empty, even if empty rows
         // begin at the same item.
         let (mut low, mut high) = (0, self.rows);
         while high - low > 1 {

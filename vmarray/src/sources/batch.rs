@@ -155,7 +155,7 @@ struct PageBatch<'a, W> {
 
 impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
-        // Wait until no work accesses the slots or the home, before the pages are released.
+        // Wait until no device work accesses the slots or the home, before the pages are released.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
         for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
@@ -202,7 +202,7 @@ impl<T: Element> SourceCore<T> {
         let channel = &self.channels[index];
         operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
-        // The slots must suffice for two batches.
+        // Limit a batch to half of the slots, because two batches are in flight.
         let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
         let mut rest = RemainingPages { pages: self.pages_of_channel(index, range).peekable(), range, most };
         let overlaps = pool.slots() >= 2 * most;
@@ -211,7 +211,7 @@ impl<T: Element> SourceCore<T> {
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while rest.pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let batch = self.start(channel, &mut pool, &mut rest, operation);
-            // After an error either the host writes the rest, or the operation ends.
+            // After an error, either the host writes the remaining pages, or the operation ends.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {
@@ -286,7 +286,7 @@ impl<T: Element> SourceCore<T> {
                 copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
-            // Assign the slots of all pages in one step, so that they are contiguous.
+            // Assign the slots of all new pages in one step later, so that they are contiguous.
             let slot = entry.slot();
             if let Some(slot) = slot {
                 pool.touched(slot);
@@ -342,7 +342,8 @@ impl<T: Element> SourceCore<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // The operation only reads, so let other threads read the elements at home during the work.
+            // The operation only reads, so let other threads read the pages in the program's memory
+            // meanwhile.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),

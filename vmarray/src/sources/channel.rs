@@ -41,7 +41,8 @@ struct BlockPiece {
 
 #[derive(Debug)]
 pub(super) struct SourceChannel {
-    // Declared first, so that Rust drops it first: the release of a queue waits for its work.
+    // Declared first, so that Rust drops the queues before the memory: the release of a queue waits for its
+    // work.
     uploads: Queue<dyn Device>,
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,
@@ -116,7 +117,7 @@ impl SourceChannel {
         let pool = SlotPool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
-            // In reverse order, because `allocate` takes slots from the end.
+            // In reverse order, because `allocate` takes slots from the end of the list.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
             staging: Staging::new(&device, &pinned, chunk_bytes),
@@ -255,8 +256,7 @@ impl SourceChannel {
                 self.land(staging.chunk(chunk), &batch);
                 Ok(())
             };
-        // This thread copies one batch from staging memory to the home while the device copies the next
-        // batch.
+        // This thread copies one batch from staging memory to the home while the device copies the next one.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;
@@ -279,8 +279,7 @@ impl SourceChannel {
             tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
             Ok(())
         });
-        // Wait for all copies, even after an error, because no copy may be in flight when the function
-        // returns.
+        // Wait for all copies even after an error, because none may be in flight when the function returns.
         let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
         let done = waits.fold(submitted, Result::and);
         if done.is_ok() {
@@ -322,7 +321,8 @@ impl SourceChannel {
         while slots.len() < want {
             let victims = self.victims(pool, entries, want - slots.len());
             if victims.is_empty() {
-                // Other threads hold the pages of all other slots, each one page for a short time.
+                // Other threads hold the pages of all remaining slots, each for a short time, so let them
+                // run.
                 std::thread::yield_now();
             } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
                 pool.free.append(&mut slots);

@@ -17,8 +17,8 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct SourceCore<T: Element> {
-    // Declared first, so that Rust drops it first: the channels end all copies before the home's memory is
-    // freed.
+    // Declared first, so that Rust drops the channels before the home: they end all copies before its memory
+    // is freed.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
@@ -221,7 +221,7 @@ impl<T: Element> SourceCore<T> {
 
 impl<T: Element> Drop for SourceCore<T> {
     fn drop(&mut self) {
-        // No other owner of the source exists, and no work is in flight.
+        // This is the last owner of the source, and no work is in flight.
         if let Err(error) = self.flush(&(0..self.cuts.len)) {
             trace::not_brought_home(&error);
         }

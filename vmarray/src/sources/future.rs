@@ -86,7 +86,7 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         drop(guard);
         let Some(slot) = slot.filter(|_| blocks != 0) else { return Ok(()) };
         let page = PageBlocks { page, slot, blocks };
-        // Another page may get the slot before the copy ends. The version detects this case.
+        // Another page may get the slot before the copy ends. The page's version detects this.
         let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
         self.under_way.push(Copy { ticket, buffer, page, version, asked: Asked::default() });
         Ok(())
@@ -146,7 +146,7 @@ impl<T: Element> Future for SourceFlushAsync<'_, T> {
                 return Poll::Ready(this.error.take().map_or(Ok(()), Err));
             }
             if !landed {
-                // Register the waker with all copies, because the end of any of them allows progress.
+                // Register the waker with all copies, because each completed copy allows progress.
                 for copy in &mut this.under_way {
                     let channel = this.core.channel(copy.page.page);
                     copy.asked.wake(&**channel.device(), copy.ticket, context.waker());

@@ -66,7 +66,7 @@ impl<T: Element> SourceCore<T> {
         values: &mut [T],
     ) -> Result<()> {
         let page_len = self.cuts.page_len;
-        // A thread that holds several pages of a channel also holds the lock of the channel.
+        // To hold several pages of a channel, a thread must also hold the lock of the channel.
         let _pool = channel.pool.lock();
         let (mut held, mut newer, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for places in places.chunk_by(|&a, &b| indices[a] / page_len == indices[b] / page_len) {

@@ -185,7 +185,8 @@ impl<T: Element> SourceCore<T> {
                 asked.push(channel);
             }
         }
-        // A single device reports that it does not support the change before it writes any element.
+        // With several devices, check support before any of them writes. A single device reports it before it
+        // writes.
         for channel in asked.iter().filter(|_| asked.len() > 1) {
             Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
         }

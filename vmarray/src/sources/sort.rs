@@ -28,7 +28,7 @@ impl<T: Element> SourceCore<T> {
             return Ok(false);
         }
         self.flush(&(0..self.cuts.len))?;
-        // Lock the channels first, then the pages.
+        // Lock the channels before the pages, as all threads do.
         let mut pools: Vec<_> = self.channels.iter().map(|channel| channel.pool.lock()).collect();
         for pool in &mut pools {
             let tenants = pool.tenants().collect();

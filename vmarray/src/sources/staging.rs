@@ -40,7 +40,7 @@ impl Staging {
         }
         self.next = (index + 1) % CHUNKS;
         if let Some(ticket) = self.chunks[index].1.take() {
-            // Ignore an error here, because the thread that submitted the work handles it.
+            // Ignore an error here, because the thread that submitted the copy handles it.
             let _ = self.device.wait(ticket);
         }
         Ok(index)

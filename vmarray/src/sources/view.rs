@@ -121,8 +121,8 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        // Copy a block of several elements to the home first, because its other elements may be newer on the
-        // device.
+        // The write first copies the element's block to the home if other elements of the block are newer on
+        // the device.
         self.core.with_exclusive(&self.core.part_of(place), false, |element| {
             (std::mem::replace(&mut element[0], value), true)
         })
@@ -168,7 +168,7 @@ impl<T: Element> OperandStore for SourceCore<T> {
     }
 
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
-        // The bytes of a buffer may not be aligned for the type, so copy them.
+        // The byte buffer may not be aligned for the element type, so read into a vector first.
         let mut values = zeroed_vec::<T>(range.len())?;
         self.read(range.start, &mut values)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
@@ -205,7 +205,7 @@ impl<T: Element> OperandStore for SourceCore<T> {
 
 impl<T: Element> ResultStore for SourceCore<T> {
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()> {
-        // The bytes of a buffer may not be aligned for the type, so copy them.
+        // The byte buffer may not be aligned for the element type, so copy it to a vector first.
         let mut values = zeroed_vec::<T>(from.len() / size_of::<T>())?;
         bytemuck::cast_slice_mut(&mut values).copy_from_slice(from);
         self.write(start, &values)

@@ -141,7 +141,7 @@ impl ListSweep {
                 list.renew(links, frame);
                 self.again += usize::from(first_time);
                 if self.cursor == list.sentinel {
-                    // The frame was the newest one. Now it is the only referenced frame.
+                    // The renewed frame was the newest already, so the sweep continues with this frame.
                     self.cursor = frame + LISTS;
                 }
             }

@@ -131,7 +131,7 @@ mod os {
     fn of_any(threads: &[Thread]) -> io::Result<Processors> {
         threads.iter().try_fold(Processors::default(), |all, &thread| match Processors::of(thread) {
             Ok(set) => Ok(all.or(&set)),
-            // The thread has ended, so it runs on no processor.
+            // ESRCH: the thread has ended, so it runs on no processor.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(all),
             Err(error) => Err(error),
         })
@@ -142,7 +142,8 @@ mod os {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
             if let Err(error) = Processors::from_iter([processor]).move_here() {
-                // The processor may be offline, or forbidden to the threads: then the system has moved them.
+                // The visit can fail if the processor is offline, or forbidden to the threads. Then no thread
+                // runs there.
                 if of_any(threads)?.has(processor) {
                     return Err(error);
                 }

@@ -57,8 +57,8 @@ fn run(waker: Waker) {
 /// Wakes a task, at once or as soon as the calling thread may run code of the program.
 pub fn wake(waker: Waker) {
     let mut waker = Some(waker);
-    // The access fails in a thread that is ending. Such a thread holds no locks, so it runs the waker at
-    // once.
+    // The thread-local access fails if the thread is ending. Such a thread holds no locks, so it runs the
+    // waker at once.
     let _ = DEFERRED.try_with(|deferred| {
         if deferred.deferrals.get() > 0 || deferred.locks.get() > 0 {
             deferred.tasks.borrow_mut().extend(waker.take());

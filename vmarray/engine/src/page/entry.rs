@@ -184,8 +184,8 @@ impl Entry {
     pub fn unshare(&self, holder: Holder) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
-        // The last sharer wakes threads that want the page exclusively; a sharer that lowered a full count
-        // wakes threads that want to share.
+        // The last shared holder wakes threads that want the page exclusively. A holder that lowers a full
+        // count wakes threads that want to share.
         let wakes = |s: State| last(s) || !s.has_room();
         let before = self.change(|s| {
             let next = s.0 - unit;
@@ -221,7 +221,7 @@ impl Entry {
         let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !may_stay(s) => Err(Refusal::Busy(s)),
-            // The loading thread becomes one more sharer, so the count must have room.
+            // The loading thread becomes a shared holder, so the count must have room for one more.
             s if !s.has_room() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })
@@ -258,7 +258,7 @@ impl Entry {
     pub fn mark_in_flight(&self) -> bool {
         let now = self.state(Ordering::Relaxed);
         if now.has(IN_FLIGHT) && !now.any(WAITED) {
-            // The mark exists already, and no thread waits, so the state need not change.
+            // The page is marked already and no thread waits, so the state need not change.
             return false;
         }
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)

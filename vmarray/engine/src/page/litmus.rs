@@ -25,7 +25,7 @@ fn one_of_two_threads_sees_the_others_store() {
     const ROUNDS: usize = 300;
     let (x, y) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let number = counter::acquire(true);
-    // For each round, the first step at which this thread saw the round.
+    // For each round, the first step of this thread in which it saw the other thread's store.
     let quick = || -> Vec<usize> {
         let (mut step, mut first) = (0, Vec::with_capacity(ROUNDS));
         // Register the thread, because unregistered threads get no barrier.
@@ -38,7 +38,7 @@ fn one_of_two_threads_sees_the_others_store() {
         }
         first
     };
-    // For each round, the last step at which this thread saw the round.
+    // For each round, the step of the other thread that this thread saw after its barrier.
     let slow = || -> Vec<usize> {
         let (mut step, mut last) = (0, Vec::new());
         for round in 1..=ROUNDS {
@@ -83,7 +83,7 @@ fn frames_are_not_reused_under_threads_that_come_and_go() {
     let (is_over, accesses) = (AtomicBool::new(false), AtomicUsize::new(0));
     // SAFETY: the page's frame is the two words above.
     let words = |at: *const u8| unsafe { &*at.cast::<[AtomicU64; 2]>() };
-    // Wait long enough for another thread to run in between, if it can.
+    // Keep the page for a while, so that a wrong protocol would let another thread run in between.
     let dwell = || (0..200).for_each(|_| std::hint::spin_loop());
     let read = |at: *const u8| {
         let first = words(at)[0].load(Ordering::Relaxed);

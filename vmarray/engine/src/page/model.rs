@@ -204,7 +204,7 @@ fn a_slice_is_not_lent_under_a_lock_free_writer() {
 #[test]
 fn two_sharers_both_wait_for_a_lock_free_writer() {
     let mut model = loom::model::Builder::new();
-    // Three threads of which two spin: all schedules would take hours.
+    // Two of the three threads spin, so testing all schedules would take hours.
     model.preemption_bound = Some(2);
     model.check(|| {
         let page = Arc::new(ModelPage::open_for_writes());
@@ -225,7 +225,7 @@ fn no_write_is_lost_to_a_write_back() {
             if page.write(5) {
                 return;
             }
-            // Acquire the page by the slow path.
+            // Hold the page exclusively, as a write without the hazard slot does.
             while page.entry.try_exclusive(Holder::Pin).is_err() {
                 thread::yield_now();
             }

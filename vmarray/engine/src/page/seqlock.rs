@@ -40,8 +40,8 @@ impl SeqLock {
     #[cfg(not(loom))]
     #[inline(always)]
     pub fn of<T>(element: *const T) -> &'static Self {
-        // Multiply by 2^64 divided by the golden ratio, because frames and parts of arrays begin at round
-        // addresses, which would share a lock.
+        // Fibonacci hashing (2^64 / golden ratio) distributes frames and parts of arrays, which begin at
+        // round addresses, over all locks.
         let grain = (element.addr() >> GRAIN_SHIFT) as u64;
         &LOCKS.0[(grain.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNT_SHIFT)) as usize]
     }

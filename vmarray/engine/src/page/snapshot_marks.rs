@@ -137,7 +137,7 @@ impl<S> Snapshots<S> {
         holds_guards: bool,
     ) -> Option<Arc<SnapshotMarks<S>>> {
         let Some(marks) = self.current() else {
-            // Yield, because the page will lose its mark soon.
+            // The snapshot that set the mark has ended, so the page loses its mark soon.
             yield_now();
             return None;
         };
@@ -145,8 +145,8 @@ impl<S> Snapshots<S> {
             return None;
         }
         let mut marking = marks.marking.lock();
-        // If a thread with guards comes here, it could not pass, so it does not wait for the end of
-        // `Marking`.
+        // A thread with guards gets here only after `Marking`, because `pass` failed, so it does not wait for
+        // the end of `Marking`.
         while matches!(marking.phase, Phase::Marking | Phase::Instant) {
             marks.changed.wait(&mut marking);
         }
@@ -203,7 +203,7 @@ impl<S> SnapshotMarks<S> {
                 pages.await_release(page, state);
             }
         }
-        // Opening a write gate needs a hold of the page, and only threads that have passed can get one now.
+        // To open a write gate, a thread must hold the page. Only threads that have passed can hold one now.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         pages.quiesce_marked(&open);
@@ -239,7 +239,7 @@ impl<S> SnapshotMarks<S> {
     /// true also if the snapshot is over.
     #[inline]
     pub fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
-        // While this lock is held the snapshot is not over, and the mark belongs to it.
+        // While this thread holds the lock, the snapshot cannot end, so the mark belongs to it.
         let saving = self.saving.read();
         let Some(saving) = &*saving else { return true };
         if !saving.take(page) {

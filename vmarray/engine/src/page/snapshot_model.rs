@@ -187,7 +187,7 @@ fn snapshots_in_a_row_do_not_wait_for_a_thread_that_waits_for_them() {
     model(2, || {
         with_pairs(|array| {
             for saved in [array.snapshot(), array.snapshot()] {
-                // A snapshot holds both elements of the pair, or none.
+                // Threads write both elements of the pair together, so a snapshot must contain both or none.
                 if let [Some(one), Some(other)] = saved[..] {
                     assert_eq!(one, other);
                 }

@@ -57,8 +57,8 @@ impl Lengths {
     /// As [`of`](Self::of).
     #[inline(always)]
     pub unsafe fn has_quick(first: NonNull<Entry>, index: usize) -> bool {
-        // Compare with the word in memory, by an address that a hit has in a register. For an atomic load,
-        // the compiler would emit a separate instruction.
+        // Compare the index with the length in memory, addressed from the entries' address, which a hit
+        // already has in a register. For an atomic load the compiler would emit a separate instruction.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the word exists, as the caller guarantees. The read acts as an acquire load: this processor
         // keeps loads in order, and the compiler moves no access across the block.
@@ -91,8 +91,7 @@ impl Lengths {
     /// Publishes a greater length in elements. The caller holds the page of the last element.
     #[inline]
     pub fn publish(&self, len: usize, is_quick: bool) {
-        // The quick length of a growing array never exceeds `len`: a thread that sees an element by the quick
-        // length also sees this `len`.
+        // Store `len` first: a thread that finds an element below the quick length then also sees this `len`.
         self.len.store(len, Ordering::Release);
         if is_quick {
             // Keep the maximum, because other threads may have published elements of the next page meanwhile.
@@ -118,7 +117,8 @@ impl PageTable {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let shift = start.align_offset(align_of::<Lengths>());
         assert!(shift < align_of::<Lengths>(), "the shift must be below the alignment");
-        // Random lookups benefit from large pages. Entries without pages stay untouched.
+        // Random lookups of entries are faster with large pages. Unused entries stay untouched, so they take
+        // no memory.
         ask_for_large_pages(start.as_ptr(), shift + size_of::<Lengths>() + pages * size_of::<Entry>());
         // SAFETY: the layout has room for the shift, the lengths and the entries; the alignment of lengths
         // covers that of entries.

@@ -81,7 +81,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Later destructors of this thread may still use arrays: they take the slow path.
+        // Later thread-local destructors may still use arrays. They take the slow path, which registers the
+        // thread again.
         LOCAL.with(|local| local.threshold.set(UNREGISTERED));
         delist();
     }
@@ -90,8 +91,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // A thread that scans the slots after its full fence either finds this one, or shut its gate before this
-    // fence. In the second case this thread's first access sees the shut gate.
+    // Another thread may scan the slots after its full fence. Either it finds this slot, or it shut its gate
+    // before this fence. In the second case this thread's first access sees the shut gate.
     fence(Ordering::SeqCst);
 }
 
@@ -213,13 +214,13 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick form already, which finds everything that this form finds.
+    // A registered thread has tried the quick form already, and this form would find the same shut gate.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
     let leased = LEASE.try_with(|_| ()).is_ok();
     if !leased {
-        // The thread is ending: it registers for this access only.
+        // The thread is ending, so it registers for this access only.
         enlist();
     } else if barrier::asymmetric() {
         LOCAL.with(|local| local.threshold.set(REGISTERED));
@@ -323,7 +324,7 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // Returns the announced accesses, as seen by a thread that waits for writes, and by a thread that
+        // Returns the accesses that are announced to a thread that waits for writes only, and to one that
         // waits for all accesses.
         let announced = || {
             let registry = REGISTRY.read();
@@ -336,7 +337,7 @@ mod tests {
         let number = counter::acquire(true);
         let read = read_fenced(&entry, number, |_| Some(announced()));
         assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
-        // Test quick accesses after the registration. They exist only if there is a cheap barrier.
+        // Test quick accesses after the registration. They exist only with an asymmetric barrier.
         let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
         let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
         if barrier::asymmetric() {

@@ -43,7 +43,7 @@ fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
 #[inline]
 pub fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
-    // If the thread is ending, the access fails. Such a thread has no tasks.
+    // The access fails only if the thread is ending. Such a thread polls no tasks, so any number is right.
     PLACE.try_with(|place| std::ptr::from_ref(place).addr()).unwrap_or(0)
 }
 
@@ -54,8 +54,9 @@ impl Asleep {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let sleeper = Sleeper { key, number, thread: this_thread(), waker: waker.clone() };
-        // Increment first, so that the count is never too low. Otherwise a thread that is woken between the
-        // two steps would decrement the count of another task, and no thread would look for that task.
+        // Increment first, so that the count is never too low. Otherwise a thread that wakes this task
+        // between the two steps would decrement the count too early. The count would miss another task, and
+        // no thread would look for it.
         COUNT.fetch_add(1, Ordering::SeqCst);
         list(key).lock().push(sleeper);
         Self { key, number }
@@ -69,7 +70,7 @@ impl Drop for Asleep {
             let gone = list.swap_remove(at);
             COUNT.fetch_sub(1, Ordering::SeqCst);
             drop(list);
-            // Dropping a waker runs foreign code too, so drop it without the lock.
+            // Drop the waker without the lock, because its drop is code of the program.
             drop(gone);
         }
     }
@@ -93,7 +94,7 @@ pub fn wake_tasks_of_thread() {
 
 /// Removes due sleepers from a list and wakes them. A task that must still wait registers again.
 fn wake_matching(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
-    // Move the wakers out: a clone would run foreign code under the lock.
+    // Move the wakers out of the list, because a clone would run code of the program under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();
     COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
     woken.into_iter().for_each(|sleeper| wake(sleeper.waker));

@@ -157,7 +157,7 @@ pub(super) fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) 
     }
     let mut events = EVENTS.lock();
     let Events { work, open, .. } = &mut *events;
-    // Search from the latest entry, because the ticket was submitted a moment ago.
+    // Search backwards from the latest entry, because the ticket was submitted a moment ago.
     let places = open.get(&ticket.queue).into_iter().flatten().rev();
     let mut found = places.copied().filter(|at| work[*at].ticket == ticket);
     if let Some(at) = found.next() {

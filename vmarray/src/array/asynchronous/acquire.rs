@@ -161,7 +161,7 @@ impl<'a> Acquire<'a> {
             let is_busy = |state: State| {
                 state.any(RESIDENT)
                     || state.any(UNSAVED) && self.want == Want::Exclusive
-                    // Other threads hold the page without a load, or share it to read the home slot.
+                    // Other threads hold the page but do not load it, or they share it to read its home slot.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // The page is loading for another purpose, so its load cannot serve this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy
@@ -173,7 +173,7 @@ impl<'a> Acquire<'a> {
                 }
                 refusal => {
                     if let Some(ask) = ask() {
-                        // The page is absent, because the program evicted it.
+                        // If the page had a reserved frame, the program has evicted it since.
                         self.unreserve();
                         let request = Arc::new(PageRequest::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
@@ -206,7 +206,7 @@ impl<'a> Acquire<'a> {
                 self.wait = Wait::Answer(request, Some(asleep));
                 Poll::Pending
             }
-            // The answer may have arrived before the error, so use it.
+            // The answer may have arrived before the error. Then use it.
             Err(error) => {
                 let answer = request.cancel().unwrap_or(RequestAnswer::Failed(error));
                 if let RequestAnswer::Reserved(frame) = answer {
@@ -248,7 +248,7 @@ impl<'a> Acquire<'a> {
             channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);
-        // When this thread takes another guard, it wakes the task, which then checks again.
+        // If this thread takes another guard, it wakes the task, which then checks if it may still wait.
         let is_busy = |s| self.pager.is_worth_a_wait(self.page, s, self.want == Want::Exclusive);
         let asleep = park_task(table.entry(self.page), context.waker(), is_busy);
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)

@@ -117,8 +117,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 if exclusive { entry.try_exclusive(Holder::Guard) } else { try_share(entry, Holder::Guard) };
             let before = match held {
                 Ok(before) => before,
-                // A task that waits for other threads does not count as a holder of a frame. A task whose
-                // page is loading counts, and keeps its frame until it holds the page.
+                // A task that waits for other threads does not count as a guard. A task whose page is loading
+                // counts, and its page keeps its frame until the task holds the page.
                 Err(Refusal::Busy(state))
                     if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
                 {
@@ -129,7 +129,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 }
                 Err(refusal) => return Err(refusal.into()),
             };
-            // From here on the guard itself counts, instead of the future.
+            // From here on the guard counts instead of the future.
             is_counted.set(false);
             pager.identity().expect_no_more();
             if before.any(WAITED) {
@@ -147,7 +147,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             }
             Ok::<_, AcquireRefusal>(())
         };
-        // Reserve frames only for counted tasks, so that they suffice for all of them.
+        // Reserve a frame only for a task that counts as a guard, so that the frames suffice for all
+        // reservations.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {
@@ -169,7 +170,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
 
 impl<T: Element, D: Device> Drop for ComingGuard<'_, T, D> {
     fn drop(&mut self) {
-        // Release the frame first, because the thread that is notified of a free guard must find a frame.
+        // Release the frame first, because a thread that waits for a guard needs a frame when it wakes.
         self.acquire.stop();
         self.stop_counting();
     }

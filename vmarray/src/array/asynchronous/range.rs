@@ -165,7 +165,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
         if !ahead.is_empty() {
             let end = ahead.end.min(ahead.start + PREFETCHED_AT_ONCE);
             pager.prefetch_within(ahead.start..end, room)?;
-            // Without free frames, no more pages are fetched.
+            // If no channel has free frames, end the prefetch.
             ahead.start = if room.iter().all(|room| *room == 0) { ahead.end } else { end };
             if !ahead.is_empty() {
                 return next_turn(context);
@@ -263,13 +263,15 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
-                    // Look up the frame after pinning, because the page may have moved since it was listed.
+                    // Look up the frame after pinning the page, because the page may have moved to another
+                    // frame before.
                     let frame = channel.frame_at(entry.address());
                     batch.push(Victim { page, frame, before });
                 }
                 Err(Refusal::Absent) => {}
                 Err(Refusal::Busy(_)) => {
-                    // Submit the batch first, because the holder of the page may wait for pages of the batch.
+                    // Submit the batch before waiting: the batch holds pages, and the holder of this page may
+                    // wait for one of them.
                     self.start(number, &mut batch);
                     if self.acquire.page() != page {
                         self.acquire.turn_to(page);

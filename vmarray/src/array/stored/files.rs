@@ -108,7 +108,7 @@ impl Description {
     /// for the starts of rows, if there are rows.
     fn shares_of(&self, file: usize) -> u64 {
         let channels = self.stripe_pattern.iter().filter(|turn| **turn == file).count() as u64;
-        // A file without a channel has one unused share.
+        // A file without channels still needs one share, which stays unused.
         (channels + self.first_share(file)).max(1)
     }
 
@@ -179,7 +179,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Ignore this result, and report the first error.
+        // This runs after another error, which the caller reports, so ignore this result.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
@@ -273,7 +273,7 @@ impl Files {
                 let asked = native_byte_order();
                 return Err(mismatch(path, "byte order", &description.byte_order, asked));
             }
-            // Check the shape first: rows of elements have an element type as well.
+            // Check the shape before the element type, because a ragged array has an element type too.
             shape = read(&description.shape);
             if shape.is_none() {
                 return Err(mismatch(path, "shape", &description.shape, asked));
@@ -321,7 +321,7 @@ impl Files {
         let places = PageCleaner { devices: devices.clone(), description: description.clone() };
         let (kept, len) = PersistentLen::found(
             &notes,
-            // The first file stores the length, and synchronises all files of the array.
+            // The first file stores the length, and its device synchronises all files of the array.
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
             move || Ok(storing.iter().try_for_each(|device| device.sync())?),
             move |pages| pages.for_each(|page| places.clear(page)),
@@ -396,7 +396,7 @@ impl Files {
         let (page_len, pages) = self.pages_of(part, len, element::ElementLayout::<T>::BYTES)?;
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
-        // For each channel: its file, and its share of this file.
+        // For each channel: the store of its file, and the number of its share in this file.
         let homes: Vec<_> = stripe_pattern
             .iter()
             .enumerate()
@@ -406,14 +406,14 @@ impl Files {
             })
             .collect();
         if !self.is_read_only {
-            // Clear the pages behind the length of the array.
+            // Clear the pages after the end of the array, because a later growth must find zeroes.
             for (channel, (store, _, share)) in (0..).zip(&homes) {
                 store.clear_share(*share, Pager::slots_in(channel, channels, pages));
             }
         }
         let grows = !self.is_read_only && [LINEAR, ROWS].contains(&self.description.shape.as_str());
         let max_len = if grows { most(builder.max_len, len, page_len, page_bytes) } else { len };
-        // Disable the checksums of the array, because each store verifies its own.
+        // Disable the array's own checksums, because the files have theirs.
         let mut settings = builder.settings;
         settings.checksums = false;
         let places = Homes {

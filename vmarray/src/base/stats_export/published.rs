@@ -114,7 +114,7 @@ fn print_number(number: Option<u64>) -> String {
 pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
     let mut arrays = String::new();
     let mut left_out = program.left_out;
-    // Space for arrays: the rest is for all other lines.
+    // The bytes that remain for arrays after the title, the end and the names.
     let room = bytes_max.saturating_sub(TITLE.len() + END.len() + 4 * NAME_MAX + 100);
     for array in &program.arrays {
         let text = print_array(array);

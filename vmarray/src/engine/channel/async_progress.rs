@@ -74,7 +74,8 @@ impl Channel {
 
     /// Serves requests whose pages have arrived, and submits further requests, unless another thread does so.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
-        // Defer wakers, because they are program code and may need resources held here.
+        // Call wakers only after this function, because they are code of the program and may need resources
+        // held here.
         let _deferral = DeferredWakes::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
@@ -141,19 +142,19 @@ impl Channel {
         if requests.is_empty() {
             return Stuck::No;
         }
-        // Take frames before any page, so that the thread holds no page while it waits.
+        // Take the frames before any page, because a thread that waits for a frame must hold no page.
         let absent = self.look(table, &requests);
         let mut frames = Vec::new();
         let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
-            // Keep the error for the next flush, or for a thread that needs a frame: this call does not need
-            // the frame.
+            // This call does not need the frame, so keep the error for the next flush, or for a thread that
+            // needs a frame.
             self.keep_unreported(error);
         }
         let left = self.submit_requests(table, requests, frames);
         let is_short = left.len();
-        // Put the remaining requests back in front of all others, in their order.
+        // Put the remaining requests back at the front of the queue, in their order.
         left.into_iter().rev().for_each(|request| serving.queue.push_front(request));
         if has_frames {
             serving.failures_before = None;
@@ -178,7 +179,7 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let state = table.entry(request.page).state(Ordering::Relaxed);
-            // Requests for one page are usually consecutive, so this counts most pages only once.
+            // Compare with the last page only, because requests for one page are usually consecutive.
             absent += usize::from(!state.any(RESIDENT | EXCLUSIVE) && request.page != last);
             last = request.page;
         }
@@ -209,7 +210,7 @@ impl Channel {
                 continue;
             }
             if state.any(EXCLUSIVE) {
-                // The page is in transfer already, possibly by a load of this submission.
+                // Another transfer has the page, possibly a load of this submission. So join its requests.
                 asked.push(request);
                 continue;
             }
@@ -217,7 +218,7 @@ impl Channel {
                 left.push(request);
                 continue;
             };
-            // A request to write must not load a page while threads read its home slot.
+            // A request to write must not load the page while other threads read its home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;
@@ -246,10 +247,10 @@ impl Channel {
             match self.submit_loads(table, loads, ours) {
                 Ok(ticket) => {
                     self.wake_driver_after(ticket);
-                    // Free frames while the device copies.
+                    // The device is copying now, so use the time to free frames.
                     self.make_room(table);
                 }
-                // The requesters have received the error, or their requests are queued again.
+                // The failed loads have sent the error to the requesters, or have queued the requests again.
                 Err(_) => self.tasks.requests.end(),
             }
         }
@@ -268,8 +269,8 @@ impl Channel {
         for request in requests {
             match shard.work.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch)))
             {
-                // A write may use this load only if the load ends without a holder, and no snapshot needs the
-                // page. The load holds the page, so a later snapshot waits for it.
+                // A write may join this load in two cases: the load ends without a holder, or no snapshot
+                // needs the page. The load itself holds the page, so a later snapshot waits for it.
                 Some((load, fetch))
                     if !request.is_write()
                         || load.then == LoadFor::Leave
@@ -317,7 +318,7 @@ impl Channel {
         if request.is_write() {
             return self.serve_held(table, request, USED);
         }
-        // The page is shared and quiet: it stays resident, without writers.
+        // The thread holds the page shared, and its gates are shut: the page stays resident, without writers.
         let waker = self.serve(request, self.held_bytes(entry));
         if !self.recency() {
             self.touched(request.page);
@@ -332,7 +333,7 @@ impl Channel {
     fn serve_held(&self, table: &PageTable, request: &Arc<PageRequest>, add: u64) -> Option<Waker> {
         let entry = table.entry(request.page);
         if request.is_write() && request.is_waiting() {
-            // Mark the page first, because the notified task may look for dirty pages next.
+            // Mark the page dirty before the answer, because the woken task may look for dirty pages next.
             entry.mark_dirty();
         }
         let waker = self.serve(request, self.held_bytes(entry));
@@ -344,7 +345,7 @@ impl Channel {
 
     /// Answers the first request with the error for which there is no frame.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
-        // The request reports the error, so the next flush must not.
+        // The request reports this error, so the next flush must not report it again.
         self.lock().work.write_error = None;
         serving.failures_before = None;
         while let Some(first) = serving.queue.pop_front() {
@@ -395,7 +396,8 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on, a thread that frees a frame notifies the combiner.
+        // From here on, a thread that frees a frame wakes the driver. Check once more for a frame freed
+        // before.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -417,7 +419,8 @@ impl Channel {
         if !self.sleep_on_pages(table, pages, serving) {
             return Stuck::Again;
         }
-        // The waiting threads may hold all frames. Wake the tasks, whose polls detect this as an error.
+        // Other requests may wait for guards that hold all frames. Wake their tasks, whose polls then return
+        // an error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);
@@ -435,7 +438,7 @@ impl Channel {
             }
             match park_task(entry, driver, |s| s.any(EXCLUSIVE) || s.shared()) {
                 Some(asleep) => serving.asleep.push(asleep),
-                // A page in a reserved frame is not busy, so do not count it.
+                // A page in a reserved frame is not in use by a thread, so ignore it.
                 None if self.lock().frames.is_reserved_at(entry.address()) => {}
                 None => return false,
             }

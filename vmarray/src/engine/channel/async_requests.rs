@@ -122,7 +122,7 @@ impl PageRequest {
                 return Poll::Pending;
             }
         }
-        // Cloning and dropping wakers is program code, which must not run under the lock.
+        // Clone the waker without the lock, because cloning and dropping wakers is code of the program.
         let waker = context.waker().clone();
         let mut stage = self.stage.lock();
         if let Some(answer) = take(&mut stage) {
@@ -141,7 +141,7 @@ impl PageRequest {
             return self.take_answer(&mut stage);
         }
         let old = std::mem::replace(&mut *stage, RequestStage::Over);
-        // Dropping a waker is program code, which must not run under the lock.
+        // Drop the old waker without the lock, because its drop is code of the program.
         drop(stage);
         drop(old);
         None
@@ -170,7 +170,7 @@ impl PageRequest {
 
     /// Records that the task waits for an exclusive holder of the page, with a frame reserved for its read.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
-        // Clone the waker without the lock, because cloning a waker is program code.
+        // Clone the waker without the lock, because cloning is code of the program.
         let waker = waker.clone();
         let mut stage = self.stage.lock();
         let mut old = None;
@@ -291,8 +291,8 @@ impl PageRequest {
 
     /// Wakes the task without an answer, so that it checks the reason itself.
     pub(super) fn nudge(&self) -> Option<Waker> {
-        // Cloning a waker is program code, which must not run under the lock. So take the waker: the task
-        // stores another one at its next poll.
+        // Take the waker instead of cloning it under the lock, because cloning is code of the program. The
+        // task stores another one at its next poll.
         let mut stage = self.stage.lock();
         let RequestStage::Waiting(known) = &mut *stage else { return None };
         Some(std::mem::replace(known, Waker::noop().clone()))

@@ -56,18 +56,18 @@ impl Channel {
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
         let found = self.lock().work.transfer_of(page).map(|submission| submission.ticket);
         let Some(ticket) = found else {
-            // The owner of the transfer is about to record the transfer, or another thread has just finished
-            // it.
+            // Either the owner of the transfer has not recorded it yet, or another thread has just finished
+            // it. So poll the task again.
             wake(waker.clone());
             return TaskWait::Woken;
         };
         if matches!(self.device.poll(ticket), Ok(QueueProgress::Pending)) {
             self.drive_when_done(ticket);
-            // The thread that ends the transfer wakes threads that wait for the page.
+            // The thread that ends the transfer wakes the threads and tasks that wait for the page.
             let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));
             return asleep.map_or(TaskWait::No, TaskWait::Asleep);
         }
-        // Ignore an error here: the requester reports it.
+        // Ignore an error here, because the requester of the transfer reports it.
         let _ = self.finish(table, ticket);
         TaskWait::No
     }
@@ -105,7 +105,8 @@ impl Channel {
     /// Sleeps until [`announce`](Self::announce), if a condition still holds.
     fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
         let asleep = Asleep::at(self.task_key(), waker);
-        // Either this check sees the change, or the changing thread sees the sleeper.
+        // With the fence of `announce`: either this check sees the change, or the changing thread sees the
+        // registered task.
         fence(Ordering::SeqCst);
         if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
     }

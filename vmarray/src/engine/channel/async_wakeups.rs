@@ -62,11 +62,13 @@ impl Wake for WakeupDriver {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The device may call this while the thread submits other work to it, with locks held.
+        // The device may call this waker while the thread submits other work to it under locks. Then defer
+        // the call.
         if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
             return;
         }
-        // Defer the wakers of tasks until this thread has left the driver.
+        // Defer the wakers of tasks until this thread has left the driver, because they are code of the
+        // program.
         let _deferral = DeferredWakes::begin();
         let mut state = self.state.lock();
         let Some((channel, table)) = state.driven.clone() else { return };

@@ -140,7 +140,7 @@ impl Channel {
                     let ticket = fetch.submission.ticket;
                     self.note_combiner(&shard);
                     drop(shard);
-                    // Ignore an error here, because the read reports it.
+                    // Ignore an error here, because each read of the submission reports it.
                     let _ = self.finish(table, ticket);
                 }
                 Some(_) => {
@@ -160,7 +160,8 @@ impl Channel {
         };
         match outcome {
             Err(_) if !was_alone => {
-                // Another copy of the submission may have caused the error, so submit this one alone.
+                // Another thread's copy in the same submission may have caused the error, so submit this copy
+                // alone.
                 let again = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&[copy]));
                 again.and_then(|ticket| self.wait_for_pages(ticket))
             }
@@ -184,8 +185,8 @@ impl Channel {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
-        // If another thread is the combiner, this thread checks again later. The thread that ends a
-        // submission handles loads without a waiting thread.
+        // If another thread has the lock, this thread checks again later. A load that no thread waits for is
+        // submitted by the thread that ends the current submission.
         let Some(shard) = self.shard.try_lock() else { return false };
         let combines = shard.work.may_combine();
         self.combine_now(table, shard);
@@ -232,7 +233,8 @@ impl Channel {
         while let Some(batch) = next {
             (_, next) = self.submit_batch(table, batch, |shard| {
                 shard.work.has_combiner = false;
-                // A waiting thread monitors its load; the combiner monitors loads without a waiting thread.
+                // A waiting thread submits its own load, so the combiner continues only if no thread waits
+                // for a queued load.
                 let are_unwatched = shard.work.queued_reads.is_empty()
                     && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
                 if shard.work.may_combine() && are_unwatched {
@@ -256,7 +258,8 @@ impl Channel {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
-        // Defer wakers until the loads are recorded: a blocking waker would otherwise wait forever.
+        // Call wakers only after the loads are recorded: a waker that blocks could otherwise wait for them
+        // forever.
         let deferral = DeferredWakes::begin();
         let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -266,8 +269,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Wake threads that sleep for one of these pages: one of them must finish the transfer. The
-                // lock is held, so no thread finishes the transfer before it is recorded.
+                // Wake threads that sleep for one of these pages, because one of them must finish the
+                // transfer. They cannot finish it before it is recorded, because this thread holds the lock.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
@@ -310,8 +313,8 @@ impl Channel {
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<LoadResult> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
-        // A shared load and a failed load end the claim, which changes the version. Otherwise the page only
-        // becomes resident.
+        // The end of a shared or failed load ends the claim, which changes the version. Otherwise the page
+        // only becomes resident.
         let is_pending = |state: State| {
             state.version() == claimed.version()
                 && state.any(EXCLUSIVE)

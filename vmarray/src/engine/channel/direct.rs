@@ -63,7 +63,7 @@ pub(super) struct ReadsBarred<'a> {
 impl<'a> ReadsBarred<'a> {
     /// Closes gates, and waits for the threads that are reading. Call it before taking a lock of queues.
     pub(super) fn begin(mut gates: Vec<&'a DirectGate>) -> Self {
-        // Lock in the order of addresses, so that two threads cannot deadlock.
+        // All threads lock the gates in the order of their addresses, so that they cannot deadlock.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
         gates.dedup_by_key(|gate| std::ptr::from_ref(*gate));
         gates.retain(|gate| gate.is_used.load(Ordering::Acquire));
@@ -122,7 +122,7 @@ impl ReadCosts {
         let counts = self
             .counts
             .get_or_init(|| (0..pages.next_power_of_two().max(256)).map(|_| AtomicU32::new(0)).collect());
-        // Fibonacci hashing: slots at regular distances have separate counts.
+        // Fibonacci hashing: slots at regular distances get separate counts.
         let place = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - counts.len().ilog2());
         let count = &counts[place as usize];
         let in_units = |bytes: u64| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
@@ -130,11 +130,11 @@ impl ReadCosts {
         let spent = count.load(Ordering::Relaxed).saturating_add(cost);
         let price = in_units(TIMES.saturating_mul(READ_COST_BYTES + page_bytes));
         let is_enough = spent > price;
-        // Two concurrent updates may lose one, which is acceptable.
+        // Two concurrent updates may lose one of the costs, which is acceptable for a heuristic.
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
         let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
-        // Only one of the threads that detect the limit continues.
+        // Only one of the threads that detect the end of the window halves the counts.
         if of_all >= window && self.of_all.swap(0, Ordering::Relaxed) >= window && is_full() {
             counts.iter().for_each(|count| count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }

@@ -91,7 +91,7 @@ impl ReservedFrames {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
-            // Add the frame first, because the task may finish with it right after the answer.
+            // Add the frame before the answer, because the task may finish with the frame right after it.
             self.for_reads.add(frame);
         }
         let waker = request.answer(RequestAnswer::Reserved(frame));
@@ -127,7 +127,7 @@ impl Channel {
         } else if request.let_go() {
             self.tasks.kept_for_reads.remove(frame);
         } else {
-            // The task no longer owns the frame, because another thread has taken it.
+            // Another thread has taken the frame from the task, so do nothing.
             return;
         }
         self.announce_reservation();
@@ -149,19 +149,20 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, HazardAccess::Writes);
-                    // The page is shared and quiet: it stays resident, without writers.
+                    // The thread holds the page shared, and its gates are shut: the page stays resident,
+                    // without writers.
                     let taken = request.take_kept(Some(self.held_bytes(entry)));
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);
                     }
                     taken
                 }
-                // Try again later, because the exclusive holder releases the page soon.
+                // Another thread holds the page exclusively and releases it soon, so try again later.
                 Err(_) if entry.state(Ordering::Acquire).any(RESIDENT) => {
                     later.push((frame, request));
                     continue;
                 }
-                // The program evicted the page: it is requested again.
+                // The program evicted the page, so the task requests it again.
                 Err(_) => request.take_kept(None),
             };
             match taken {

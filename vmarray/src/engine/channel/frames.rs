@@ -72,7 +72,7 @@ impl Channel {
             shard.frames.growing = true;
             have
         };
-        // There are never more frames than pages. If the array may grow, double the number of frames each
+        // Never allocate more frames than pages. If the array may grow, double the number of frames each
         // time.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
@@ -100,8 +100,8 @@ impl Channel {
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
-            // A shorter memory than requested suffices, unless page-locked memory is required. No memory at
-            // all is an error.
+            // If page-locked memory is not required, a smaller cache than requested suffices, but not an
+            // empty one.
             Err(error) if have > 0 && self.fall_back => {
                 shard.frames.full = true;
                 self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
@@ -118,20 +118,19 @@ impl Channel {
 
     /// Phase 1 of a miss: takes a free frame. Returns `None` only to a caller that does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
-        // Resume an interrupted search, which released the lock for other threads, for at most two CLOCK
-        // revolutions.
+        // Resume a search that released the lock for other threads, for at most two CLOCK revolutions in all.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
             if let Some(frame) = self.supply.free.pop() {
                 return Ok(Some(frame));
             }
-            // Poll without any lock, because a device may run wakers. One thread polls at a time.
+            // Poll the device without the lock, because a device may run wakers. One thread polls at a time.
             let deferral = DeferredWakes::begin();
             if let Some(_asking) = self.supply.asking.try_lock() {
                 self.reap(table);
             }
             drop(deferral);
-            // One thread searches for all threads, because all would examine the same pages.
+            // Let one thread search for all, because every thread would examine the same pages.
             let search = contended::lock(&self.supply.search);
             if !self.supply.free.is_empty() {
                 continue;
@@ -148,7 +147,7 @@ impl Channel {
             }
             let FoundFrame { frame, started, unfinished } = self.free_some(table, search, shard, blocking);
             if frame.is_some() {
-                // Ignore a failure, because the next flush reports it.
+                // Ignore a failed write-back, because the next flush reports it.
                 return Ok(frame);
             }
             if let Err(error) = started {
@@ -178,7 +177,7 @@ impl Channel {
         drop(shard);
         let mut wakes = Wakes::default();
         let frame = self.free_clean(table, &victims.clean, &mut wakes);
-        // Wakers are program code, and may need a frame themselves.
+        // Call wakers after the search, because they are code of the program and may need a frame themselves.
         drop(search);
         self.wake(table, wakes);
         if victims.clean.len() > 1 {
@@ -205,7 +204,7 @@ impl Channel {
         if may_grow || self.slot_bytes() / self.layout.page_bytes as u64 <= frames {
             return;
         }
-        // Ignore a failure, because the next flush reports it.
+        // Ignore a failed write-back, because the next flush reports it.
         if let Some(frame) = self.free_some(table, search, shard, Blocking::Try).frame {
             self.put_back(frame);
         }
@@ -236,7 +235,7 @@ impl Channel {
         if let Some((ticket, is_write_back)) = shard.work.oldest_transfer() {
             self.counters.waits.add(1);
             if !shard.work.watch(ticket) {
-                // Another thread waits for this transfer, and reports its error.
+                // Another thread finishes this transfer, and reports its error.
                 drop(shard);
                 self.await_events(key);
                 return Ok(());
@@ -244,13 +243,15 @@ impl Channel {
             drop(shard);
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
-                // The thread that needs the frame gets this error, so the next flush must not report it.
+                // The thread that needs the frame gets this error, so the next flush must not report it
+                // again.
                 self.lock().work.write_error = None;
                 return outcome;
             }
             return Ok(());
         }
-        // Do not count admitted guards without a frame, because their threads may be waiting here.
+        // Count only guards that have frames. An admitted guard without a frame may belong to a thread that
+        // is waiting here.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
@@ -280,7 +281,7 @@ impl Channel {
             return Ok(());
         }
         drop(shard);
-        // Yield, because another thread is between two steps of taking or releasing a page.
+        // Another thread is between two steps of taking or releasing a page, so let it run.
         std::thread::yield_now();
         Ok(())
     }
@@ -330,14 +331,14 @@ impl Channel {
     /// Inserts a frame into the eviction policy. The frame now holds this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         self.newcomers.push((page, frame.index));
-        // Report some newcomers now, so that no thread has to report all of them.
+        // Report some new pages to the policy now, so that no thread has to report all of them.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {
             self.update_policy(&mut shard);
         }
-        // The driver may have found no frame while the caller held this one. Now the driver can wait for this
-        // page.
+        // While the caller held the frame, the channel's driver may have found none free. Now it can wait for
+        // this page.
         fence(Ordering::SeqCst);
         self.wake_driver();
     }
@@ -394,7 +395,7 @@ impl UnfinishedLoad<'_> {
 
 impl Drop for UnfinishedLoad<'_> {
     fn drop(&mut self) {
-        // The entry has never pointed to this frame.
+        // The load failed before the entry had this frame.
         if self.entry.unmap(false) {
             unpark(self.entry);
         }

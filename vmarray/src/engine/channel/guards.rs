@@ -32,8 +32,8 @@ impl GuardCount {
     /// Call it before checking whether to wait for guards.
     pub(super) fn wait(&self) -> GuardWait<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        // Either the waiting thread's check sees the end of a guard, or the thread that ends the guard sees
-        // the waiting thread.
+        // With the fence of the other side: either the waiting thread's check sees the end of a guard, or the
+        // thread that ends the guard sees the waiting thread.
         fence(Ordering::SeqCst);
         GuardWait(&self.waiters)
     }

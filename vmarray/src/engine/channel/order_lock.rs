@@ -15,7 +15,7 @@ pub(super) struct OrderLock<T>(Mutex<T>);
 /// Ends the hold, and then wakes.
 #[derive(Debug)]
 pub(super) struct OrderGuard<'a, T> {
-    // Declared first, so that the lock is released before the scope ends.
+    // Declared first, so that Rust releases the lock before the scope ends and runs wakers.
     guard: MutexGuard<'a, T>,
     _scope: LockScope,
 }

@@ -261,8 +261,8 @@ impl PinnedPool {
     pub(crate) fn take(&self, bytes: usize) -> Result<PinnedPiece> {
         let is_short = bytes <= SLAB_BYTES_MIN;
         let bytes = bytes.max(1).next_multiple_of(GRAIN);
-        // Short pieces are page-locked for any kind of frames: a copy of a result to other memory may block
-        // until the kernel has ended.
+        // Page-lock short pieces even if the frames are pageable: a copy to pageable memory may block until
+        // the kernel has ended.
         let wanted = if is_short { HostMemory::Pinned } else { self.kind() };
         if bytes == GRAIN
             && let Some(piece) = self.stock.short.pop()
@@ -273,7 +273,7 @@ impl PinnedPool {
             return Ok(piece);
         }
         let _growing = self.stock.growing.lock();
-        // Another thread may have allocated a piece meanwhile.
+        // Check again, because another thread may have freed or allocated a piece meanwhile.
         if let Some(piece) = self.take_kept(bytes, wanted) {
             return Ok(piece);
         }
@@ -282,7 +282,7 @@ impl PinnedPool {
             _ => self.bytes().clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX).max(bytes),
         };
         let new = |bytes, kind| HostBuffer::new(&self.stock.device, bytes, kind);
-        // If a whole slab does not fit, memory may suffice for this piece alone, or without page-locking.
+        // If a whole slab does not fit, try memory for this piece alone, then pageable memory.
         let memory = match new(length, wanted).or_else(|_| new(bytes, wanted)) {
             Ok(memory) => memory,
             Err(_) if is_short => new(length, HostMemory::Pageable)?,
@@ -307,7 +307,7 @@ impl PinnedPool {
     pub(super) fn reserve(&self, bytes: usize) {
         let (_growing, wanted) = (self.stock.growing.lock(), self.kind());
         let missing = bytes.saturating_sub(self.bytes());
-        // Ignore a failure here: later calls report the shortage.
+        // Ignore a failure here, because later calls report the shortage.
         if missing > 0
             && let Ok(memory) = HostBuffer::new(&self.stock.device, missing, wanted)
         {
@@ -334,7 +334,7 @@ impl PinnedPool {
             }
         }
         dropped.extend(retired(&mut slabs));
-        // Drop the memory without the lock, because the device may have to finish its work first.
+        // Free the memory without the lock, because the device may first have to finish its work.
         drop(slabs);
         drop(piece);
         drop(dropped);

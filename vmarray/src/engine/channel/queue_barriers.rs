@@ -136,8 +136,8 @@ pub(crate) struct HomeQueues {
 impl HomeQueues {
     pub(super) fn new(device: &Arc<dyn Device>, counters: &Arc<Counters>) -> Result<Self> {
         Ok(Self {
-            // Writes must follow the first queue, so that they run after kernels of other channels in that
-            // queue.
+            // `true`: a new write queue runs after the work of the first one, which is ordered with kernels
+            // of other channels.
             fetches: DirectionQueues::new(device, false)?,
             writes: DirectionQueues::new(device, true)?,
             barriers: OrderLock::default(),
@@ -231,7 +231,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
         let QueueBarriers { readers, store_after_readers, .. } = order;
         readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
-        // Tickets of the same queue are ordered already.
+        // Work in the same queue is in order already, so it needs no barrier.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
@@ -303,7 +303,7 @@ impl HomeQueues {
     ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
             others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
-        // Lock in the order of addresses, so that two threads cannot deadlock.
+        // All threads lock the channels in the order of their addresses, so that they cannot deadlock.
         others.sort_by_key(|channel| std::ptr::from_ref(*channel));
         others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
         let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
@@ -334,8 +334,8 @@ impl HomeQueues {
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
             if !is_ordered {
-                // A queue cannot be ordered after this work, which is in flight. So wait for its end here.
-                // The owner of the ticket gets the outcome.
+                // This device cannot order the queue after the kernel, so wait for the kernel here. The owner
+                // of the ticket gets the outcome.
                 let _ = self.device.wait(ticket);
             }
         }
@@ -398,7 +398,7 @@ impl HomeQueues {
 
     /// The locks of several channels, in their order.
     fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
-        // Take the locks in the order of their addresses, as every thread does.
+        // All threads lock the channels in the order of their addresses, so that they cannot deadlock.
         let mut sorted: Vec<usize> = (0..all.len()).collect();
         sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
         let lock = |number: usize| (all[number].barriers.lock(), all[number].load_order.lock());
@@ -449,7 +449,8 @@ impl HomeQueues {
         for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
-            // Kernels of other arrays that read these slots are ordered with the first queue only.
+            // Kernels of other arrays that read these slots are ordered only with the first queue, so put a
+            // marker there.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);
@@ -461,7 +462,7 @@ impl HomeQueues {
         if outcome.is_err() {
             return (Vec::new(), outcome);
         }
-        // The drop of `started` waits for the tickets, even if the program's own device panics.
+        // The drop of `started` waits for the tickets, even if a device of the program panics.
         let mut started = StartedScatters { all, tickets: Vec::new() };
         for (number, scatter) in &scatters {
             let (of, (order, loads)) = (all[*number], &mut locked[*number]);
@@ -488,7 +489,7 @@ impl HomeQueues {
                 let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
                     && order_other(of.fetches.first(), ticket, &mut loads.after_others[0]).is_ok();
                 if !is_ordered {
-                    // The queue cannot be ordered after the ticket, so wait here, as `beside` does.
+                    // The device cannot order the queue after the ticket, so wait here, as `beside` does.
                     let _ = all[lane].device.wait(ticket);
                 }
             }

@@ -48,7 +48,7 @@ impl DirectionQueues {
     }
 
     fn under_way(&self, at: usize) -> u64 {
-        // Other threads often record the end of work before its start is recorded, so saturate.
+        // A thread may record the end of work before another records its start, so saturate at 0.
         let done = self.done[at].load(Ordering::Relaxed);
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }
@@ -65,7 +65,7 @@ impl DirectionQueues {
         {
             let _ = queue.set(new);
         }
-        // If the device can create no further queue, use the first one.
+        // If the device cannot create another queue, use the first one.
         queue.get().map_or((0, &self.first), |queue| (at, queue))
     }
 

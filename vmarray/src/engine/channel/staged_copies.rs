@@ -79,7 +79,7 @@ struct Group {
 /// Reports the result of a submission.
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // Only the thread that removes the copy from the list reports its outcome.
+        // The thread that removed the copy from the list reports its outcome, so it is set only once.
         let stored = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(stored.is_ok());
         copy.owner.unpark();
@@ -189,7 +189,8 @@ impl Channel {
             }
         };
         match outcome {
-            // Another copy of the batch may have caused the error, so repeat this copy alone.
+            // Another thread's copy in the same submission may have caused the error, so repeat this copy
+            // alone.
             Err(_) if !alone => {
                 self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait_for_pages(t))
             }
@@ -205,7 +206,7 @@ impl Channel {
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
         let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
-        // Submit first, to keep the device busy.
+        // Submit the next copies before reporting outcomes, to keep the device busy.
         self.combine_staged(way, list);
         group.into_iter().for_each(|group| report_outcome(&group.copies, &outcome));
         done.into_iter().for_each(|(group, outcome)| report_outcome(&group.copies, &outcome));
@@ -232,9 +233,9 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // If a thread of this group sleeps, wake it: it waits for the group. Otherwise the thread
-                    // that waits for the group is awake already, and the next sleeping thread can wait for
-                    // other copies.
+                    // Wake a sleeping thread of this group, which then waits for the group in the driver. If
+                    // all its threads are awake, one of them does so; then wake the thread of the next
+                    // waiting copy instead.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

@@ -129,11 +129,11 @@ impl Channel {
             unpark(table.entry(page));
         }
         if wakes.is_driver {
-            // Serve requests first, because wakers may block.
+            // Serve requests before calling wakers, because wakers may block.
             self.drive(table, ASKED);
         }
-        // Sort by thread: waking a sleeping thread for its first task takes so long that it then finds its
-        // other tasks ready, and does not sleep in between.
+        // Sort the wakers by thread. Waking a sleeping thread for its first task takes long, so the thread
+        // then finds its other tasks ready too.
         wakes.tasks.sort_by_key(|(thread, _)| *thread);
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
@@ -167,8 +167,8 @@ impl Channel {
             }
             shard = self.lock();
         }
-        // First submit loads, to keep the device busy. Hold the lock, so that no other thread notices loads
-        // without a waiting thread.
+        // Submit queued loads first, to keep the device busy. Keep the lock, so that no other thread takes
+        // over these loads.
         self.combine_now(table, shard);
         self.wake(table, wakes);
         self.announce();
@@ -210,7 +210,7 @@ impl Channel {
         let mut done = Vec::new();
         let mut pending = Vec::new();
         for ticket in tickets {
-            // A queue is in order: nothing completes before a pending ticket.
+            // Work in a queue ends in order, so later tickets of this queue are pending too.
             if pending.contains(&ticket.queue) {
                 continue;
             }
@@ -266,7 +266,8 @@ impl Channel {
             }
         };
         let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
-            // Dirty pages may be written back, which must not overlap with threads that read the home slot.
+            // A write makes the page dirty, and its write-back must not overlap with threads that read the
+            // home slot. So refuse the write then.
             !request.is_write()
                 || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
         });
@@ -288,13 +289,14 @@ impl Channel {
                 served.reserve.push(Arc::clone(request));
                 continue;
             }
-            // The page has arrived, and is not published before the end of the fetch, which this thread owns.
+            // The page's bytes are in the frame. No other thread sees them before the end of the fetch, which
+            // this thread executes.
             let frame = self.frame_bytes(&frame);
             if served.written.binary_search(&request.page).is_err() {
                 wakes.add_waker(request, request.serve(frame));
             } else if request.is_waiting() {
-                // Answer later: the notified task may query a device next, which must find the page in the
-                // cache by then.
+                // Answer after the end of the fetch: the woken task may query a device next, which must find
+                // the page in the cache.
                 served.answers.push((Arc::clone(request), request.read_or_write(frame)));
             }
         }
@@ -310,14 +312,14 @@ impl Channel {
     ) {
         if let Some(at) = shard.work.fetches.iter().position(|work| work.submission.ticket == ticket) {
             if shard.work.fetches[at].is_ending && !served.is_ours {
-                // Another thread ends the fetch.
+                // Another thread has removed the fetch and ends it.
                 return;
             }
             let FetchUnderWay { submission, loads, reads, requests, .. } = shard.work.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
-                    // Serve requests that arrived during the load.
+                    // Also serve requests that arrived during the load.
                     self.serve_all(table, &loads, requests, &mut served, wakes);
                     self.end_loads(shard, table, &loads, served, wakes);
                     for read in reads {
@@ -335,7 +337,7 @@ impl Channel {
             let work = shard.work.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
-        // Advance last: a thread that checked before has not seen this change.
+        // Advance the event count last: a thread that prepared its wait before must see this change.
         self.events.advance();
     }
 
@@ -348,8 +350,8 @@ impl Channel {
         wakes: &mut Wakes,
     ) {
         for request in served.reserve {
-            // Mark the frame before the page can be evicted; the mark is removed if no task waits for it any
-            // more.
+            // Reserve the frame before another thread can evict the page. If the task no longer waits, `add`
+            // undoes this.
             if let Some(frame) = frame_of(loads, request.page) {
                 wakes.add_waker(&request, shard.frames.reserved.add(frame.index, &request));
             }
@@ -363,7 +365,8 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // Insert the page first, because the exclusive holder continues as soon as the page is resident.
+            // Insert the page into the policy first, because its owner continues as soon as the page is
+            // resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address();
             let is_waited_for = match load.then {
@@ -371,12 +374,12 @@ impl Channel {
                     entry.install(address);
                     entry.downgrade(holder)
                 }
-                // The exclusive owner may sleep: wake it, because it must not wait for its own release.
+                // Wake the owner of the claim, because it may sleep until the page is resident.
                 LoadFor::Exclusive(_) => {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)
                 }
-                // `USED` keeps the page for one revolution of the policy.
+                // The bit `USED` protects the page for one revolution of the victim search.
                 LoadFor::Release => entry.install_and_release(address, AHEAD | USED),
                 LoadFor::Leave => entry.install_and_release(address, written(load.page)),
             };
@@ -404,8 +407,7 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Count the failure before the claim ends, because the owner of the claim checks the
-                    // count then.
+                    // Count the failure before the claim ends, because its owner reads the count then.
                     self.loads.unreported_errors.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),
@@ -419,7 +421,7 @@ impl Channel {
             if was_alone {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Failed(error.clone().into())));
             } else {
-                // Another request of the submission may have caused the error: try this one again, alone.
+                // Another request of the submission may have caused the error, so try this one again alone.
                 request.is_alone.store(true, Ordering::Relaxed);
                 let _ = self.tasks.requests.ask(request);
                 wakes.is_driver = true;
@@ -468,7 +470,7 @@ impl Channel {
                 *is_watched = true;
                 self.note_combiner(&shard);
                 drop(shard);
-                // Ignore an error here: the fetch keeps it for the requester.
+                // Ignore an error here, because the fetch keeps it for the requester.
                 let _ = self.finish_and_read(table, ticket, next);
             }
             Some(_) => {
@@ -479,8 +481,8 @@ impl Channel {
                     self.sleep_in_flight(table, page, is_busy);
                 }
             }
-            // The owner of the transfer is about to record the transfer, or another thread has just finished
-            // it.
+            // Either the owner of the transfer has not recorded it yet, or another thread has just finished
+            // it. So check again.
             None => {
                 drop(shard);
                 std::thread::yield_now();

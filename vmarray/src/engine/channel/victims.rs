@@ -97,8 +97,8 @@ impl Channel {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // The clean victims were written back earlier, so more pages are probably dirty. Write these back
-        // ahead of need, so that later threads do not wait.
+        // Write back more dirty pages than needed, so that later threads do not wait: clean victims are pages
+        // written back earlier, so most other pages are probably dirty.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
@@ -116,7 +116,7 @@ impl Channel {
         if is_supplied && !(is_behind && victims.dirty.is_empty()) {
             return victims;
         }
-        // The search skips dirty pages for clean ones, but not through all of a large cache.
+        // Prefer clean pages to dirty ones, but do not search all of a large cache for them.
         let mut spare_dirty = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
         let Victims { clean, dirty, unfinished } = &mut victims;
@@ -198,7 +198,7 @@ impl Channel {
             }
             let Some(page) = self.drop_behind.pop() else { break };
             let entry = table.entry(page);
-            // Keep the page if another access than the scan's has used it.
+            // Keep the page if a thread outside of the scan has used it.
             if entry.is_used() || shard.frames.keeps(table, page) {
                 continue;
             }
@@ -221,7 +221,8 @@ impl Channel {
 
     /// Removes a claimed page from the policy.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // If the policy does not know the page yet, a later report could count a free frame as the page's.
+        // Report new pages to the policy first. Otherwise a late report could enter the freed frame as the
+        // page's.
         self.update_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }

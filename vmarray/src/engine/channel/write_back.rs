@@ -37,7 +37,7 @@ impl Channel {
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
-        // Hold this order until the write-back is recorded, so that threads that submit kernels find it.
+        // Keep the order lock until the write-back is recorded, so that threads that submit kernels find it.
         let mut order = self.queues.begin_writes();
         let submitted = self.queues.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -49,8 +49,8 @@ impl Channel {
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let (submission, evicting) = (Submission::new(ticket, false), purpose == WriteBackFor::Evict);
                 shard.work.write_backs.push(WriteBack { submission, pages, evicting });
-                // Hold the lock, so that no thread finishes the transfer before this. A thread that sleeps
-                // for one of the pages must help now.
+                // Keep the lock, so that no thread finishes the transfer before the pages are marked. A
+                // thread that sleeps for one of these pages must now help.
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
                 }
@@ -82,7 +82,7 @@ impl Channel {
         let started = self.write_back(table, &[victim], WriteBackFor::Flush);
         let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
         if result.is_err() {
-            // The caller gets this error, so the next flush must not report it.
+            // The caller gets this error, so the next flush must not report it again.
             self.lock().work.write_error = None;
         }
         result

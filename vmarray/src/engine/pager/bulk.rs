@@ -150,7 +150,7 @@ impl<'a> Target<'a> {
 /// Pages in flight through a stage, with holds `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
-    // Declared first, so that it is dropped first: its drop waits for the copy.
+    // Declared first, so that Rust drops the stage before the pages: its drop waits for the copy.
     stage: Stage,
     pages: Vec<H>,
     copy: Arc<StagedCopy>,
@@ -233,8 +233,8 @@ impl Pager {
     fn units(&self, span: &BulkSpan) -> Units {
         let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
-        // A single thread copies one unit while the device copies another one. Several threads need no units:
-        // they copy while the device works for other threads.
+        // A lone thread copies one unit while the device copies another one. Several threads need no such
+        // division: each copies while the device works for the others.
         let unit_bytes =
             if parallel_copy::is_shared(bytes) && !works_alone() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
@@ -255,7 +255,7 @@ impl Pager {
             if outcome.is_err() {
                 units.stop();
             }
-            // End the copy after an error too, because it still holds pages.
+            // End the flight after an error too, because it still holds pages.
             let failed = under_way.map_or(Ok(Vec::new()), |flight| copy.end(flight));
             let failed =
                 failed.and_then(|pages| pages.into_iter().try_for_each(|page| copy.copy_in_frame(page)));
@@ -280,8 +280,8 @@ impl Pager {
                 if obstacle.is_none() && failed.is_empty() {
                     continue;
                 }
-                // Finish the own copy first, because the awaited thread may wait for a page that this thread
-                // holds.
+                // Finish this thread's copy before the wait: the other thread may wait for a page that this
+                // thread holds.
                 let is_held = under_way.is_some();
                 if let Some(flight) = under_way.take() {
                     failed.extend(copy.end(flight)?);
@@ -290,7 +290,7 @@ impl Pager {
                 let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
                 let is_copied = match obstacle {
                     Obstacle::Busy(state) => copy.wait(page, state)?,
-                    // This thread may have held the stages itself, so try again.
+                    // This thread may have held the stages itself, so try again without holding any.
                     Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
                     Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
                 };
@@ -317,7 +317,7 @@ impl BulkRead<'_, '_> {
         let mut run = 0;
         while run < wanted.len() {
             let (page, mut end) = (wanted[run].page(), run + 1);
-            // Adjacent pages of a single channel form one run, because they are contiguous in the target.
+            // With a single channel, adjacent pages are contiguous on the device too, so copy them as one.
             while channels == 1
                 && wanted.get(end).is_some_and(|next| next.page() == page + (end - run) as u64)
             {

@@ -33,7 +33,7 @@ impl Pager {
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         self.expect_writable()?;
         for (index, channel) in (0..).zip(&self.channels) {
-            // Collects claimed absent pages in contiguous slots.
+            // The claimed absent pages so far, in contiguous slots.
             let mut run = Vec::new();
             for page in self.of_channel(index, &pages) {
                 if run.len() == self.run_pages() {
@@ -74,7 +74,7 @@ impl Pager {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
-        // Invalidate the tracker while the pages are held.
+        // Record the loss while the pages are held, before another thread relies on the slots.
         self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))
@@ -100,7 +100,7 @@ impl Pager {
     fn settle_homes(&self, pages: &Range<u64>) -> Result<()> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
-            // Held pages in contiguous slots.
+            // The held pages so far, in contiguous slots.
             let mut run: Vec<(u64, ZeroedNext<'_>)> = Vec::new();
             for page in self.of_channel(index, pages) {
                 while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
@@ -115,10 +115,10 @@ impl Pager {
                             self.flush(&(page..page + 1))?;
                         }
                         Homeless::Busy(state) => {
-                            // Zero the run first, because the holder of this page may wait for pages of the
-                            // run.
+                            // Zero the collected pages first: the holder of this page may wait for one of
+                            // them.
                             self.zero(channel, &mut run)?;
-                            // Claims of absent pages are exclusive.
+                            // A claim of an absent page is exclusive, so wait exclusively for an absent page.
                             self.await_page(page, state, !state.any(RESIDENT))?;
                         }
                         Homeless::Held(held) => {
@@ -141,8 +141,8 @@ impl Pager {
         mut work: impl FnMut() -> Result<R>,
     ) -> Result<R> {
         loop {
-            // A page with an earlier failure is still dirty; it is written back here, or the failure is
-            // reported.
+            // A page whose write-back failed earlier is still dirty: `settle` writes it back, or reports the
+            // failure.
             let before = self.failed_write_backs();
             self.settle(pages)?;
             let result = work()?;

@@ -30,7 +30,8 @@ impl Pager {
         if let Some(page) = self.identity.first_held(pages, is_exclusive) {
             keep(Err(ErrorKind::WouldDeadlock { page }.into()));
         }
-        // All channels work at once: submit all batches before the first wait.
+        // Submit the batches of all channels before the first wait, so that the channels work at the same
+        // time.
         let mut tickets = Vec::new();
         for channel in &self.channels {
             let mut batch: Vec<Victim> = Vec::new();
@@ -45,16 +46,16 @@ impl Pager {
                 loop {
                     match self.table.entry(page).try_write_back() {
                         Ok(before) => {
-                            // Look up the frame after the pin, because the page may have moved since it was
-                            // listed.
+                            // Look up the frame after pinning the page, because the page may have moved to
+                            // another frame before.
                             let frame = channel.frame_at(self.table.entry(page).address());
                             batch.push(Victim { page, frame, before });
                             break;
                         }
                         Err(Refusal::Absent) => break,
                         Err(Refusal::Busy(state)) => {
-                            // Submit the batch first, because the holder of the page may wait for pages of
-                            // the batch.
+                            // Submit the batch before waiting: the batch holds pages, and the holder of this
+                            // page may wait for one of them.
                             submit(&mut batch, &mut keep);
                             if let Err(error) = self.await_page(page, state, false) {
                                 keep(Err(error));
@@ -114,7 +115,7 @@ impl Pager {
     /// Frees the frame, if any, of a page that is clean or may be discarded.
     fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
         let state = self.table.entry(page).state(Ordering::Acquire);
-        // The page is dirty again since the flush, so it keeps its frame.
+        // A thread has written to the page since the flush, so the page keeps its frame.
         let stays = |state: State| state.any(DIRTY) || !state.any(RESIDENT);
         if !forget && !state.any(EXCLUSIVE) && stays(state) {
             return Ok(());

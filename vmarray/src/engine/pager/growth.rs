@@ -35,8 +35,8 @@ impl Pager {
         if pages <= self.table.len() {
             return Ok(());
         }
-        // Declared first, so that it is dropped last: devices may wake tasks in any call, and these then run
-        // without the lock.
+        // Declared first, so that Rust ends the scope after the lock is released: devices may wake tasks in
+        // any call, and these must run without the lock.
         let _scope = LockScope::begin();
         let _alone = self.extending.lock();
         let (present, most) = (self.table.len(), self.table.most());
@@ -90,8 +90,7 @@ impl Pager {
             channel.extend_slots(Self::slots_in(number, self.channels.len() as u64, pages))?;
         }
         if self.keeps_contents() {
-            // Behind its former end a file contains zeroes, because opening the file cleared anything else
-            // there.
+            // A file has zeroes after its former end, because opening the file cleared all other contents.
             (self.table.len()..pages).for_each(|page| self.table.entry(page).begin_with(ZEROED));
         }
         self.table.lengthen(pages);

@@ -131,7 +131,7 @@ impl Pager {
                     return Ok(AsFound::Absent(HomeShare { pager: self, page, has_contents }));
                 }
                 Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
-                // Try again, because another thread has just loaded the page.
+                // Another thread has just loaded the page, so try again.
                 Err(_) => {}
             }
         }
@@ -165,7 +165,7 @@ impl Pager {
             match self.try_own_home(page) {
                 Ok(claim) => return Ok(AsFound::Absent(claim)),
                 Err(state) if !state.any(RESIDENT) => return Err(state),
-                // Try again, because another thread has just loaded the page.
+                // Another thread has just loaded the page, so try again.
                 Err(_) => {}
             }
         }
@@ -197,7 +197,7 @@ impl Pager {
             loop {
                 match self.try_own_as_found(page) {
                     Ok(found) => {
-                        // Acquisition clears the mark, unless the page is absent.
+                        // Taking a resident page clears this thread's mark; an absent page keeps it.
                         *wants &= matches!(found, AsFound::Absent(_));
                         return Ok(found);
                     }
@@ -231,7 +231,7 @@ impl Pager {
     pub(crate) fn settle_alone(&self, pages: Range<u64>) -> Result<()> {
         self.settle(&pages)?;
         self.evict(&pages)?;
-        // Pages of a read-only array need no mark, because devices reject writes to it.
+        // Skip a read-only array: its pages need no mark, because its devices reject writes.
         for page in if self.is_read_only() { 0..0 } else { pages } {
             self.claim_home(page, Fetch::Contents)?;
             self.release_written(page);
@@ -270,8 +270,8 @@ impl Pager {
                 Some(_) => Ok(in_use),
             })?;
             let Some((pager, page)) = in_use else {
-                // Scatters hold no pages. This note makes a scatter that has checked these pages check them
-                // again.
+                // A scatter holds no pages. After this note, a scatter that has checked these pages checks
+                // them again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
                 let hold = |(pager, pages): &(&Self, Range<u64>)| {
@@ -280,7 +280,7 @@ impl Pager {
                 claimed.notes = of.iter().map(hold).collect();
                 return Ok(claimed);
             };
-            // Release all claims first, because the holder of the page may wait for another page of the
+            // Release all claims before the wait: the holder of the page may wait for another page of the
             // ranges.
             drop(claimed);
             pager.claim_home(page, Fetch::Contents)?;
@@ -399,7 +399,7 @@ impl<'a> ExclusiveHold<'a> {
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         std::mem::forget(self);
         let frame = channel.policy_remove(entry.address(), page);
-        // Unmap and forget in one step: otherwise the home slot would briefly appear to hold the contents.
+        // Unmap and forget in one step. Otherwise the home slot would briefly appear to hold the contents.
         let is_waited_for = entry.unmap(forget);
         if forget {
             pager.init_tracker.lose();
@@ -420,7 +420,7 @@ impl<'a> ExclusiveHold<'a> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         self.adds = 0;
-        // Hold the page during the write-back: otherwise a thread that keeps writing would make it dirty
+        // Hold the page during the write-back. Otherwise a thread that writes continually would make it dirty
         // again each time.
         if self.before.any(DIRTY) {
             channel.write_back_held(&pager.table, page)?;

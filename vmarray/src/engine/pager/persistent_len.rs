@@ -45,7 +45,7 @@ impl PersistentLen {
         give_back: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> (Self, u64) {
         let (len, is_common) = Self::common(notes);
-        // If the notes differ, the next attempt makes them equal.
+        // If the notes differ between files, the next attempt makes them equal.
         let noted = if is_common { len } else { u64::MAX };
         let attempt = notes.iter().map(|[attempt, ..]| *attempt).max().unwrap_or_default();
         let state = Attempts { attempt, noted, reached: len };
@@ -74,8 +74,8 @@ impl PersistentLen {
     /// Makes all files store their received bytes and a length: `len`, or a greater one from another thread.
     /// All elements below `len` must be on the devices.
     pub(crate) fn store(&self, len: Option<u64>) -> Result<()> {
-        // Declared first, so that it is dropped last: devices may wake tasks, which then run without the
-        // lock.
+        // Declared first, so that Rust ends the scope after the lock is released: devices may wake tasks,
+        // which must run without the lock.
         let _scope = LockScope::begin();
         let state = &mut *self.state.lock();
         if let Some(len) = len

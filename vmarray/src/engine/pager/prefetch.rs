@@ -117,7 +117,7 @@ impl Pager {
         let mut frames = frames.into_iter();
         for page in wanted {
             let entry = self.table.entry(page);
-            // Another thread uses this page, so keep the frame for the next page.
+            // If another thread uses this page, its frame is kept for the next page.
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {

@@ -115,7 +115,8 @@ impl Pager {
         let mut snapshot = Snapshot { pager: self, marks, pages: 0, len: 0, making: Some(making) };
         let (pages, fixed) = snapshot.marks.mark_all(self);
         snapshot.pages = pages;
-        // A thread that adds an element holds its page, or waits for memory: neither is possible now.
+        // A thread that adds an element holds the element's page, or waits for memory. Neither is possible at
+        // the instant.
         snapshot.len = self.table.lengths().len();
         drop(fixed);
         Ok(snapshot)
@@ -138,8 +139,8 @@ impl Pager {
         if guards::held() && marks.pass(self, page) {
             return None;
         }
-        // Try to save the page here, because the snapshot's threads may wait for the function that polls the
-        // task.
+        // Save the page here if possible, because the snapshot may wait for the program's function that polls
+        // this task.
         if self.identity.is_inside_snapshot() && self.save_if_free(&marks, page) {
             return None;
         }
@@ -150,7 +151,7 @@ impl Pager {
     /// Saves a page and permits changes; returns false if another thread saves it. Changes are also permitted
     /// after a failure, because the snapshot fails.
     fn save_if_free(&self, marks: &Marks, page: u64) -> bool {
-        // Devices may wake tasks; they run after all locks are released.
+        // The scope defers wakers, which devices may call, until all locks are released.
         let _scope = LockScope::begin();
         marks.save_if_free(self, page, |saver| {
             let unsaved = UnsavedPage(saver);
@@ -200,7 +201,8 @@ impl Snapshot<'_> {
     /// # Errors
     /// The failure of another thread to save a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // The snapshot's own threads have finished, so these are errors of other threads.
+        // The snapshot's own threads have saved their pages, so an error here comes from a thread that
+        // changed a page.
         let saver = self.marks.stop_saving();
         saver.and_then(|saver| saver.failure.into_inner()).map_or(Ok(()), Err)
     }
@@ -227,7 +229,7 @@ impl Drop for TakenPages<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // Run wakers of tasks when the next snapshot can begin.
+        // Call wakers of tasks only when the next snapshot can begin.
         let _deferral = DeferredWakes::begin();
         // Visit all pages that may be marked, even after a panic of a device.
         self.pager.snapshots.end(&self.marks, self.pager, self.pager.table.len());

@@ -105,7 +105,7 @@ impl Pager {
 
     /// Writes bytes of a page to its home slot, and releases the page.
     fn write_claimed(&self, mut claim: HomeClaim<'_>, offset: usize, bytes: &[u8]) -> Result<()> {
-        // After a failed copy no thread reads the slot, unless the slot had contents.
+        // If the copy fails, no thread reads the slot, unless the slot had contents before.
         claim.begin_write();
         self.channel(claim.page()).write_home(claim.page(), offset, bytes)?;
         claim.end_write();

@@ -30,8 +30,8 @@ impl Demand<'_> {
         for channels in 1..=most {
             let Some(shares) = self.shares(channels) else { continue };
             let speed = self.speed(&shares);
-            // Choose the fewest channels of about equal speed: measurements of equal devices differ by some
-            // percent, and each channel costs a submission.
+            // More channels must be faster by `BETTER`: measurements of equal devices differ by some percent,
+            // and each channel costs a submission.
             if best.as_ref().is_none_or(|(known, _)| speed > known * BETTER) {
                 best = Some((speed, shares));
             }
@@ -46,7 +46,8 @@ impl Demand<'_> {
             let speed = |device: usize| self.bandwidths[device] as f64 / f64::from(shares[device] + 1);
             let next = (0..shares.len())
                 .filter(|&device| (u64::from(shares[device]) + 1).saturating_mul(each) <= self.room[device])
-                // Iterate in reverse, so that `max_by` takes the first of equally fast devices.
+                // Iterate in reverse, because `max_by` takes the last of equal ones, and the first device is
+                // wanted.
                 .rev()
                 .max_by(|&a, &b| speed(a).total_cmp(&speed(b)))?;
             shares[next] += 1;

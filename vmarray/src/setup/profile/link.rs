@@ -71,7 +71,7 @@ fn measure(from: &Arc<dyn Device>, to: &Arc<dyn Device>, clock: &dyn Fn() -> Dur
             best = best.min(clock().saturating_sub(start));
         }
     }
-    // If the clock stands still, the speed is unknown.
+    // A clock that did not advance, as in simulations, gives no speed.
     let seconds = best.as_secs_f64();
     Ok(if seconds > 0.0 { ((bytes * COPIES as u64) as f64 / seconds) as u64 } else { 0 })
 }

@@ -109,9 +109,9 @@ pub(super) fn measure(device: &Arc<dyn Device>, clock: Clock<'_>) -> Result<Prof
     let _restore = Restore(&**device, device.routing());
     device.set_routing(Routing::new());
     let usable = device.memory()?.usable_bytes;
-    // A smaller device is measured with the memory that it has.
+    // Use less memory for the measurement if the device is small.
     let scene = Scene::new(device, clock, (usable / 4).min(MEMORY_BYTES as u64) as usize)?;
-    // After this call, the driver has committed lazily allocated memory, and has loaded its kernels.
+    // Warm up: after this call, the driver has committed lazily allocated memory, and has loaded its kernels.
     scene.stream(&[ProbedWay::Up, ProbedWay::Down], LONGEST, 2 * scene.bytes)?;
     let speed = scene.time(&[ProbedWay::Down], LONGEST, scene.bytes)?;
     let routing = scene.routing(speed)?;
@@ -160,7 +160,7 @@ fn suited(pages: &[Page]) -> usize {
 
 impl<'a> Scene<'a> {
     fn new(device: &'a Arc<dyn Device>, clock: Clock<'a>, bytes: usize) -> Result<Self> {
-        // Use whole pages of any tested length, if a page fits.
+        // Round down to whole pages of the longest tested length, if such a page fits.
         let bytes = match bytes {
             0 => 1,
             few if few < LONGEST => few,
@@ -305,8 +305,8 @@ impl<'a> Scene<'a> {
             None
         };
         let memory = own.as_ref().unwrap_or(&self.slots);
-        // Choose the length by the speed of the bus: memory is at least as fast, so the copy takes at most
-        // `COPY_TIME`.
+        // Choose the length by the speed of the bus. Device memory is at least as fast, so the copy takes at
+        // most `COPY_TIME`.
         let half = (memory.bytes() / 2).min(bytes_in(COPY_TIME, speed) as u64) / ELEMENT * ELEMENT;
         if half == 0 {
             return Ok((0, 0));
@@ -325,7 +325,7 @@ impl<'a> Scene<'a> {
         let queue = self.queue(ProbedWay::Down);
         let copied = self.best_of(call, || queue.submit(&copy))?;
         let searched = self.best_of(call, || queue.submit(&search))?;
-        // If the work takes no measurable time beyond a call, the speed is unknown (0).
+        // If the work takes no measurable time beyond that of a call, the speed is unknown (0).
         let speed =
             |time: Option<Duration>| time.map_or(0, |time| (2.0 * half as f64 / time.as_secs_f64()) as u64);
         Ok((speed(copied), speed(searched)))
@@ -342,7 +342,7 @@ impl<'a> Scene<'a> {
             self.device.wait(submit()?)?;
             Ok((self.clock)().saturating_sub(start))
         };
-        // After the first run, lazily allocated memory and kernels are loaded.
+        // Warm up once, because lazily allocated memory and kernels are loaded at the first run.
         once()?;
         let time = once()?.min(once()?);
         Ok(time.checked_sub(call).filter(|time| !time.is_zero()))
@@ -356,7 +356,7 @@ impl<'a> Scene<'a> {
         self.frames.read(0, &mut copied);
         let time = (self.clock)().saturating_sub(start);
         std::hint::black_box(&copied);
-        // If the clock stands still, the speed is unknown.
+        // A clock that did not advance, as in simulations, gives no speed.
         if time.is_zero() { 0 } else { (copied.len() as f64 / time.as_secs_f64()) as u64 }
     }
 
@@ -370,7 +370,7 @@ impl<'a> Scene<'a> {
         let ways = [ProbedWay::Down, ProbedWay::Up];
         for way in ways {
             for &route in self.device.routes() {
-                // After this call, the driver has loaded everything that the route needs.
+                // Warm up: after this call, the driver has loaded everything that the route needs.
                 self.once(Some(route), way, &self.batch(way, 4096, 16, 0))?;
             }
         }
@@ -382,7 +382,7 @@ impl<'a> Scene<'a> {
                     if measurable && self.elapsed() < ROUTES_END {
                         last = self.best_route(way, pieces, piece_bytes as usize)?;
                     }
-                    // Longer batches use the route of the longest measured one.
+                    // Batches longer than the longest measured ones use the same route.
                     match way {
                         ProbedWay::Down => routing.set_download(pieces, piece_bytes, last),
                         ProbedWay::Up => routing.set_upload(pieces, piece_bytes, last),
@@ -425,10 +425,11 @@ impl<'a> Scene<'a> {
             let fastest = times.iter().flatten().min().copied();
             for (route, times) in routes.iter().zip(&mut times) {
                 let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
-                // Always measure the device's own choice, which is the reference.
+                // Always measure the device's default route, with which the others are compared.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
                     if is_careful {
-                        // The cache contents left by the previous route must not affect this one.
+                        // Run once without measuring, so that cache contents left by the previous route have
+                        // no effect.
                         self.once(*route, way, &batch)?;
                     }
                     times.push(self.once(*route, way, &batch)?);
@@ -462,7 +463,7 @@ impl<'a> Scene<'a> {
                 self.device.set_routing(table);
                 self.time(&[ProbedWay::Up, ProbedWay::Down], TYPICAL, bytes)
             });
-            // Divide the times of two consecutive runs, because both see the same disturbances.
+            // Compare two consecutive runs, because both see the same disturbances by other work.
             shares.push(found? as f64 / own? as f64);
         }
         self.device.set_routing(Routing::new());

@@ -21,7 +21,7 @@ struct Known {
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 fn known() -> MutexGuard<'static, Known> {
-    // The value is consistent even if the mutex is poisoned, because no code panics while it holds the lock.
+    // Ignore that the mutex is poisoned: no code panics between changes of the value, so it is consistent.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -61,7 +61,7 @@ impl Profile {
                 profile
             }
         };
-        // Two threads may measure the same device; the first result counts.
+        // If two threads measured the same device, use the result of the first.
         let profile = *known().measured.entry(key).or_insert(profile);
         profile.apply(&**device);
         Ok(profile)

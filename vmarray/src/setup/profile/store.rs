@@ -78,7 +78,7 @@ fn folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         Some(word) if word.as_os_str() == "off" => None,
         Some(folder) => Some(folder),
         None => {
-            // The standard requires ignoring a relative path.
+            // The XDG standard requires that relative paths are ignored.
             let base = variable("XDG_CACHE_HOME")
                 .filter(|path| path.is_absolute())
                 .or_else(|| Some(variable("HOME")?.join(".cache")))?;
@@ -101,7 +101,7 @@ fn file(key: &str) -> String {
 /// Parses arbitrary bytes as a profile file.
 #[cfg(fuzzing)]
 pub fn fuzz_profile(bytes: &[u8]) {
-    // Also parse the text behind valid first lines, because random files rarely have them.
+    // Also parse the bytes after valid first lines, because random bytes rarely contain them.
     let _ = std::str::from_utf8(bytes).map(|text| {
         let _ = (parse(text, "key"), parse(&format!("{TITLE}\nkey\n{text}"), "key"));
     });

@@ -49,8 +49,8 @@ where
     fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         let mut shown = inside(positions, &self.of.source().parts().1.axes());
         for (axis, shown) in shown.iter_mut().enumerate() {
-            // With `Checked`, leave out positions beyond the edges: they are an error only if a kernel reads
-            // them.
+            // With `Checked`, do not read positions beyond the edges here. They are an error only if a kernel
+            // reads them.
             if !matches!(self.of.mode().built_in(axis, INTERNAL), Some((Mode::Checked, _))) {
                 *shown = positions[axis].clone();
             }
@@ -59,7 +59,7 @@ where
     }
 
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()> {
-        // The bytes of the buffer may not be aligned for the type, so read into a vector first.
+        // The byte buffer may not be aligned for the element type, so read into a vector first.
         let mut values = zeroed_vec(into.len() / size_of::<T>())?;
         let origin = std::array::from_fn(|axis| of[axis].start);
         self.of.read_window(origin, std::array::from_fn(|axis| of[axis].len()), &mut values)?;

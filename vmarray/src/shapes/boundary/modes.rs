@@ -91,7 +91,7 @@ pub trait WriteBoundary: Sealed {
 
 #[inline(always)]
 pub(super) fn is_inside(index: isize, extent: usize) -> bool {
-    // Compare as unsigned numbers: a negative index exceeds every extent.
+    // Compare as unsigned numbers: a negative index then exceeds every extent.
     index.cast_unsigned() < extent
 }
 

@@ -26,7 +26,7 @@ impl<T: Element> Axis<T> {
         extent: usize,
     ) -> Result<Self> {
         let index = |at: usize| origin + at.cast_signed();
-        // The part in which the window shows the elements in their own places.
+        // The part of the window that is inside of the view.
         let first = left_of(origin).min(window);
         let inside = match extent.cast_signed().checked_sub(origin) {
             Some(end) => first..end.clamp(first.cast_signed(), window.cast_signed()).cast_unsigned(),
@@ -47,7 +47,7 @@ impl<T: Element> Axis<T> {
                 BoundaryPlace::Value(value) => values.push((at, value)),
             }
         }
-        // An element that is shown only beyond the edges is read directly to the first of its places in the
+        // An element may be visible only beyond the edges. Read it to the first of its positions in the
         // window.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;
@@ -101,8 +101,8 @@ pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: 
         if copies.is_empty() && values.is_empty() {
             continue;
         }
-        // Along earlier axes, visit only the places that reads have filled. The loop goes from the last axis
-        // to the first, so it completes the other places later.
+        // Along earlier axes, visit only positions that reads have filled. The loop goes from the last axis
+        // to the first, so it completes the other positions later.
         let lines: [Vec<usize>; N] = std::array::from_fn(|before| {
             if before >= axis {
                 return vec![0];

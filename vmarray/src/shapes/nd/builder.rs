@@ -137,7 +137,7 @@ fn tile_extent<const N: usize>(shape: &[usize; N], element_bytes: usize) -> [usi
     let mut extent = [1; N];
     loop {
         let before = room;
-        // Start with the last axis, because its elements are adjacent in memory.
+        // Double the extents in turn, from the last axis, because its elements are adjacent in memory.
         for axis in (0..N).rev() {
             if room >= 2 && extent[axis] < shape[axis] {
                 extent[axis] *= 2;

@@ -102,7 +102,7 @@ fn change<T: Element, D: Device, const N: usize>(
         let fetch = if piece.whole { Fetch::Overwrite } else { Fetch::Contents };
         array.pager().hold_exclusive(piece.page as u64, fetch, stream)
     };
-    // Pages that are overwritten entirely are not fetched.
+    // Do not fetch pages that the call overwrites entirely.
     visit(
         array,
         pieces,
@@ -111,7 +111,7 @@ fn change<T: Element, D: Device, const N: usize>(
         |page: &mut ExclusiveHold<'_>, piece| {
             if piece.whole && geometry.tiling.is_some_and(|tiling| shape::volume(&piece.extent) < tiling.len)
             {
-                // Clear the whole page, because devices must read padding as zeroes.
+                // Clear the whole page first, because devices must read padding as zeroes.
                 page.bytes().fill(0);
             }
             run(cast_slice_mut(page.bytes()), piece);
@@ -131,8 +131,8 @@ fn visit<T: Element, D: Device, H, const N: usize>(
     let mut last = None;
     let fetched = pieces.clone().filter(&is_fetched).map(|piece| piece.page);
     let mut fetched = fetched.filter(move |&page| last.replace(page) != Some(page));
-    // A box in a single page may be one of a sequence of boxes. The callers prefetch such sequences
-    // themselves.
+    // Report a box in a single page to read-ahead, because it may be one of a sequence. A box of several
+    // pages prefetches its own pages.
     let first = [fetched.next(), fetched.next()];
     let is_single = first[1].is_none();
     let stream = if is_single { Stream::Follow } else { Stream::Ignore };

@@ -155,7 +155,8 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
             .filter(|&axis| of.start[axis] > 0 || of.end[axis] < stored(axis))
             .map(|axis| {
                 let (start, len) = (of.start[axis] as u64, (of.end[axis] - of.start[axis]) as u64);
-                // Before the start, the difference wraps around, so it exceeds any length.
+                // For a coordinate before the start, the difference overflows to a large number, so it is not
+                // below the length.
                 (coordinate(geometry, axis) - start).lt(len)
             })
             .reduce(|all, one| all & one)
@@ -258,7 +259,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
             DomainAxis { start: self.start[axis], extent: self.extents[axis], tiles, tile }
         };
         match N {
-            // With one axis, all tiles are contiguous.
+            // With one axis, all tiles are contiguous, so the box is a range.
             1 => Some(StoredBox::range_of(self.start[0], self.extents[0])),
             _ => Some(StoredBox { axes: (0..N).map(axis).collect() }),
         }
@@ -329,7 +330,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
             return vec![(of, last + 1)];
         };
-        // All tiles before the tile of the last match have been searched completely.
+        // Matches are complete only before the tile of the last match, so discard later ones.
         let along = |place: usize| self.geometry.position_of(place).map_or(0, |at| at[axis]);
         let start = along(last) / tile * tile;
         found.truncate(found.partition_point(|place| along(*place) < start));
@@ -383,7 +384,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         for pages in self.geometry.pages(&self.bounds(of), array.page_len()) {
             let (start, end) = (pages.start as u64, pages.end as u64);
             if array.pager().prefetch(start..end)? < end {
-                // No more frames are available.
+                // All frames are in use, so end the prefetch.
                 break;
             }
         }

@@ -83,7 +83,7 @@ pub(crate) fn check_box<const N: usize>(
         Bound::Unbounded => [0; N],
     };
     let end = match bounds.end_bound() {
-        // An end that overflows is outside of every shape.
+        // An inclusive end that overflows is outside of every shape.
         Bound::Included(end) => end.map(|at| at.saturating_add(1)),
         Bound::Excluded(end) => *end,
         Bound::Unbounded => *shape,

@@ -104,7 +104,7 @@ fn by_pieces<S: StoreMut<Element: SortKey>, const N: usize, const M: usize>(
     axis: usize,
 ) -> Result<()> {
     let (extents, order) = (region.extents, KeyOrder::of::<S::Element>(false));
-    // Divide into pieces along another axis, so that each piece has whole lines.
+    // Divide the box along another axis than the sorted one, so that each piece has whole lines.
     let cut = usize::from(axis == 0).min(M - 1);
     let all: usize = extents.iter().product();
     let at_once = match M {
@@ -140,7 +140,7 @@ fn by_pieces<S: StoreMut<Element: SortKey>, const N: usize, const M: usize>(
             elements.iter_mut().zip(across).for_each(|(to, from)| *to = *from);
             Ok(())
         })?;
-        // The buffer may hold the only copy of some elements, so a failed write is tried again.
+        // The buffer may contain the only copy of some elements, so try a failed write once more.
         let write = || region.write(store, &of, strides(&of_piece), elements);
         if let Err(error) = write() {
             write()?;

@@ -124,7 +124,7 @@ impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
         if !self.is_written() || shape::volume(&extent) == len {
             return;
         }
-        // The strides contain the tile's whole extent, including padding.
+        // The tile's extents including padding, which the strides determine.
         let whole = |axis: usize| if axis == 0 { len } else { strides[axis - 1] } / strides[axis];
         for (row, places) in self.chunks_exact_mut(whole(N - 1)).enumerate() {
             let first = row * whole(N - 1);

@@ -488,7 +488,7 @@ where
     if row_len == 0 {
         return Ok(());
     }
-    // One sum for each combination of indices along later axes.
+    // The running sums, one for each combination of indices along later axes.
     let mut sums = Vec::new();
     let lines: usize = extents[axis + 1..].iter().product();
     reserve_large(&mut sums, lines)?;

@@ -59,8 +59,8 @@ impl<T: Element, D: Device> Growing<T, D> {
             return Ok(());
         }
         let (Some(builder), true) = (&self.builder, len > self.array.max_len()) else {
-            // Reserve at most twice the length: a writer has two such arrays, and a program often many
-            // writers.
+            // Reserve at most twice the length, because a writer has two such arrays, and a program may have
+            // many writers.
             let twice = present.saturating_mul(2).min(self.array.max_len());
             if twice <= len || self.array.reserve_exactly_for(twice).is_err() {
                 self.array.reserve_exactly_for(len)?;
@@ -73,8 +73,8 @@ impl<T: Element, D: Device> Growing<T, D> {
             true => builder.resized(len).growing(),
             false => builder.resized(len),
         };
-        // Devices may have room for the needed length but not for twice as much; some spare length is
-        // worth a try, since each growth copies all elements.
+        // The devices may lack memory for twice the length, so try smaller reserves. Without any, each growth
+        // would copy all elements.
         let try_with = |spare: usize| describe(len.max(present.saturating_add(spare))).build();
         let longer = try_with(present)
             .or_else(|_| try_with(present / 4))

@@ -114,8 +114,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         let first = loop {
             let store = self.store.read();
             if let Some(first) = self.reserve(&store, elements.len(), lengths.len())? {
-                // No thread replaces the arrays before this thread has written the rows that it has
-                // reserved.
+                // The shared lock of `store` keeps other threads from replacing the arrays until this thread
+                // has written its reserved rows.
                 store.write(first, elements, lengths).inspect_err(|_| self.note_failure(first))?;
                 break first;
             }
@@ -146,7 +146,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Makes room for `elements` more elements in `rows` more rows.
     fn grow(&self, elements: usize, rows: usize) -> Result<()> {
         let mut store = self.store.write();
-        // No thread is writing now, and all reserved rows are written.
+        // No thread is writing now, because this thread has the exclusive lock, so all reserved rows are
+        // written.
         let end = Self::end(*self.next.lock(), elements, rows)?;
         store.offsets.reserve(end.row + 1)?;
         store.elements.reserve(end.element)

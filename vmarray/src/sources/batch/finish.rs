@@ -18,8 +18,8 @@ impl<T: Element> SourceCore<T> {
         outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
-        // After a failed submission the batch does not know which copies were started, so a later batch
-        // repeats all of them.
+        // If a submission failed, the batch does not know which copies were started, so a later batch repeats
+        // all.
         for ticket in std::mem::take(&mut batch.uploads) {
             if let Err(error) = batch.channel.device().wait(ticket) {
                 batch.is_fetched = false;
@@ -33,7 +33,7 @@ impl<T: Element> SourceCore<T> {
         let by_run = operation.access() != RunAccess::Read && operation.value().is_none();
         let mut flow = ControlFlow::Continue(());
         while let Some((run, tickets, work)) = batch.works.pop_front() {
-            // Wait for all tickets, so that no work is in flight.
+            // Wait for all tickets even after an error, so that no work is in flight.
             let waits = tickets.iter().map(|ticket| batch.channel.device().wait(*ticket));
             let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
             if by_run {
@@ -51,7 +51,7 @@ impl<T: Element> SourceCore<T> {
             }
         }
         if operation.access() != RunAccess::Read && result.is_err() {
-            // Wait, because a part of refused work may be in flight.
+            // Wait, because a part of the refused work may be in flight already.
             let rest = batch.channel.kernels().submit(&[]);
             let _ = rest.and_then(|ticket| batch.channel.device().wait(ticket));
         }
@@ -108,7 +108,8 @@ impl<T: Element> SourceCore<T> {
             let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
             let entry = &self.entries[member.page];
             let covered = self.cuts.covered(member.page, &member.within);
-            // The device's contents of the written blocks are unspecified; neighbouring blocks are unchanged.
+            // The device may have written a part of these blocks, so discard its copies; neighbouring blocks
+            // are unchanged.
             entry.invalidate(covered);
             let beside = member.touched & !covered;
             let newer = entry.dirty() & beside;
