@@ -24,14 +24,15 @@ use crate::ops::view::{Shape as _, Store, StoreMut as _, StoredBox, View, ViewMu
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Join<'a>: View<'a> {
-    /// Joins the view to others of the same shape, element by element, so that expressions can use the
-    /// fields of all. The argument is a tuple of one to seven views: arrays, sources, sections of both, or
-    /// boxes, of any element types. A view can also be [shifted](crate::boundary::BoundaryView::shifted),
-    /// and then shows each element's neighbour at a fixed distance.
+    /// Joins the view with others of the same shape, element by element, so that expressions can use the
+    /// fields of all views. The argument is a tuple of one to seven views, of any element types: arrays,
+    /// sources, sections or boxes. A [shifted](crate::boundary::BoundaryView::shifted) view contributes each
+    /// element's neighbour at a fixed distance.
     ///
     /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch), [`KernelShape`](ErrorKind::KernelShape) for boxes;
-    /// [`RankMismatch`](ErrorKind::RankMismatch) if the view has fewer axes than its store.
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the lengths differ, or
+    /// [`KernelShape`](ErrorKind::KernelShape) for boxes; [`RankMismatch`](ErrorKind::RankMismatch) if the
+    /// view has fewer axes than its store.
     fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>> {
         Joined::new(self, others)
     }
@@ -66,7 +67,7 @@ impl<'a, V: View<'a>> Join<'a> for V {}
 pub struct Joined<'a, V: View<'a>, O: Joinable<'a, V>> {
     target: V,
     others: O,
-    /// The location of the first view's elements.
+    /// The location of the first view's elements in its store.
     stored: StoredBox,
     marker: PhantomData<&'a ()>,
 }
@@ -77,11 +78,11 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
     }
 }
 
-/// One of the other views.
+/// One of the joined views after the first.
 enum Other<'a> {
-    /// Elements in the first view's order.
+    /// Elements that are stored in the same order as the first view's.
     Stored(Operand<'a>),
-    /// Elements that the host reorders, with their store and their range in it.
+    /// Elements in another order, which the host reorders, with their store and their range in the store.
     Put(Reordered<'a>, &'a dyn OperandStore, Range<usize>),
 }
 
@@ -167,9 +168,9 @@ impl<S, T: Element> Row<(T, S), T, 0> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Column<'a>: Sealed + Copy {
-    /// The type of its elements.
+    /// The type of the column's elements.
     type Element: Element;
-    /// Returns the elements in the form that joins process.
+    /// Returns the elements in the common form of all joins.
     #[doc(hidden)]
     fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
@@ -183,9 +184,9 @@ pub struct ColumnElements<'a> {
     pub(crate) store: &'a dyn OperandStore,
     /// The location of the elements in the store, if known.
     pub(crate) stored: Option<StoredBox>,
-    /// True if the column shows other elements than the ones at that location, as a shifted view does.
+    /// True if the column's elements are not the ones stored at that location, as in a shifted view.
     pub(crate) is_moved: bool,
-    /// The elements, read by position.
+    /// Reads elements by position.
     pub(crate) of: Box<dyn Broadcast + 'a>,
 }
 
@@ -205,7 +206,7 @@ impl<'a, V: View<'a> + 'a> Column<'a> for V {
 }
 
 impl<'a> ColumnElements<'a> {
-    /// Returns the column in the order of elements with this location.
+    /// Returns the column in the order of the first view's elements, whose location is `like`.
     fn beside(self, like: &StoredBox) -> Other<'a> {
         let range = self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range);
         let is_alike = |stored: &StoredBox| match (&stored.axes[..], &like.axes[..]) {
@@ -287,7 +288,8 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
-    /// The element types of the columns. With the type of the first view, they are the row of an expression.
+    /// The element types of the columns. Together with the type of the first view, they are the row type of
+    /// expressions.
     type Elements;
     /// One [`Row`] for each joined view, in a tuple that begins with the first view.
     type Rows;
@@ -364,12 +366,12 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         O::rows()
     }
 
-    /// The other views, in the first view's order.
+    /// Returns the views after the first, in the first view's storage order.
     fn others(&self) -> Vec<Other<'a>> {
         self.others.listed(INTERNAL).into_iter().map(|other| other.beside(&self.stored)).collect()
     }
 
-    /// The other views' elements that correspond to a range of the first view's store.
+    /// Returns the elements of the other views that belong to a range of the first view's store.
     fn beside<'o>(&self, others: &'o [Other<'a>], range: &Range<usize>) -> Vec<Operand<'o>> {
         let first = self.stored.range().start;
         let beside = |other: &'o Other<'a>| match other {

@@ -94,8 +94,8 @@ use crate::base::error::Result;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait RunKernel: Kernel + Sized {
-    /// Runs the kernel once for each element of the result, on the devices that hold it, and waits for the
-    /// end. Each of these runs is an *item*.
+    /// Runs the kernel once for each element of the result, on the devices that store the result, and waits
+    /// until all runs have ended. One such run is called an *item* (work-item, GPU thread).
     ///
     /// Arguments come as a tuple, in the order of the kernel's parameters, without
     /// [`At`](vmarray_kernel::At):
@@ -158,14 +158,14 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().run(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, as a future for any executor. The first poll launches the
-    /// kernel, and the future is ready when the launch is done.
+    /// Runs the kernel as [`run`](Self::run) does, as a future for any async executor. The first poll
+    /// launches the kernel. The future is ready when the launch has ended.
     ///
-    /// The first poll does not wait for the kernel if all arguments are values and arrays, the results are
-    /// `&mut`, and a [`Session`] could run the launch. Other threads can use arrays that the kernel only
-    /// reads. The poll then waits for write-backs of dirty pages of the arguments (see
-    /// [`flush_async`](crate::views::View::flush_async)), and for the translation if the kernel is new to the
-    /// device. The first poll blocks until the launch is done, like `run`, in these cases:
+    /// The first poll returns without waiting for the kernel if all arguments are values and arrays, the
+    /// results are `&mut`, and a [`Session`] could run the launch. Other threads can use arrays that the
+    /// kernel only reads. The poll then still waits for write-backs of dirty pages of the arguments (see
+    /// [`flush_async`](crate::views::View::flush_async)), and for the compilation if the kernel is new to the
+    /// device. In these cases the first poll blocks until the launch has ended, like `run`:
     ///
     /// - An argument is a source, or a result is a section, because other threads may use the rest.
     /// - The launch must copy elements: an argument is not on the same devices, channels and pages as the
@@ -206,7 +206,8 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().run_async(arguments)
     }
 
-    /// Launches the kernel in a [`Session`], after all earlier launches there; does not wait.
+    /// Submits the kernel in a [`Session`], after all earlier launches of the session, and returns without
+    /// waiting.
     ///
     /// # Errors
     /// Errors of [`run`](Self::run), and [`KernelRefused`](ErrorKind::KernelRefused) if elements are on
@@ -216,15 +217,15 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().run_in(session, arguments)
     }
 
-    /// Returns a launch with options.
+    /// Creates a launch of this kernel, to which options can be added.
     fn launch() -> KernelLaunch<Self> {
         KernelLaunch::new()
     }
 
-    /// Runs the kernel like [`run`](Self::run), and returns the sum of the items' return values. Sums of
-    /// integers are exact. Floats are added in `f64`, in an order that depends on the devices and on the
-    /// places of the elements; if the kernel has results, also on concurrent accesses to their pages. The
-    /// numbers of a tuple are added separately.
+    /// Runs the kernel like [`run`](Self::run), and returns the sum of the values that its items return. Sums
+    /// of integers are exact. Floats are added in `f64`, in an order that depends on the devices, on the
+    /// distribution of the elements, and for kernels with results also on concurrent accesses to their pages.
+    /// The numbers of a tuple are added separately.
     ///
     /// ```
     /// use vmarray::kernel::Own;
@@ -254,7 +255,7 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().sum(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, and counts the items that return `true`.
+    /// Runs the kernel like [`run`](Self::run), and returns the number of items that return `true`.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};
@@ -280,8 +281,8 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().count(arguments)
     }
 
-    /// Runs the kernel like [`run`](Self::run), and returns the least return value of its items. NaNs are
-    /// skipped, and a zero is returned as +0. Returns `None` if no value is left.
+    /// Runs the kernel like [`run`](Self::run), and returns the least value that its items return. NaNs are
+    /// skipped, and a zero is returned as +0. Returns `None` if there is no item, or if all values are NaNs.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -292,8 +293,8 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().min(arguments)
     }
 
-    /// Runs the kernel as [`run`](Self::run) does, and returns the greatest return value of its items; see
-    /// [`min`](Self::min).
+    /// Runs the kernel like [`run`](Self::run), and returns the greatest value that its items return; for
+    /// NaNs and zeros see [`min`](Self::min).
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -304,9 +305,8 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().max(arguments)
     }
 
-    /// Combines the kernel with foreign code, written by hand or by another compiler, or loaded by another
-    /// library. Devices that support the code run it instead of the translated function. All other devices
-    /// run the function, which also serves as a reference.
+    /// Adds native code to the kernel. Devices that support the code's language run it instead of the
+    /// translated function. All other devices run the function, which also defines the expected results.
     ///
     /// [`Code`] describes the arguments: a view for each array, in the order of the parameters, and the
     /// scalars of values. [`At`](vmarray_kernel::At) has one scalar, the index of the first element. If

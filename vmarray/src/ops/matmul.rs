@@ -42,16 +42,16 @@ use crate::ops::view::{INTERNAL, Shape as _, Store as _, ViewMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait MatMul<'a>: ViewMut<'a, Index = [usize; 2], Element: MatMulElement> {
-    /// Writes the product of two matrices to the view: `n` columns of `m` rows, from `m` rows and `k` columns
-    /// of `a`, and `k` rows and `n` columns of `b`. Factors are views with two axes, or any [`Matrix`].
+    /// Writes the product of matrix `a` (`m` rows, `k` columns) and matrix `b` (`k` rows, `n` columns) to the
+    /// view (`m` rows, `n` columns). The factors are views with two axes, or any [`Matrix`].
     ///
-    /// Integers wrap. Floats of 32 and 64 bits and complex numbers are added in an unspecified order; floats
+    /// Integers wrap. Floats of 32 and 64 bits and complex numbers are added in an unspecified order. Floats
     /// of 16 bits are added as `f32`, and rounded once.
     ///
-    /// The call uses at most 256 MiB of RAM for tiles: a tile of the result of at most 128 MiB, and a panel
-    /// of each factor. It reads `a` once for each strip of tiles along the columns, and `b` once for each
-    /// strip along the rows. Of all tiles that fit, it uses the ones for which it reads the fewest bytes. If
-    /// the result fits into one tile, it reads each factor once. It writes each element of the result once.
+    /// The call uses at most 256 MiB of RAM: a tile of the result of at most 128 MiB, and a panel (narrow
+    /// tile) of each factor. It reads `a` once for each column strip of tiles, and `b` once for each row
+    /// strip. It chooses the tile size with the fewest bytes read. If the result fits into one tile, it reads
+    /// each factor once. It writes each element of the result once.
     ///
     /// [`with_progress`](crate::progress::with_progress) reports each panel, and can cancel the call.
     ///

@@ -8,19 +8,19 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use vmarray_support::contended;
 
-/// The duration for which a thread that is too far ahead spins before it yields, and the total before it
+/// The duration for which a thread that must wait spins before it yields, and the total duration before it
 /// sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// A queue that finishes pieces in the order of their numbers: 0, 1, 2, … No thread waits for a turn. A
-/// thread whose piece is early leaves it to the thread that has the piece before.
+/// Finishes numbered pieces in ascending order: 0, 1, 2, … No thread waits for its turn to finish a piece.
+/// Instead, a thread that is early leaves its piece to the thread with the previous piece.
 #[derive(Debug)]
 pub(super) struct InTurn<P> {
-    /// The number of pieces in work at most.
+    /// The most pieces in work at the same time.
     window: usize,
     queue: Mutex<Queue<P>>,
-    /// A copy of the queue's `next`.
+    /// A copy of `Queue::next`, which threads read without the lock.
     next: AtomicUsize,
     is_over: AtomicBool,
     moved_on: Condvar,
@@ -28,9 +28,9 @@ pub(super) struct InTurn<P> {
 
 #[derive(Debug)]
 struct Queue<P> {
-    /// The first unfinished number.
+    /// The number of the first unfinished piece.
     next: usize,
-    /// True if a thread is finishing pieces.
+    /// True while a thread is finishing pieces.
     is_busy: bool,
     left: BTreeMap<usize, P>,
 }
@@ -46,8 +46,8 @@ impl<P> InTurn<P> {
         }
     }
 
-    /// Waits until a thread may work on a number: until fewer unfinished numbers than the window precede
-    /// it. Returns false if all work has ended. The thread with the first unfinished number never waits.
+    /// Waits until fewer than `window` unfinished pieces precede piece `number`, so that the thread may begin
+    /// it. Returns false if all work was ended. The thread with the first unfinished piece never waits.
     pub(super) fn wait_for_room(&self, number: usize) -> bool {
         let waits = || self.is_far(number) && !self.is_over();
         if waits() && !contended::spin_while(SPIN, PATIENCE, waits) {
@@ -63,8 +63,8 @@ impl<P> InTurn<P> {
         number - self.next.load(Ordering::Acquire).min(number) >= self.window
     }
 
-    /// Leaves a piece to be finished. Unless another thread is finishing pieces, finishes all pieces whose
-    /// turn it is.
+    /// Hands over a prepared piece. Unless another thread is finishing pieces, finishes all pieces that are
+    /// next in order.
     pub(super) fn leave(&self, number: usize, piece: P, mut finish: impl FnMut(usize, P)) {
         let mut queue = contended::lock(&self.queue);
         queue.left.insert(number, piece);
@@ -84,7 +84,7 @@ impl<P> InTurn<P> {
         queue.is_busy = false;
     }
 
-    /// Runs work that other threads wait for, and ends their wait if it panics.
+    /// Runs work that other threads wait for. If it panics, ends their wait.
     pub(super) fn end_if_it_panics<R>(&self, work: impl FnOnce() -> R) -> R {
         let unwinding = EndOnUnwind(self);
         let result = work();
@@ -92,7 +92,7 @@ impl<P> InTurn<P> {
         result
     }
 
-    /// Ends all waits, now and later.
+    /// Ends all present and later waits.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         // Take and release the lock once before the notification. A thread that is about to sleep has then
@@ -105,13 +105,13 @@ impl<P> InTurn<P> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the pieces that were left and not finished.
+    /// Returns the pieces that were prepared but not finished.
     pub(super) fn into_left(self) -> impl Iterator<Item = P> {
         self.queue.into_inner().left.into_values()
     }
 }
 
-/// A guard that ends the waits of other threads if one thread panics.
+/// A guard that ends the waits of other threads if its thread panics.
 struct EndOnUnwind<'a, P>(&'a InTurn<P>);
 
 impl<P> Drop for EndOnUnwind<'_, P> {

@@ -13,26 +13,26 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::executor::WorkQueue;
 
-/// The number of stages of each channel in flight, in addition to the stage that is being filled.
+/// The number of stages in flight on each channel, in addition to the stage that the thread is filling.
 pub(super) const DEPTH: usize = 2;
 
-/// A stage whose kernel was started.
+/// A stage whose kernel is in flight.
 struct UnderWay<T> {
     channel: usize,
     stage: GatherStage<T>,
     ticket: Ticket,
-    /// The number of the channel's failed write-backs before the lookup of the stage's first element.
+    /// The channel's number of failed write-backs before the first element of the stage was looked up.
     failures: u64,
 }
 
-/// Stages that a thread fills, submits in order, and reuses.
+/// The stages of one thread of a gather: it fills them, submits them in order, and reuses them.
 pub(super) struct GatherKernels<'a, T: Element> {
     lanes: Arc<Lanes<'a>>,
     plan: StagePlan,
-    /// The stage of each channel that is being filled, and the number of failed write-backs before it.
+    /// The stage of each channel that is being filled, and the channel's number of failed write-backs before
+    /// that.
     open: Vec<Option<(GatherStage<T>, u64)>>,
     under_way: VecDeque<UnderWay<T>>,
-    /// The empty stages of each channel.
     spare: Vec<Vec<GatherStage<T>>>,
 }
 
@@ -48,34 +48,34 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         }
     }
 
-    /// Returns the stage of a channel that is being filled.
+    /// Returns the stage of a channel that is being filled at present.
     #[inline]
     pub(super) fn open(&mut self, channel: usize) -> Option<&mut GatherStage<T>> {
         self.open[channel].as_mut().map(|(stage, _)| stage)
     }
 
-    /// Adds an element that is only in its home slot. Until the kernel ends, the slot holds the element's
-    /// present value, or a value that another thread writes meanwhile. Otherwise the number of failed
-    /// write-backs has grown. Returns false if the stage has no room.
+    /// Adds an element that is only in its home slot. Returns false if the stage is full. The kernel reads
+    /// the element's present value, or a value that another thread writes meanwhile. If neither is true, the
+    /// number of failed write-backs has grown.
     #[inline]
     pub(super) fn try_push(&mut self, place: ListedPlace, position: usize) -> bool {
         self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
     }
 
-    /// Returns true if a kernel may skip places of the list behind the last added element. It may then
-    /// overwrite their values.
+    /// Returns true if a kernel may skip entries of the list behind the last added element, and may overwrite
+    /// their values.
     #[inline]
     pub(super) fn may_leave_out(&self) -> bool {
         self.plan.is_direct() && self.open.iter().flatten().any(|(stage, _)| stage.count() > 0)
     }
 
-    /// Returns true if the maximum number of a channel's stages is in flight.
+    /// Returns true if the maximum number of stages is in flight on a channel.
     pub(super) fn is_busy(&self, channel: usize) -> bool {
         self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH
     }
 
-    /// Opens a new stage of a channel that is not busy. The caller must look up the stage's elements after
-    /// this call.
+    /// Opens a new stage of a channel that is not busy. The caller must look up the pages of the stage's
+    /// elements after this call.
     pub(super) fn open_stage(&mut self, channel: usize) -> Result<()> {
         let of = self.lanes.channel(channel);
         let mut stage = match self.spare[channel].pop() {
@@ -88,7 +88,7 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         Ok(())
     }
 
-    /// Starts the kernel of the stage that is being filled, if there is one.
+    /// Submits the kernel of the stage that is being filled, if there is one.
     pub(super) fn start(&mut self, channel: usize) -> Result<()> {
         let Some((stage, failures)) = self.open[channel].take() else { return Ok(()) };
         if stage.count() == 0 {
@@ -114,8 +114,8 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         self.under_way.front().map(|work| (work.channel, work.ticket))
     }
 
-    /// Takes the values of the oldest kernel, which is finished. `take` receives the kernel's stage, and
-    /// whether the values are valid. They are not if a write-back failed meanwhile: the home of a page
+    /// Removes the oldest kernel, which has ended, and passes its stage to `take`. The flag is true if the
+    /// values are valid. They are invalid if a write-back has failed meanwhile, because the home of a page
     /// loaded since then may have undefined contents.
     pub(super) fn take_oldest(
         &mut self,

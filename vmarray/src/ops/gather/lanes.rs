@@ -11,12 +11,12 @@ use crate::base::element::Element;
 use crate::engine::channel::{Channel, HomeQueues};
 use crate::engine::pager::{Pager, SharedHomes};
 
-/// The channels whose devices move elements of an array.
+/// The channels (devices and queues) that move the elements of an array in gathers and scatters.
 #[derive(Debug)]
 pub(super) struct Lanes<'a> {
     pager: &'a Pager,
     pool: Option<&'a SharedHomes>,
-    /// The places of all channels' home slots, and their queues, if there is a pool.
+    /// The addresses and queues of all channels' home slots, if all devices can access them.
     bases: Vec<DeviceSpan<'a>>,
     queues: Vec<&'a HomeQueues>,
     len: usize,

@@ -1,17 +1,17 @@
 //! Locations of elements: converts an index to a page, a channel, and an offset within the channel. Divides
 //! by shifts or multiplications if possible.
 
-/// Repeated division by the same number.
+/// A divisor for repeated divisions, as a shift, a multiplication or a division.
 #[derive(Clone, Copy, Debug)]
 enum Divisor {
     Shift(u32),
-    /// The quotient is the upper half of the product with this number.
+    /// The quotient is the upper 64 bits of the product with this number.
     Multiply(u64),
     Divide(u64),
 }
 
 impl Divisor {
-    /// Creates a divisor for numbers below `end`.
+    /// Creates a divisor for dividends below `end`.
     fn new(divisor: u64, end: u64) -> Self {
         if divisor.is_power_of_two() {
             return Self::Shift(divisor.trailing_zeros());
@@ -35,27 +35,27 @@ impl Divisor {
     }
 }
 
-/// The distribution of an array's elements over its channels.
+/// The distribution of an array's elements over its channels, for the conversion of indices to locations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     page_len: u64,
     channels: u64,
     by_page_len: Divisor,
     by_channels: Divisor,
-    /// The channel that moves all elements, if its device can access the elements of every channel.
+    /// The channel whose device moves all elements, if the device can access the elements of all channels.
     lane: Option<usize>,
 }
 
-/// The location of an element.
+/// The location of an element, as gathers and scatters use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedPlace {
     pub(crate) page: u64,
-    /// The index of the element within the page.
+    /// The offset of the element in its page, in elements.
     pub(crate) at: usize,
     /// The channel whose device moves the element.
     pub(crate) channel: usize,
-    /// The index of the element, counted from the channel's first slot. If that device can access all
-    /// elements, it is counted from the start of the array.
+    /// The element's number, counted from the channel's first slot; or its index in the array, if the
+    /// channel's device can access all elements.
     pub(crate) element: u64,
 }
 
@@ -71,24 +71,25 @@ impl Places {
         }
     }
 
-    /// Changes the places so that the device of one channel moves the elements of all.
+    /// Returns locations for which the device of one channel moves all elements.
     pub(crate) fn moved_by(self, lane: usize) -> Self {
         Self { lane: Some(lane), ..self }
     }
 
-    /// The channel that moves every element, if there is one: then elements are counted as in the array.
+    /// Returns the channel that moves all elements, if there is one. Element numbers are then indices of the
+    /// array.
     #[inline]
     pub(crate) fn lane(&self) -> Option<usize> {
         self.lane
     }
 
-    /// Returns the page of an element inside the array.
+    /// Returns the page of an element; the index must be in bounds.
     #[inline(always)]
     pub(crate) fn page(&self, index: usize) -> u64 {
         self.by_page_len.divide(index as u64)
     }
 
-    /// Returns the place of an element inside the array.
+    /// Returns the location of an element; the index must be in bounds.
     #[inline(always)]
     pub(crate) fn of(&self, index: usize) -> ListedPlace {
         let index = index as u64;
@@ -106,7 +107,7 @@ impl Places {
         }
     }
 
-    /// Returns the page of an element that is counted as in its [place](ListedPlace).
+    /// Returns the page of an element, given its [number](ListedPlace) and its channel.
     #[inline]
     pub(crate) fn page_of(&self, channel: usize, element: u64) -> u64 {
         if self.lane.is_some() {

@@ -5,9 +5,9 @@ use std::ops::Range;
 /// The ratio of the longest to the shortest segments.
 const SHORT: usize = 4;
 
-/// Segments of a list that threads share. Each thread's first segments are short, so that kernels start
-/// early. Later segments are long, so that there are few kernels. Towards the end they are shorter again,
-/// so that all threads end at the same time.
+/// Segments of a list that threads share. The first segments of each thread are short, because kernels should
+/// start early. Later segments are long, because fewer kernels cost less. The last segments are shorter
+/// again, so that all threads end at the same time.
 #[derive(Debug)]
 pub(super) struct Segments {
     /// The end of each segment.
@@ -15,7 +15,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Cuts a list of `len` elements. No segment has more than `longest`.
+    /// Divides a list of `len` elements into segments of at most `longest` elements.
     pub(super) fn new(len: usize, longest: usize, workers: usize) -> Self {
         let shortest = (longest / SHORT).max(1);
         let mut ends = Vec::new();
@@ -30,7 +30,7 @@ impl Segments {
         Self { ends }
     }
 
-    /// Returns the places in the list of a segment; `None` behind the last one.
+    /// Returns the range of the list that a segment covers; `None` behind the last segment.
     pub(super) fn get(&self, number: usize) -> Option<Range<usize>> {
         let end = *self.ends.get(number)?;
         Some(number.checked_sub(1).map_or(0, |before| self.ends[before])..end)

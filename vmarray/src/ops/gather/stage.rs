@@ -18,52 +18,53 @@ use crate::base::racy_slice::RacySlice;
 use crate::base::registered_memory::RegisteredRange;
 use crate::engine::channel::{Channel, PinnedPiece};
 
-/// The size of a stage in bytes. A GPU takes some microseconds to start a kernel, so longer stages are
-/// faster. On the other hand, the data that a thread fills and empties should stay in the processor's
-/// caches. Gathers and scatters use the same memory, one call after the other. A channel keeps as much of
-/// it as 16 threads use.
+/// The size of a stage in bytes. Long stages are faster, because a GPU takes some microseconds to start a
+/// kernel. On the other hand, the data that a thread fills and empties should fit into the processor's
+/// caches. A channel keeps the memory for later gathers and scatters, as much as 16 threads use.
 const STAGE_BYTES: usize = 5 << 19;
-/// The size of a stage with several channels, each of which has its own list.
+/// The size of a stage in bytes if there are several channels, because each has its own list.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
-/// The bytes of values, and the entries, that one stage without values lists at most.
+/// The most bytes of values, and the most entries, for which a stage without values has a list.
 const LISTED_BYTES: usize = 8 << 20;
 const LISTED: usize = 1 << 16;
-/// The alignment of the first value.
+/// The alignment in bytes of a stage's first value.
 const VALUES_ALIGN: usize = 256;
-/// The shortest run that is copied past the caches.
+/// The length in bytes from which copies of a run bypass the processor's caches.
 const PAST_CACHES_FROM: usize = 512;
 /// The size of an index in bytes.
 const INDEX_BYTES: usize = 8;
-/// The number of entries of a run that a thread writes at once.
+/// The number of list entries that a thread writes at once.
 const LISTED_AT_ONCE: usize = 16;
 
-/// The common parameters of the stages of one call.
+/// The parameters that all stages of one gather or scatter have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct StagePlan {
-    /// The number of entries of each stage at most.
+    /// The most entries in a stage.
     pub(crate) room: usize,
     direct: Option<DirectValues>,
 }
 
-/// Values in the program's memory, which devices can access in place.
+/// The program's values in registered memory, which devices access in place.
 #[derive(Clone, Debug)]
 struct DirectValues {
     range: Arc<RegisteredRange>,
     /// The address of the first value.
     first: usize,
-    /// The number of consecutive entries that may be skipped.
+    /// The most consecutive entries that a stage may skip.
     gap_max: usize,
 }
 
 impl StagePlan {
-    /// Creates a plan for a number of elements, whose list is divided by channels or not.
+    /// Creates a plan for a list of `elements` elements. `is_divided` is true if each device moves its own
+    /// elements.
     pub(crate) fn new<T>(elements: usize, is_divided: bool) -> Self {
         let bytes = if is_divided { STAGE_OF_SEVERAL_BYTES } else { STAGE_BYTES };
         let room = ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1);
         Self { room, direct: None }
     }
 
-    /// Creates a plan for values at an address, which may be in memory that is registered with the devices.
+    /// Creates a plan for values at an address. If their memory is registered with the devices, stages have
+    /// no values.
     pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
         // A divided list needs buffered values: each device skips entries of other devices, but may overwrite
         // their values.
@@ -90,23 +91,24 @@ impl StagePlan {
     }
 }
 
-/// The work of one kernel: a list of elements of one channel, and room for their values.
+/// The work of one kernel: a list of elements of one channel, and memory for their values.
 #[derive(Debug)]
 pub(crate) struct GatherStage<T> {
     memory: PinnedPiece,
     plan: StagePlan,
     count: usize,
-    /// The place of the first element in the program's list.
+    /// The position of the first element in the program's list.
     first: usize,
-    /// The place after the last element's place; `usize::MAX` if the stage is empty.
+    /// The position in the program's list after the last element; `usize::MAX` if the stage is empty.
     next: usize,
-    /// Elements that are also contiguous in the program's list, so that they are copied at once.
+    /// Runs of elements that are contiguous in the program's list, so that the thread copies each run at
+    /// once.
     runs: Vec<StagedRun>,
     marker: PhantomData<fn(T)>,
 }
 
-/// The start of a run: its first element of the stage, and the distance of its place in the list from the
-/// first element's.
+/// The start of a run: its number among the stage's elements, and its position in the list relative to the
+/// stage's first element.
 #[derive(Clone, Copy, Debug)]
 struct StagedRun {
     number: u32,
@@ -121,7 +123,7 @@ impl<T: Element> GatherStage<T> {
         Ok(Self { memory, plan, count: 0, first: 0, next: usize::MAX, runs, marker: PhantomData })
     }
 
-    /// Returns the memory to the channel. No kernel may use it any more.
+    /// Returns the memory to the channel. No kernel may use the stage any more.
     pub(crate) fn give_back(self, channel: &Channel) {
         channel.put_pinned(self.memory);
     }
@@ -136,19 +138,19 @@ impl<T: Element> GatherStage<T> {
         self.count
     }
 
-    /// The number of entries, including skipped ones.
+    /// The number of entries in the list, including skipped entries.
     fn entries(&self) -> usize {
         self.entry_at(self.next)
     }
 
-    /// The number of the new entry for an element at a place of the list, behind all others.
+    /// Returns the number of the new last entry, for an element at a position of the program's list.
     #[inline(always)]
     fn entry_at(&self, position: usize) -> usize {
         if self.plan.is_direct() && self.count > 0 { position - self.first } else { self.count }
     }
 
-    /// Adds an element of the channel at a place of the list, behind all others. Returns false if the
-    /// stage is full. [`copy_in`](Self::copy_in) adds the value.
+    /// Appends an element of the channel. `position` is its position in the program's list. Returns false if
+    /// the stage is full. [`copy_in`](Self::copy_in) copies the value later.
     #[inline]
     pub(crate) fn try_push(&mut self, element: u64, position: usize) -> bool {
         let entry = self.entry_at(position);
@@ -164,8 +166,8 @@ impl<T: Element> GatherStage<T> {
         true
     }
 
-    /// Adds neighbours in the list, from a place on, as many as the stage has room for. Their indices,
-    /// plus `start`, are the element numbers in the channel.
+    /// Appends elements that are neighbours in the program's list, as many as fit into the stage. Their
+    /// indices, plus `start`, are their numbers in the channel.
     #[inline]
     pub(crate) fn push_run(&mut self, start: usize, indices: &[usize], position: usize) -> usize {
         let entry = self.entry_at(position);
@@ -201,7 +203,8 @@ impl<T: Element> GatherStage<T> {
         true
     }
 
-    /// The runs: number of the first element, its place in the list, and the length.
+    /// Returns the runs: the number of the first element in the stage, its position in the program's list,
+    /// and the length.
     fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let ends = self.runs.iter().skip(1).map(|run| run.number as usize).chain([self.count]);
         self.runs.iter().zip(ends).map(|(run, end)| {
@@ -210,12 +213,12 @@ impl<T: Element> GatherStage<T> {
         })
     }
 
-    /// The places of all elements in the program's list.
+    /// Returns the positions of all elements in the program's list.
     pub(crate) fn positions(&self) -> impl Iterator<Item = usize> {
         self.runs().flat_map(|(_, position, len)| position..position + len)
     }
 
-    /// Copies the elements' values from the program's list, unless the device reads them in place.
+    /// Copies the values from the program's list to the stage, unless the device reads them in place.
     pub(crate) fn copy_in(&mut self, values: &[T]) {
         if self.plan.is_direct() {
             return;
@@ -231,7 +234,7 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Writes an entry of the list.
+    /// Writes one entry of the stage's list.
     #[inline(always)]
     fn list(&self, entry: usize, element: u64) {
         self.memory.write(entry * INDEX_BYTES, &element.to_ne_bytes());
@@ -241,7 +244,7 @@ impl<T: Element> GatherStage<T> {
         (self.plan.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN)
     }
 
-    /// The place of an element's value in the memory.
+    /// Returns the offset of an element's value in the stage's memory, in bytes.
     fn value_offset(&self, number: usize) -> usize {
         assert!(number < self.plan.room && !self.plan.is_direct());
         self.values_offset() + number * size_of::<T>()
@@ -256,12 +259,12 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Returns the host memory of the list.
+    /// Returns the host memory of the stage's list.
     pub(crate) fn host(&self) -> &HostBuffer<dyn Device> {
         self.memory.memory()
     }
 
-    /// Returns the gather of the listed elements, which are among `elements`, by a channel's device.
+    /// Returns the request that gathers the listed elements from `elements` by the channel's device.
     pub(crate) fn gather<'a>(&'a self, of: &'a Channel, elements: LaunchView<'a>) -> Gather<'a> {
         Gather {
             elements,
@@ -271,7 +274,7 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Returns the scatter to the listed elements, likewise.
+    /// Returns the request that scatters the values to the listed elements.
     pub(crate) fn scatter<'a>(&'a self, of: &'a Channel, elements: LaunchView<'a>) -> Scatter<'a> {
         Scatter {
             elements,
@@ -281,9 +284,10 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Copies the values to their places in the program's memory, unless the device has written them
-    /// there. If `passes_caches` is set, the copy bypasses the processor's caches, because the caller
-    /// expects no early reads. The gather is finished, and other threads use other places.
+    /// Copies the gathered values to their positions in the program's memory, unless the device has written
+    /// them there. The kernel must have ended, and other threads must use other positions. With
+    /// `passes_caches` the copy bypasses the processor's caches, because the program is unlikely to read the
+    /// values soon.
     ///
     /// # Panics
     /// If a place is outside of `into`.
@@ -297,13 +301,13 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Copies the values of a finished gather to their places in the caller's slice.
+    /// Copies the values of a completed gather to their positions in the caller's slice.
     pub(crate) fn copy_to(&self, into: &mut [T]) {
         self.copy_out(&into.into(), false);
     }
 
-    /// Removes elements for which `keep` returns false, and passes their places in the list to `dropped`.
-    /// No kernel was started yet.
+    /// Removes the elements for which `keep` returns false, and passes their positions in the program's list
+    /// to `dropped`. The kernel must not have been submitted yet.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
         let positions: Vec<usize> = self.positions().collect();
         let (first, is_direct) = (self.first, self.plan.is_direct());

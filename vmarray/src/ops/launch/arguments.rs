@@ -19,19 +19,19 @@ use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, Sto
 /// An argument of a kernel launch, in the common form of all launches.
 #[doc(hidden)]
 pub enum Bound<'a> {
-    /// The bits of the scalars of a value, or of a table.
+    /// The bits of the scalars of a value or a table.
     Values(Vec<u64>),
-    /// Elements of a store.
+    /// Elements of an array or source.
     Elements(PlacedElements<'a>),
-    /// Target of appended elements, their maximal number, their size in bytes, and whether they are in the
-    /// order of items.
+    /// The target of appended elements, their maximum number, their size in bytes, and true if they must be
+    /// in the order of work-items.
     Append(Box<dyn AppendTo + 'a>, usize, usize, bool),
-    /// Neighbouring elements of each item, with the halo along each axis.
+    /// Elements whose neighbours each work-item reads, with the halo along each axis.
     Around(PlacedElements<'a>, Vec<usize>, Modes),
 }
 
 impl Bound<'_> {
-    /// Marks the store as exclusively used.
+    /// Marks the argument's store as used by no other thread.
     pub(crate) fn alone(self) -> Self {
         match self {
             Self::Elements(placed) => {
@@ -45,17 +45,17 @@ impl Bound<'_> {
 /// Elements of an array or source as a launch argument, and their positions in storage.
 #[doc(hidden)]
 pub struct PlacedElements<'a> {
-    /// The store, and the place of the first element.
+    /// The store, and the storage index of the first element.
     pub(crate) operand: Operand<'a>,
     /// Number of elements along each axis.
     pub(crate) extents: Vec<usize>,
-    /// Their places in the store, unless the store has other axes.
+    /// The storage positions of the elements; `None` if the view has fewer axes than its store.
     pub(crate) stored: Option<StoredBox>,
-    /// Reads by position.
+    /// Reads elements by position.
     pub(crate) of: Box<dyn Broadcast + 'a>,
 }
 
-/// Returns the elements of a view, with `of` for reads by position.
+/// Converts a view to an argument. `of` reads its elements by position.
 pub(crate) fn placed<'a, V>(view: V, of: Box<dyn Broadcast + 'a>) -> PlacedElements<'a>
 where
     V: View<'a, Store: Store<Device: Device>>,
@@ -67,13 +67,13 @@ where
 }
 
 impl<'a> PlacedElements<'a> {
-    /// Returns `len` elements of an operand.
+    /// Converts `len` elements of an operand to an argument.
     pub(crate) fn of(operand: Operand<'a>, len: usize) -> Self {
         let stored = Some(StoredBox::range_of(operand.start, len));
         Self { operand, extents: vec![len], stored, of: Box::new(Inside { operand, len }) }
     }
 
-    /// Range of places in the store that contains them.
+    /// Returns the range of the store that contains the elements.
     pub(crate) fn range(&self) -> Range<usize> {
         self.stored.as_ref().map_or(0..usize::MAX, StoredBox::range)
     }
@@ -88,10 +88,11 @@ impl std::fmt::Debug for Bound<'_> {
 /// The target of the elements that a kernel appends.
 #[doc(hidden)]
 pub trait AppendTo {
-    /// Appends elements, as bytes.
+    /// Appends elements, given as bytes.
     fn append(&mut self, bytes: &[u8]);
 
-    /// Appends elements in the order of items. In `numbered`, each element follows the index of its item.
+    /// Appends elements in the order of work-items. In `numbered`, each element follows the index of its
+    /// work-item.
     fn append_in_order(&mut self, numbered: &[u8]);
 }
 
@@ -186,7 +187,7 @@ impl<T: ElementMemory> AppendTo for Appended<'_, T> {
 }
 
 impl<T: ElementMemory> Appended<'_, T> {
-    /// Bytes of an element on devices.
+    /// The size in bytes of an appended element in device memory.
     fn stride(is_ordered: bool) -> usize {
         if is_ordered { numbered(T::layout()).bytes() } else { size_of::<T>() }
     }
@@ -247,10 +248,10 @@ pub struct Windowed<V, I> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait KernelView<'a>: View<'a> {
-    /// Returns a view that gives a [kernel](crate::kernel::Windowed) each element together with its
-    /// neighbours, up to `halo` elements away along each axis. A read beyond the edges of the view is an
-    /// error, unless the view has a [boundary mode](crate::boundary::BoundaryView::window). The kernel must
-    /// not read farther than the halo; a launch in place does not check this.
+    /// Returns an argument for a [`Window`] parameter: the kernel reads each element and its neighbours, up
+    /// to `halo` elements away along each axis. A read beyond the edges of the view is an error, unless the
+    /// view has a [boundary mode](crate::boundary::BoundaryView::window). The kernel must not read farther
+    /// than the halo; a launch in place does not check this.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own, Window};
@@ -304,7 +305,8 @@ pub trait Argument<'a, P, Kind> {
     #[doc(hidden)]
     fn bound(self, _: Internal) -> Bound<'a>;
 
-    /// Appends one [`Bound`] for each device parameter of this argument: rows have two, others one.
+    /// Appends one [`Bound`] for each device parameter of this argument. An argument for rows has two, all
+    /// others have one.
     #[doc(hidden)]
     fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal)
     where
@@ -314,7 +316,7 @@ pub trait Argument<'a, P, Kind> {
     }
 }
 
-/// The scalars of a value.
+/// Returns the scalars of an argument passed by value.
 pub(crate) fn values(value: impl KernelType) -> Bound<'static> {
     let mut values = Vec::new();
     value.values(&mut values);
@@ -351,7 +353,8 @@ where
     }
 }
 
-/// Starts of rows with the end of the last one, and all elements.
+/// An argument for rows: the start of each row followed by the end of the last row, and the elements of all
+/// rows.
 impl<'a, T: ElementMemory, S, V> Argument<'a, &'static Rows<T>, kind::RowsKind> for (S, V)
 where
     S: Argument<'a, &'static Anywhere<u64>, kind::AnywhereKind>,
@@ -376,7 +379,7 @@ where
     }
 }
 
-/// All elements of a view as a result.
+/// Returns all elements of a view as a result of the launch.
 pub(crate) fn changed<'a, V>(view: V) -> Bound<'a>
 where
     V: View<'a, Element: ElementMemory, Store: StoreMut> + 'a,
@@ -387,7 +390,7 @@ where
     Bound::Elements(PlacedElements { operand, ..placed })
 }
 
-/// Elements that any item may change.
+/// Returns a range of a store as an argument that any work-item may change.
 pub(crate) fn shared<'a, S: StoreMut>(store: &'a S, start: usize, len: usize) -> Bound<'a> {
     Bound::Elements(PlacedElements::of(Operand::changed(store.as_target(INTERNAL), start), len))
 }

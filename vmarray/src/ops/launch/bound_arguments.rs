@@ -7,7 +7,7 @@ use vmarray_kernel::{ParameterInfo, ParameterKind};
 
 use crate::base::error::Result;
 
-/// Places of an argument's elements: in a store, or in a session.
+/// The location of an argument's elements: in a store, or in a session.
 pub(super) trait ArgumentPlaces {
     /// Number of elements along each axis.
     fn extents(&self) -> &[usize];
@@ -16,7 +16,7 @@ pub(super) trait ArgumentPlaces {
     fn is_in_store_of(&self, other: &Self) -> bool;
 }
 
-/// Elements that a launch uses for a parameter.
+/// A launch argument with elements, and its kernel parameter.
 pub(super) struct BoundElements<'p, P> {
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
@@ -45,16 +45,16 @@ impl<P> BoundElements<'_, P> {
     }
 }
 
-/// An argument of one parameter.
+/// A launch argument for one parameter.
 pub(super) enum BoundArgument<P> {
-    /// The scalars of a value.
+    /// The scalars of an argument passed by value.
     Values(Vec<u64>),
     Elements(P),
-    /// Memory for appended elements, in no store.
+    /// Memory for appended elements, which belong to no store.
     Appended,
 }
 
-/// The arguments of a launch.
+/// The arguments of a launch, each with its kernel parameter.
 pub(super) struct BoundArguments<'p, P> {
     /// Scalars of the arguments passed by value, for each kernel parameter.
     pub values: Vec<Vec<u64>>,

@@ -18,7 +18,7 @@ use crate::engine::pager::Pager;
 use crate::ops::executor::{Operand, OperandStore, ResultStore, SHORT_BYTES, STAGED_BYTES, put_from};
 use crate::ops::view::{INTERNAL, Shape, SignedBox, Store as _, StoredBox, View, count};
 
-/// Boundary modes of each axis with the scalars of their values, if devices support the modes.
+/// The boundary mode of each axis, with the scalars of its value. `None` if devices do not support the modes.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
 /// Returns boundary modes if devices support them.
@@ -27,8 +27,8 @@ pub(super) fn device_modes(modes: Modes) -> Option<Vec<(Mode, Vec<u64>)>> {
     modes.filter(|modes| !modes.iter().any(is_long))
 }
 
-/// Returns the boundary modes of a parameter, each after the index of the parameter and the axis, without
-/// [`Mode::Checked`].
+/// Returns the boundary modes of a parameter except [`Mode::Checked`], each with the indices of the parameter
+/// and the axis.
 pub(super) fn unchecked_modes(
     parameter: usize,
     modes: &[(Mode, Vec<u64>)],
@@ -37,7 +37,7 @@ pub(super) fn unchecked_modes(
     modes.map(move |(axis, (mode, _))| (parameter, axis, *mode))
 }
 
-/// Scalar of a launch for a box of copies, which is stored row by row.
+/// Returns a scalar that describes a box of copied elements, which is stored row by row.
 pub(super) fn of_box(of: &[Range<isize>], part: StencilPart) -> u64 {
     match part {
         StencilPart::First(axis) => of.get(axis).map_or(0, |positions| positions.start as u64),
@@ -47,7 +47,7 @@ pub(super) fn of_box(of: &[Range<isize>], part: StencilPart) -> u64 {
     }
 }
 
-/// Scalar of a launch for elements that are read in place.
+/// Returns a scalar that describes elements read in place.
 pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: StencilPart) -> u64 {
     match part {
         StencilPart::First(_) => 0,
@@ -64,28 +64,28 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
 /// A view whose elements all work-items of a kernel read by position. Positions may be out of bounds.
 #[doc(hidden)]
 pub trait Broadcast: Sync {
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     fn stride(&self) -> usize;
 
-    /// Returns the part of a box of positions that can be read.
+    /// Returns the part of a box of positions that has elements to read.
     fn shown(&self, positions: &[Range<isize>]) -> SignedBox;
 
-    /// Reads the elements of a box as bytes, row by row. The calling thread holds no locks.
+    /// Reads the elements of a box as bytes, row by row. The calling thread must hold no locks.
     fn read_bytes(&self, of: &[Range<isize>], into: &mut [u8]) -> Result<()>;
 
-    /// Copies the elements to device memory without the host. Returns false if there is no link.
+    /// Copies the elements of a box directly to device memory. Returns false if the devices have no link.
     fn fetch_to(&self, of: &[Range<isize>], device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let _ = (of, device, to);
         Ok(false)
     }
 
-    /// Returns true if this is scratch memory, which a kernel writes before it reads it.
+    /// Returns true for scratch memory, which needs no copy because the kernel writes it before reading.
     fn is_room(&self) -> bool {
         false
     }
 }
 
-/// A counter with the initial value zero.
+/// An argument that is a counter, initially zero.
 pub(super) struct FromZero;
 
 impl Broadcast for FromZero {
@@ -103,7 +103,7 @@ impl Broadcast for FromZero {
     }
 }
 
-/// Memory for elements with this length in bytes.
+/// An argument that is scratch memory for elements of this size in bytes.
 pub(super) struct Room(pub usize);
 
 impl Broadcast for Room {
@@ -124,7 +124,7 @@ impl Broadcast for Room {
     }
 }
 
-/// Part of a box inside extents.
+/// Returns the part of a box that is within extents.
 pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> SignedBox {
     let clamped = |(positions, extent): (&Range<isize>, &usize)| {
         let inside = |position: isize| position.clamp(0, *extent as isize);
@@ -133,7 +133,7 @@ pub(crate) fn inside(of: &[Range<isize>], extents: &[usize]) -> SignedBox {
     of.iter().zip(extents).map(clamped).collect()
 }
 
-/// The elements of a range of a store, without a boundary mode.
+/// Elements of a range of a store, read by position without a boundary mode.
 pub(crate) struct Inside<'a> {
     pub operand: Operand<'a>,
     pub len: usize,
@@ -157,7 +157,7 @@ impl Broadcast for Inside<'_> {
     }
 }
 
-/// The elements of a view, without a boundary mode.
+/// Elements of a view, read by position without a boundary mode.
 pub(crate) struct Shown<V>(pub V);
 
 impl<'a, V: View<'a>> Broadcast for Shown<V> {
@@ -183,7 +183,7 @@ impl<'a, V: View<'a>> Broadcast for Shown<V> {
     }
 }
 
-/// Indices of the positions inside a view.
+/// Converts positions inside a view to a range of the view's indices.
 fn indices<S: Shape>(of: &[Range<isize>]) -> Range<S::Index> {
     let index = |end: fn(&Range<isize>) -> isize| {
         let at: Vec<usize> = of.iter().map(|range| end(range) as usize).collect();
@@ -192,8 +192,8 @@ fn indices<S: Shape>(of: &[Range<isize>]) -> Range<S::Index> {
     index(|range| range.start)..index(|range| range.end)
 }
 
-/// Copies a region of a view to memory of a device without the host, if the region is a range of its store
-/// and a link exists. Short ranges of arrays come from frames, which keep them.
+/// Copies a region of a view directly to memory of a device, if the region is a range of its store and the
+/// devices have a link. Short ranges of arrays go through the cache instead, which keeps the pages.
 pub(super) fn fetch_view<'a, V: View<'a>>(
     view: V,
     of: &Range<V::Index>,
@@ -210,7 +210,7 @@ pub(super) fn fetch_view<'a, V: View<'a>>(
     Ok(!is_short && store.fetch_to(&run, device, to)?)
 }
 
-/// An argument with a halo around items.
+/// An argument that is copied to devices, with a halo around the work-items if they read only neighbours.
 pub(super) struct BroadcastArgument<'a> {
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
@@ -233,7 +233,7 @@ impl BroadcastArgument<'_> {
         lens.fold(1, usize::saturating_mul)
     }
 
-    /// Positions that the items of a box need.
+    /// Returns the positions that the work-items of a box read.
     fn wanted(&self, items: &[Range<isize>]) -> SignedBox {
         let Some(halo) = &self.halo else {
             return self.extents.iter().map(|extent| 0..*extent as isize).collect();
@@ -246,15 +246,16 @@ impl BroadcastArgument<'_> {
     }
 }
 
-/// Maximal channels of an array for reads in place, because some devices get each channel as an argument.
+/// The most channels of an array that is read in place, because kernels on some devices get each channel as
+/// an argument.
 pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
-/// An array that is read in place.
+/// An argument that the kernel reads in place, striped over the channels of its array.
 pub(crate) struct StripedArgument<'a> {
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub pager: &'a Pager,
-    /// Least number of leading elements that contain all reads.
+    /// The number of leading elements of the array that contains all reads.
     len: usize,
     stored: StoredBox,
     modes: Vec<(Mode, Vec<u64>)>,
@@ -316,20 +317,20 @@ impl<'a> StripedArgument<'a> {
     }
 }
 
-/// Place of copied elements on a device.
+/// The copy of an argument's elements on a device, and their positions.
 struct Copied {
     memory: DeviceBuffer<dyn Device>,
     positions: SignedBox,
 }
 
-/// Copies of arguments on a device.
+/// The copies of all arguments on one device.
 pub(super) struct DeviceCopies<'a> {
     counters: &'a Counters,
     queue: Queue<dyn Device>,
     host: HostBuffer<dyn Device>,
-    /// By argument.
+    /// The copy of each argument, if there is one.
     copied: Vec<Option<Copied>>,
-    /// Memory without contents, before the first copy, if requested.
+    /// Memory without contents, for launches before the first copy.
     nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
@@ -361,7 +362,7 @@ impl<'a> DeviceCopies<'a> {
         std::ptr::addr_eq(Arc::as_ptr(self.queue.device()), device)
     }
 
-    /// Allocates memory for some positions of an argument.
+    /// Allocates device memory for elements of an argument at these positions.
     fn make_room(&mut self, argument: usize, positions: &[Range<isize>], stride: usize) -> Result<()> {
         let bytes = count(positions).saturating_mul(stride).max(1) as u64;
         let old = self.copied[argument].take().map(|copied| copied.memory);
@@ -397,7 +398,7 @@ impl<'a> DeviceCopies<'a> {
         Ok(())
     }
 
-    /// Copies elements of an argument to the device without the host, if there is a link.
+    /// Copies elements of an argument directly to the device. Returns false if the devices have no link.
     fn fetch(&self, argument: usize, of: &dyn Broadcast) -> Result<bool> {
         let Some(copied) = &self.copied[argument] else {
             unreachable!(
@@ -442,7 +443,7 @@ impl<'a> DeviceCopies<'a> {
     }
 }
 
-/// Copies the elements that the items of a box need to all devices.
+/// Copies the elements that the work-items of a box read to all devices.
 pub(super) fn copy_around(
     devices: &mut [DeviceCopies<'_>],
     arguments: &[BroadcastArgument<'_>],

@@ -95,7 +95,7 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
     }
 }
 
-/// Returns true if a kernel computes positions, so that it has a variant with positions of 32 bits.
+/// Returns true if a kernel computes positions, and therefore has a faster variant with 32-bit positions.
 pub(super) fn has_positions(parameters: &[ParameterInfo]) -> bool {
     parameters.iter().any(|of| match of.kind {
         ParameterKind::At(axes) | ParameterKind::Anywhere(_, axes) => axes > 1,

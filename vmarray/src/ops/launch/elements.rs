@@ -26,18 +26,18 @@ impl<'a> KernelArguments<'a> {
         self
     }
 
-    /// Adds one element for each item.
+    /// Adds an argument with one element for each work-item.
     pub(crate) fn own(mut self, of: impl View<'a, Shape = Linear>) -> Self {
         self.0.push(Bound::Elements(PlacedElements::of(operand(of), of.len())));
         self
     }
 
-    /// Adds all elements of a result.
+    /// Adds all elements of an array as a result.
     pub(crate) fn result<T: Element, D: Device>(self, of: &'a VirtualArray<T, D>) -> Self {
         self.result_in(of, 0..of.len())
     }
 
-    /// Adds a range of a result.
+    /// Adds a range of an array as a result.
     pub(crate) fn result_in<T: Element, D: Device>(
         mut self,
         of: &'a VirtualArray<T, D>,
@@ -47,18 +47,18 @@ impl<'a> KernelArguments<'a> {
         self
     }
 
-    /// Adds elements that each item may read.
+    /// Adds a view that all work-items may read.
     pub(crate) fn all(self, of: impl View<'a, Shape = Linear>) -> Self {
         self.all_of(operand(of), of.len())
     }
 
-    /// Adds `len` elements from the first of an operand on, which each item may read.
+    /// Adds the first `len` elements of an operand, which all work-items may read.
     pub(crate) fn all_of(mut self, of: Operand<'a>, len: usize) -> Self {
         self.0.push(Bound::Elements(PlacedElements::of(of, len)));
         self
     }
 
-    /// Runs the kernel, and counts the items that return true.
+    /// Runs the kernel, and returns the number of work-items that return true.
     pub(crate) fn count<K: Kernel<Returned = bool>>(self) -> Result<usize> {
         let mut reduction = Reduction::new::<bool>(How::Sum, K::group_len())?;
         let wanted = LaunchPurpose::Reduced(&mut reduction);
@@ -66,7 +66,7 @@ impl<'a> KernelArguments<'a> {
         Ok(reduction.sum::<bool>())
     }
 
-    /// Runs the kernel, and returns the least of each returned scalar; none without items.
+    /// Runs the kernel, and returns the least value of each returned scalar; `None` without work-items.
     pub(crate) fn least<K: Kernel>(self) -> Result<Vec<Option<u64>>> {
         let mut reduction = Reduction::new::<K::Returned>(How::Least, K::group_len())?;
         let wanted = LaunchPurpose::Reduced(&mut reduction);
@@ -74,7 +74,6 @@ impl<'a> KernelArguments<'a> {
         Ok(reduction.least())
     }
 
-    /// Runs the kernel.
     pub(crate) fn run<K: Kernel>(self) -> Result<()> {
         execution::run(
             &KernelVariants::of::<K>()?,
@@ -86,7 +85,7 @@ impl<'a> KernelArguments<'a> {
     }
 }
 
-/// Runs a kernel over elements, without a reduction.
+/// Runs a kernel over elements without reducing its return values.
 pub(crate) fn run(
     kernels: &KernelVariants,
     arguments: Vec<Bound<'_>>,
@@ -95,7 +94,7 @@ pub(crate) fn run(
     execution::run(kernels, arguments, options, None, LaunchPurpose::Nothing)
 }
 
-/// Elements of a view as an operand.
+/// Converts a view to an operand.
 pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
     let (store, shape) = of.parts();
     Operand::new(store.as_operand(INTERNAL), shape.start)

@@ -29,21 +29,21 @@ use crate::base::stats::Counters;
 use crate::ops::executor::Operand;
 use crate::ops::view::{SignedBox, StoredBox};
 
-/// Initial memory for appended elements, plus one for each 16 items. It is small, because few kernels need
-/// much.
+/// Initial number of appended elements for which memory is allocated; 1/16 of the number of work-items is
+/// added. It is small because few kernels append much.
 const APPENDED_AT_FIRST: usize = 1 << 16;
 
-/// Purpose of a launch besides the kernel's results.
+/// Purpose of a launch, in addition to its results.
 pub(super) enum LaunchPurpose<'r> {
     Nothing,
-    /// Reduction of the return values.
+    /// A reduction of the return values.
     Reduced(&'r mut Reduction),
-    /// Properties of the kernel on the device of the first element, without a run.
+    /// Properties of the compiled kernel on the device of the first element. The kernel does not run.
     Facts(&'r mut Option<KernelFacts>),
 }
 
-/// Runs a kernel for each element of its results. Arguments are in the order of its parameters, without
-/// positions.
+/// Runs a kernel for each element of its results. Arguments are in the order of the parameters, without
+/// parameters for positions.
 pub(super) fn run(
     kernels: &KernelVariants,
     arguments: Vec<Bound<'_>>,
@@ -108,10 +108,10 @@ pub(super) fn run(
     draft.run(wanted, numbers.as_ref(), start + len)
 }
 
-/// Places of an argument's elements in a store.
+/// Location of an argument's elements in its store.
 struct StorePlaces<'a> {
     placed: PlacedElements<'a>,
-    /// Halo around items; without it, any element may be read.
+    /// Number of neighbours along each axis that a work-item reads; `None` if it may read any element.
     halo: Option<Vec<usize>>,
     modes: Modes,
 }
@@ -133,7 +133,8 @@ impl ArgumentPlaces for StorePlaces<'_> {
 }
 
 impl<'a> StoreElements<'a> {
-    /// Returns the elements for reads in place, if the items of the first column can reach all of them.
+    /// Returns an argument that the kernel reads in place. `None` unless one device of the first column can
+    /// access all its elements.
     fn in_place(&self, columns: &[LaunchColumn<'_>]) -> Option<StripedArgument<'a>> {
         let StorePlaces { placed: PlacedElements { operand, stored, .. }, halo, modes } = &self.places;
         let stored = stored.as_ref()?;
@@ -152,10 +153,10 @@ impl<'a> StoreElements<'a> {
     }
 }
 
-/// The arguments of a launch over stores.
+/// The arguments of a launch over stores, before they are assigned to columns and copies.
 struct StoreArguments<'a> {
     bound: BoundArguments<'a, StorePlaces<'a>>,
-    /// Memory for appended elements.
+    /// Memory for appended elements, one for each such argument.
     copied: Vec<BroadcastArgument<'a>>,
     appended: Vec<AppendArgument<'a>>,
 }
@@ -184,7 +185,8 @@ impl<'a> StoreArguments<'a> {
         Ok(Self { bound, copied, appended })
     }
 
-    /// Returns the places of the items' elements: of the first result, or numbers.
+    /// Returns the storage positions of the work-items' elements: the elements of the first result, or a
+    /// range of numbers.
     fn domain(
         &self,
         kernels: &KernelVariants,
@@ -215,7 +217,7 @@ impl<'a> StoreArguments<'a> {
         }
     }
 
-    /// Checks the shapes of arguments, and returns the variant of the kernel.
+    /// Checks the shapes of the arguments, and returns the kernel's variant for them.
     fn variant(
         &self,
         kernels: &KernelVariants,
@@ -251,22 +253,22 @@ impl<'a> StoreArguments<'a> {
     }
 }
 
-/// A launch whose arguments get their places on devices.
+/// A launch in preparation: each of its arguments becomes a column, a copy, or a read in place.
 struct LaunchDraft<'a> {
     kernels: &'a KernelVariants,
     options: &'a LaunchOptions,
-    /// Scalars of values, by parameter.
+    /// Scalars of the arguments passed by value, for each parameter.
     values: Vec<Vec<u64>>,
-    /// The places of the items' elements.
+    /// The storage positions of the work-items' elements.
     domain: StoredBox,
     form: LaunchVariant,
     groups: Option<LinearGroups>,
     tiles: Option<TiledGroups>,
-    /// Elements that belong to one item each. The first column determines the devices.
+    /// Arguments with one element for each work-item. The first column determines the devices.
     columns: Vec<LaunchColumn<'a>>,
-    /// Results of groups that are tiles.
+    /// Results of kernels whose groups are tiles.
     tiled: Vec<TiledResult<'a>>,
-    /// Arguments that items read by position.
+    /// Arguments that work-items read by position.
     around: Vec<StoreElements<'a>>,
     /// Arguments that are copied to the devices.
     copied: Vec<BroadcastArgument<'a>>,
@@ -280,7 +282,7 @@ impl<'a> LaunchDraft<'a> {
         self.kernels.usual.refused(reason)
     }
 
-    /// Places the elements that belong to one item each, or that any item changes.
+    /// Assigns the arguments with one element for each work-item, and the shared arguments.
     fn place(&mut self, elements: Vec<StoreElements<'a>>) -> Result<()> {
         if self.tiles.is_some() {
             self.form.keeps = self.keeps_results(&elements)?;
@@ -303,7 +305,8 @@ impl<'a> LaunchDraft<'a> {
         Ok(())
     }
 
-    /// Returns true if items may leave an element of a result unwritten.
+    /// Returns true if work-items may leave elements of a result unwritten, so that old elements must be
+    /// kept.
     fn keeps_results(&self, elements: &[StoreElements<'_>]) -> Result<bool> {
         let usual = self.kernels.prepared(self.form.clone())?;
         let is_overwritten = |of: &StoreElements<'_>| {
@@ -339,7 +342,7 @@ impl<'a> LaunchDraft<'a> {
         Ok(())
     }
 
-    /// Places an argument whose elements items access by their positions in a tile.
+    /// Assigns an argument whose elements work-items access by their position in a tile.
     fn place_by_tile(&mut self, mut argument: StoreElements<'a>) -> Result<()> {
         let (number, name, axes) = (argument.number, argument.info.name, self.domain.axes.len());
         let PlacedElements { operand, stored, .. } = &argument.places.placed;
@@ -371,7 +374,7 @@ impl<'a> LaunchDraft<'a> {
         Ok(())
     }
 
-    /// Sets the size of memory that items write to.
+    /// Sets the size of the scratch memory that work-items write to.
     fn set_room(&mut self) {
         if let Some(tiles) = &self.tiles {
             for result in &self.tiled {
@@ -387,7 +390,7 @@ impl<'a> LaunchDraft<'a> {
         }
     }
 
-    /// Places the arguments that items read by position: in place if possible, otherwise as copies.
+    /// Assigns the arguments that work-items read by position: in place if possible, otherwise as copies.
     fn place_around(&mut self) {
         let Operand { store, target, .. } = self.columns[0].operand;
         let group_len = self.groups.map_or(1, |groups| groups.len);
@@ -411,7 +414,7 @@ impl<'a> LaunchDraft<'a> {
         }
     }
 
-    /// Returns true if 32 bits suffice for all positions. `end` is the end of the items' numbers.
+    /// Returns true if 32 bits suffice for all positions. Work-items have numbers below `end`.
     fn is_short(&self, items: &SignedBox, end: usize) -> bool {
         let (most, tiles) = (SHORT_MAX as usize, self.tiles.as_ref());
         let mut stored = std::iter::once(&self.domain).chain(self.tiled.iter().map(|of| &of.stored));
@@ -423,7 +426,7 @@ impl<'a> LaunchDraft<'a> {
             && self.striped.iter().all(|argument| argument.len() < most)
     }
 
-    /// Returns the place of the elements of a kernel's view.
+    /// Returns the location of the elements of one of the kernel's views.
     fn view_place(&self, kernel: &PreparedKernel, (number, parameter): (usize, &usize)) -> Option<ViewPlace> {
         let earlier = &kernel.lowered.views[..number];
         let result = self.tiled.iter().find(|result| result.number == *parameter);
@@ -460,7 +463,7 @@ impl<'a> LaunchDraft<'a> {
         Ok(LaunchPlan::new(self.kernels.prepared(form.clone())?, self.options, &items, stencil, len))
     }
 
-    /// Returns empty copies of arguments on the devices of the items.
+    /// Allocates copies of arguments on the devices that run work-items.
     fn copies(&self, items: &SignedBox) -> Result<Vec<DeviceCopies<'a>>> {
         let Operand { store, .. } = self.columns[0].operand;
         let devices = if self.copied.is_empty() { Vec::new() } else { store.devices() };
@@ -474,7 +477,7 @@ impl<'a> LaunchDraft<'a> {
         devices.into_iter().map(copies).collect()
     }
 
-    /// Runs the kernel over all items, whose numbers end at `end`.
+    /// Runs the kernel over all work-items, whose numbers are below `end`.
     fn run(
         mut self,
         wanted: LaunchPurpose<'_>,

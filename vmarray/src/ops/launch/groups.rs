@@ -5,7 +5,7 @@
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};
 
-/// The groups of a launch whose items have one axis.
+/// The groups of work-items of a launch along one axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinearGroups {
     /// The number of work-items in a group.
@@ -26,7 +26,7 @@ impl LinearGroups {
         }
     }
 
-    /// A scalar for a run of `count` items, which begins at a multiple of the groups' length.
+    /// Returns a scalar for a run of `count` work-items, which begins at a multiple of the group length.
     fn scalar(&self, part: GroupPart, geometry: Geometry, count: u64) -> u64 {
         let Geometry { first, page_len, channel, channels } = geometry;
         let len = self.len as u64;

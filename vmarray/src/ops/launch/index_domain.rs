@@ -16,27 +16,27 @@ use crate::ops::executor::{
     unsettled,
 };
 
-/// The numbers, and the selected device.
+/// A range of numbers, and the device that runs the kernel for them, if the caller has selected one.
 #[derive(Clone, Debug)]
 pub(super) struct IndexDomain {
     pub range: Range<usize>,
     pub device: Option<Arc<dyn Device>>,
 }
 
-/// Numbers as a store, divided among devices. Their elements have no bytes, or are results in memory of one
-/// device, which are read once.
+/// A range of numbers as a store, divided among devices. Its elements have no bytes. Alternatively they are
+/// results in memory of one device, which are read once.
 pub(crate) struct IndexDomainStore<'a> {
     first: usize,
-    /// Number of consecutive numbers that stay on one device.
+    /// The number of consecutive numbers that must stay on one device.
     together: usize,
     devices: Vec<(Arc<dyn Device>, &'a Counters)>,
-    /// Pager of the array that is read in place, and determines the devices.
+    /// The array that the kernel reads in place, and whose devices run the kernel.
     pager: Option<&'a Pager>,
-    /// Memory of results, and bytes of each.
+    /// The memory of results, and the size of a result in bytes.
     results: Option<(DeviceBuffer<dyn Device>, usize)>,
 }
 
-/// A running part of the items.
+/// A part of the work-items that a device is running.
 struct NumbersUnderWay {
     ticket: Ticket,
     queue: Queue<dyn Device>,
@@ -47,8 +47,8 @@ struct NumbersUnderWay {
 }
 
 impl<'a> IndexDomainStore<'a> {
-    /// Returns a range of item numbers for the selected device, or without one for the devices of the
-    /// arguments; `None` without any device. The length of each device's part is a multiple of `together`.
+    /// Returns a range of numbers for the selected device, or else for the devices of the arguments. Returns
+    /// `None` if there is no device. Each device's part is a multiple of `together` numbers.
     pub(super) fn new(
         over: &IndexDomain,
         counters: &'a Counters,
@@ -89,7 +89,7 @@ impl<'a> IndexDomainStore<'a> {
         range.clone().step_by(each).map(move |start| start..range.end.min(start + each))
     }
 
-    /// Launches a whole range at a moment without writes to elements that are read in place.
+    /// Launches a range while no thread writes to elements that the kernel reads in place.
     fn run_settled(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let (striped, mut attempts) = (launch.striped(), 0);
         read_all(&striped, &mut || {
@@ -101,7 +101,7 @@ impl<'a> IndexDomainStore<'a> {
         })
     }
 
-    /// Launches a whole range, one part on each device, and waits.
+    /// Launches a range, one part on each device, and waits for all parts.
     fn run(&self, range: &Range<usize>, launch: &dyn Change) -> Result<()> {
         let parts = self.devices.iter().zip(self.parts(range));
         let started = parts.map(|((device, counters), part)| self.start(device, counters, &part, launch));

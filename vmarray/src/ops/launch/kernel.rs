@@ -13,18 +13,19 @@ use super::options::LaunchOptions;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::expr::refused;
 
-/// A lowered kernel.
+/// A lowered and verified kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedKernel {
     pub lowered: LoweredKernel,
     pub kernel: kernel::VerifiedKernel,
 }
 
-/// Cache of lowered kernels, by type with const parameters, and variant of launches.
+/// Cache of lowered kernels. The key is the kernel's type, including const parameters, and the variant of a
+/// launch.
 static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
 type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
-/// A kernel that is lowered for each variant of launches.
+/// A kernel that is lowered once for each variant of a launch.
 pub(crate) struct KernelVariants {
     /// The variant of most launches, which the library lowers in advance.
     pub usual: Arc<PreparedKernel>,
@@ -71,7 +72,7 @@ impl KernelVariants {
     }
 }
 
-/// Returns a kernel in a variant, and lowers it if it is not in the cache.
+/// Returns a kernel in a variant. Lowers the kernel if the cache does not contain it.
 pub(super) fn prepared<K: Kernel>(form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
     // The host interprets kernels with groups, so only other kernels have a compiled host form.
     let host_form = |form: &LaunchVariant| match K::group_len() {
@@ -81,7 +82,7 @@ pub(super) fn prepared<K: Kernel>(form: LaunchVariant) -> Result<Arc<PreparedKer
     prepared_by(lower_for::<K>, host_form, (TypeId::of::<K>(), form))
 }
 
-/// The same without type parameters, so a program contains one instance.
+/// The part of `prepared` without type parameters, which a program contains only once.
 fn prepared_by(
     lower: fn(&LaunchVariant) -> std::result::Result<LoweredKernel, vmarray_kernel::Error>,
     host_form: fn(&LaunchVariant) -> Option<HostForm>,

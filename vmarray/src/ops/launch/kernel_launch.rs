@@ -380,7 +380,7 @@ impl<K: Kernel> KernelLaunch<K> {
         Ok(reduction)
     }
 
-    /// Returns true if the launch has an index domain: its items are numbers, not the elements of a result.
+    /// Returns true if the work-items are numbers of a range, not the elements of a result.
     pub(super) const fn is_over_numbers(&self) -> bool {
         self.over.is_some()
     }

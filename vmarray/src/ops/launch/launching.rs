@@ -22,7 +22,7 @@ use crate::ops::executor::{
 };
 use crate::ops::view::StoredBox;
 
-/// Elements of a store that belong to one item each.
+/// An argument with one element for each work-item.
 pub(super) struct LaunchColumn<'a> {
     /// Index of the kernel parameter that the elements belong to.
     pub number: usize,
@@ -31,7 +31,7 @@ pub(super) struct LaunchColumn<'a> {
     pub reordered: Option<Reordered<'a>>,
 }
 
-/// A range of a store whose elements any item may change.
+/// An argument whose elements any work-item may change.
 pub(super) struct SharedResult<'a> {
     /// Index of the result among the arguments that are copied to devices.
     pub elements: usize,
@@ -39,13 +39,13 @@ pub(super) struct SharedResult<'a> {
     pub range: Range<usize>,
 }
 
-/// Results that devices write to copies of arguments.
+/// Results that devices write to copies of the arguments, and that the launch copies back afterwards.
 pub(super) struct CopiedResults<'a> {
     pub shared: Vec<SharedResult<'a>>,
     pub appended: Vec<AppendArgument<'a>>,
 }
 
-/// An argument for appended elements.
+/// An argument that receives appended elements.
 pub(super) struct AppendArgument<'a> {
     /// Index of the appended elements among the arguments that are copied to devices. Their counter has the
     /// index before.
@@ -60,22 +60,22 @@ pub(super) struct AppendArgument<'a> {
     pub is_ordered: bool,
 }
 
-/// Place of a view's elements.
+/// The location of the elements of a kernel's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ViewPlace {
-    /// A column of each run.
+    /// The column of each run with this index.
     Column(usize),
-    /// Copied to the device.
+    /// The copy on the device of the argument with this index.
     Broadcast(usize),
-    /// In home slots on the device.
+    /// The home slots of the argument with this index, which is read in place.
     Striped(usize),
-    /// Memory for one scalar of the return values.
+    /// Memory for the scalar with this index in the return values.
     Returned(usize),
-    /// Memory for results in the order of tiles, by number among the copied arguments.
+    /// Scratch memory for results in the order of tiles: the copied argument with this index.
     Tiles(usize),
 }
 
-/// A plan of a launch with the places of its elements, and the state of its execution.
+/// A launch: its plan, the location of its arguments, and the state of its execution.
 pub(super) struct Launching<'a> {
     pub plan: LaunchPlan<'a>,
     /// The location of the elements of each view of the kernel: a column, a copy, or home slots.
@@ -123,7 +123,8 @@ impl Launching<'_> {
         }
     }
 
-    /// Calls a function with the launch of a run, whose items return to given memory.
+    /// Calls a function with the device request that launches the kernel on a run. Work-items write return
+    /// values to the given memory.
     fn with<R>(
         &self,
         device: &dyn Device,
@@ -177,8 +178,7 @@ impl Launching<'_> {
         }
     }
 
-    /// Runs a kernel that changes no elements of its range. If windows are copied for the range, runs it part
-    /// by part.
+    /// Runs a kernel that changes no elements of its range. If windows must be copied, runs it part by part.
     fn examine(&self, store: &dyn OperandStore, others: &[Operand<'_>], range: &Range<usize>) -> Result<()> {
         let at_once = STAGED_BYTES.checked_div(self.part_stride()).map_or(range.len(), |most| most.max(1));
         let at_once = at_once.next_multiple_of(self.group_len());
@@ -202,7 +202,7 @@ impl Launching<'_> {
         self.result()
     }
 
-    /// Writes elements that any item may have changed back to their store.
+    /// Writes the elements of a shared argument back to their store.
     fn write_back(&self, number: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<()> {
         for device in &*self.devices.read() {
             if !device.put(number, target, range)? {
@@ -213,7 +213,8 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Number of elements that items appended on a device, or would append with enough memory.
+    /// Returns the number of elements that work-items appended on a device, or would append with enough
+    /// memory.
     fn asked(device: &DeviceCopies<'_>, argument: &AppendArgument<'_>) -> Result<u64> {
         let mut count = [0; 8];
         count.copy_from_slice(&device.download(argument.elements - 1, 8)?);
@@ -245,7 +246,7 @@ impl Launching<'_> {
         Ok(has_more)
     }
 
-    /// Resets the state to its value before the launch, for a repetition.
+    /// Resets the state before the launch is repeated.
     fn begin_anew(&mut self, results: &CopiedResults<'_>) {
         for device in self.devices.get_mut() {
             results.shared.iter().for_each(|shared| device.forget(shared.elements));
@@ -260,7 +261,7 @@ impl Launching<'_> {
         }
     }
 
-    /// Appends the elements of all items.
+    /// Appends the elements from all devices to their target.
     fn append(&self, argument: &mut AppendArgument<'_>) -> Result<()> {
         let stride = self.spread[argument.elements].of.stride();
         let mut of_all = Vec::new();
@@ -279,7 +280,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Outcome of all items.
+    /// Returns the outcome of all work-items, as reported by the devices.
     fn result(&self) -> Result<()> {
         let (report, place) = *self.reported.lock();
         let item = (place as usize).wrapping_sub(self.domain.range().start);
@@ -293,7 +294,7 @@ impl Launching<'_> {
         if is_late { self.result() } else { Ok(()) }
     }
 
-    /// Outcome of work that was submitted before the awaited work.
+    /// Returns the outcome of submissions before the last one, for which the caller has not waited.
     fn reduction_outcome(&self, range: &Range<usize>, has_result: bool) -> Result<()> {
         let Some(Err(cause)) = self.reduction.map(Reduction::outcome) else { return Ok(()) };
         Err(match has_result {

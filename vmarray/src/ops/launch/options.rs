@@ -6,7 +6,7 @@ use vmarray_kernel::PRIVATE_HEAP_BYTES;
 
 use crate::ops::expr::TIME_LIMIT;
 
-/// Options of a launch.
+/// Options of a launch: loop budget, time limit, and private memory of a work-item.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaunchOptions {
     pub budget: Option<u64>,

@@ -14,7 +14,7 @@ use super::kernel::PreparedKernel;
 use super::options::LaunchOptions;
 use crate::ops::view::StoredBox;
 
-/// A kernel in the variant of a launch, with its scalars.
+/// A launch's kernel variant, and its scalar parameters.
 pub(super) struct LaunchPlan<'o> {
     pub kernel: Arc<PreparedKernel>,
     /// The kernel's scalar parameters. Parameters that differ from run to run are 0.
@@ -25,7 +25,7 @@ pub(super) struct LaunchPlan<'o> {
     pub options: &'o LaunchOptions,
 }
 
-/// The items of a launch, and its arguments that are values.
+/// The work-items of a launch, and its arguments passed by value.
 pub(super) struct PlannedItems<'p> {
     pub form: &'p LaunchVariant,
     /// The storage positions of the elements that belong to the work-items.

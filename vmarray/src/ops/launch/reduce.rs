@@ -17,16 +17,16 @@ use crate::ops::executor::{Run, WorkQueue};
 use crate::ops::sealed::Internal;
 use crate::ops::view::INTERNAL;
 
-/// Bytes of the longest scalar in the return values of one piece.
+/// The most bytes of one scalar in the return values of a piece.
 const RETURNED_BYTES: u64 = 32 << 20;
-/// Words of the result for a scalar.
+/// The number of 64-bit words in the reduced result of a scalar.
 const ANSWER_WORDS: usize = Compute::partials_bytes() as usize / 8;
-/// Alignment of each scalar's memory.
+/// Alignment in bytes of each scalar's memory.
 const ALIGNMENT: u64 = 256;
 const REPORT_WORDS: usize = Report::BYTES as usize / 8;
 
-/// Numbers, bools and tuples of them, with the type of their sum: `i128`, exactly, for integers; `f64` for
-/// floating point; `usize` for bools, as the number of true ones; a tuple of sums for a tuple.
+/// Return values that can be summed: numbers, bools, and tuples of them. The sum of integers is an exact
+/// `i128`, of floats an `f64`, of bools the number of true ones (`usize`), and of a tuple a tuple of sums.
 ///
 /// ```
 /// use vmarray::kernel::ReturnedSum;
@@ -91,7 +91,7 @@ tuples! {
     A 0 B 1 C 2 D 3;
 }
 
-/// Kind of reduction.
+/// The kind of reduction: sum, least or greatest value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Sum,
@@ -99,35 +99,35 @@ pub(super) enum How {
     Greatest,
 }
 
-/// A reduction on the devices, and its results so far.
+/// A reduction of a kernel's return values, and its results so far.
 pub(super) struct Reduction {
     how: How,
     scalars: Vec<ReturnedScalar>,
     /// Index of the first work-item whose value is reduced.
     pub start: usize,
-    /// Maximal number of items in one reduction.
+    /// The most work-items whose values are reduced at once.
     piece_items: u64,
     room: Mutex<Vec<ReturnRoom>>,
-    /// Submissions before the awaited work.
+    /// Submissions for which the caller does not wait, because it waits for a later one.
     begun: Mutex<Vec<(Arc<dyn Device>, Ticket)>>,
     reduced: Mutex<Vec<ReducedPiece>>,
 }
 
-/// A scalar of the return values, as it is stored.
+/// One scalar of the return values, and its type in memory.
 struct ReturnedScalar {
     of: Type,
     program: Program,
 }
 
-/// Memory for return values in one queue; each queue has its own.
+/// The memory for return values of kernels in one queue.
 struct ReturnRoom {
     queue: QueueId,
     memory: Arc<DeviceBuffer<dyn Device>>,
 }
 
-/// Partial results of a piece, for each scalar. Extremes have indices.
+/// The partial results of a piece for each scalar; least and greatest values with their index.
 struct ReducedPiece {
-    /// Channel and place of the first item: sums are added in this order.
+    /// The channel and the location of the first work-item. Sums are added in this order.
     order: (u64, u64),
     scalars: Vec<Partial>,
 }
@@ -168,7 +168,7 @@ impl Reduction {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }
 
-    /// Returns memory for the return values of `items` items in a queue.
+    /// Returns memory for the return values of `items` work-items in a queue.
     fn room(
         &self,
         device: &Arc<dyn Device>,
@@ -188,7 +188,7 @@ impl Reduction {
         Ok(memory)
     }
 
-    /// Offsets of the scalars in that memory, and their sizes.
+    /// Returns the offset in bytes of each scalar in the memory for return values, and its size.
     fn places(&self, items: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut next = 0;
         self.scalars.iter().map(move |scalar| {
@@ -238,8 +238,8 @@ impl Reduction {
         Ok(last.unwrap_or_else(|| unreachable!("a run has at least one piece")))
     }
 
-    /// Waits for accepted work after an error. The work may have changed elements, so the error becomes one
-    /// that does not promise an untouched array.
+    /// After an error, waits for the submissions that the device had accepted. They may have changed
+    /// elements, so the returned error does not promise unchanged elements.
     fn after(
         device: &Arc<dyn Device>,
         begun: Option<Ticket>,
@@ -314,7 +314,7 @@ impl Reduction {
         reports
     }
 
-    /// Merges all partial results of a device.
+    /// Merges all partial results of a device to one.
     fn merged(&self, of: Type, geometry: Geometry, answer: &[u64]) -> Partial {
         let all = Partial::list(answer);
         let count = all.iter().map(|part| part.count).sum();
@@ -342,7 +342,7 @@ impl Reduction {
         self.reduced.lock().clear();
     }
 
-    /// Partial results of each scalar, in the order of the items of each channel.
+    /// Returns the partial results of each scalar, in the order of work-items on each channel.
     fn parts(self) -> Vec<Vec<Partial>> {
         let mut reduced = self.reduced.into_inner();
         reduced.sort_by_key(|piece| piece.order);

@@ -12,7 +12,7 @@ use crate::ops::executor::{Examination, Operand, OperandStore};
 use crate::ops::view::{StoredBox, count};
 use backend_api::Device;
 
-/// Elements of one view, to be read in the storage order of another view.
+/// Elements of a view that the host reads in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Broadcast + 'a>,
     /// The storage positions of the elements of the other view, whose order is used.

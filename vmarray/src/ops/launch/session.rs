@@ -32,7 +32,7 @@ pub use bindings::{Bindable, SessionArgument, SessionArguments, SessionArray, Se
 pub use future::RunAsync;
 pub use wait::SessionWait;
 
-/// Maximal number of running launches of a session on a device.
+/// The most launches of a session in flight on a device.
 const LAUNCHES: usize = 1024;
 
 /// A sequence of kernel launches, in which each launch sees the writes of earlier launches. The session
@@ -96,52 +96,52 @@ pub struct Session<'a> {
     number: u64,
     stores: Vec<Stored<'a>>,
     lanes: Vec<SessionLane>,
-    /// Known pairs of kernels and devices.
+    /// Pairs of a kernel and a device that has accepted the kernel before.
     known: Vec<(Arc<PreparedKernel>, Arc<dyn Device>)>,
     failure: Option<Error>,
-    /// Arrays that other threads use too, with their earlier number of failed write-backs.
+    /// Arrays that other threads may use during the session, with their number of failed write-backs before.
     shared: Vec<(&'a Pager, u64)>,
 }
 
-/// Elements of a session.
+/// The elements of one array that the session holds or has copied.
 struct Stored<'a> {
     len: usize,
     stride: usize,
     place: StoredPlace<'a>,
-    /// By device number, the newest launch there that writes some of the elements,
+    /// For each device: the ticket of its newest launch that writes elements of this array.
     written: Vec<(usize, Ticket)>,
-    /// and the newest that reads some by index or position.
+    /// For each device: the ticket of its newest launch that reads elements by index or position.
     read: Vec<(usize, Ticket)>,
 }
 
 enum StoredPlace<'a> {
-    /// In the home slots of an array.
+    /// The elements are in the home slots of a held array.
     Home(&'a Pager),
-    /// Copied to devices.
+    /// The elements are copied to these devices.
     Copies(Vec<(Arc<dyn Device>, DeviceBuffer<dyn Device>)>),
 }
 
-/// A device, the session's queue on it, and running launches.
+/// A device, the session's queue on the device, and the launches in flight there.
 struct SessionLane {
     queue: Queue<dyn Device>,
     reports: HostBuffer<dyn Device>,
     launched: VecDeque<Launched>,
-    /// Number of launches.
+    /// The number of submitted launches.
     count: usize,
-    /// By number of another device: the ticket of its queue after which this queue runs,
+    /// For each other device: the ticket in its queue after which this queue runs.
     after: Vec<u64>,
-    /// and, if known, whether both reach each other's memory.
+    /// For each other device: true if both devices can access each other's memory; `None` if unknown.
     reached: Vec<Option<bool>>,
 }
 
-/// A launch over a range of items.
+/// A launch in flight over a range of work-items.
 struct Launched {
     kernel: Arc<PreparedKernel>,
     options: LaunchOptions,
     geometry: Geometry,
     ticket: Ticket,
     report: usize,
-    /// Places of the items.
+    /// The storage indices of the work-items' elements.
     range: Range<usize>,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
         Ok(SessionArray { of, shape, marker: PhantomData })
     }
 
-    /// Holds all elements of an exclusively used pager.
+    /// Holds all elements of an array that no other thread uses.
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<BindingNumber> {
         // Hold only pages with elements, not the pages reserved for growth behind them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
@@ -337,7 +337,7 @@ impl<'a> Session<'a> {
         BindingNumber { session: self.number, number: self.stores.len() - 1 }
     }
 
-    /// Returns the index of a device. A new device gets all copies.
+    /// Returns the index of a device in the session. A new device receives all copies.
     fn lane(&mut self, device: &Arc<dyn Device>) -> Result<usize> {
         let known = self.lanes.iter().position(|lane| Arc::ptr_eq(lane.queue.device(), device));
         if let Some(number) = known {
@@ -355,7 +355,7 @@ impl<'a> Session<'a> {
         Ok(self.lanes.len() - 1)
     }
 
-    /// Waits for the oldest launch on a device.
+    /// Waits for the oldest launch on a device, and records its error.
     fn take(&mut self, lane: usize) {
         let lane = &mut self.lanes[lane];
         let Some(Launched { kernel, options, geometry, ticket, report, range }) = lane.launched.pop_front()
@@ -378,7 +378,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Records a failure if a dirty page that a launch read could not be written back.
+    /// Records an error if a dirty page that a launch read could not be written back.
     fn settle(&mut self) {
         let is_unsettled = |(pager, before): &(&Pager, u64)| pager.failed_write_backs() != *before;
         if self.shared.iter().any(is_unsettled) {
@@ -395,7 +395,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Memory for a copy on a device, and host memory for a part of it.
+/// Memory for a copied argument on a device, and host memory for a part of it.
 struct Copying {
     memory: DeviceBuffer<dyn Device>,
     host: HostBuffer<dyn Device>,
@@ -434,7 +434,7 @@ impl Stored<'_> {
         self.pager().map_or(1 << 63, |pager| (pager.page_bytes() / self.stride) as u64)
     }
 
-    /// Copies a copied argument to one more device, from the first that has it.
+    /// Copies a copied argument from the first device that has it to another device.
     fn copy_to(&mut self, queue: &Queue<dyn Device>) -> Result<()> {
         let (bytes, StoredPlace::Copies(copies)) = (self.len * self.stride, &mut self.place) else {
             return Ok(());

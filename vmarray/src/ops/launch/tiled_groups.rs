@@ -65,7 +65,7 @@ impl Launching<'_> {
         outcome.into_result()
     }
 
-    /// Runs a band. An error contains whether elements of results may have changed.
+    /// Runs one band (rows of tiles). Sets `is_changed` before elements of results may change.
     fn run_band(
         &self,
         items: &Range<usize>,
@@ -95,7 +95,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Distributes the computed elements of each device to all devices.
+    /// Copies the computed elements of each device to all other devices.
     fn exchange(
         &self,
         result: &TiledResult<'_>,
@@ -116,7 +116,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Range of places of a store that contains the band's elements.
+    /// Returns the range of a store that contains the band's elements.
     fn band_range(&self, stored: &StoredBox) -> Range<usize> {
         let Some(band) = self.band.as_ref().filter(|_| !stored.is_tiled()) else { return stored.range() };
         let start = stored.place(|axis, _| if axis == 0 { band.rows.start } else { 0 });
@@ -125,11 +125,11 @@ impl Launching<'_> {
     }
 }
 
-/// Cache of kernels that move elements, by layout, extents of tiles, and variant.
+/// Cache of the kernels that move elements from tiles to pages, by element layout, tile extents and variant.
 static PLACING: LazyLock<Mutex<PlacingKernels>> = LazyLock::new(Mutex::default);
 type PlacingKernels = HashMap<(Layout, Vec<u32>, LaunchVariant), Arc<PreparedKernel>>;
 
-/// Returns the kernel that moves elements of a result to their places.
+/// Returns the kernel that moves elements of a result from tiles to their pages.
 fn placing(
     result: &TiledResult<'_>,
     tiles: &TiledGroups,
@@ -150,7 +150,7 @@ fn placing(
     Ok((Arc::clone(PLACING.lock().entry(key).or_insert(prepared)), form))
 }
 
-/// Moves elements of a band to their places, as a change of the result.
+/// The move of a band's elements to their pages, as a change of the result.
 struct Placing<'a, 'b> {
     of: &'a Launching<'b>,
     result: &'a TiledResult<'a>,

@@ -9,7 +9,7 @@ use vmarray_kernel::launch::DomainAxis;
 use crate::ops::executor::{ResultStore, STAGED_BYTES};
 use crate::ops::view::StoredBox;
 
-/// Groups that are tiles of results.
+/// The tiles of a multidimensional result, each of which one group of work-items computes.
 pub(super) struct TiledGroups {
     /// Number of work-items in a group along each axis.
     pub tile: Vec<usize>,
@@ -20,7 +20,7 @@ pub(super) struct TiledGroups {
     pub has_bands: bool,
 }
 
-/// A result of such a launch.
+/// A result whose tiles groups compute.
 pub(super) struct TiledResult<'a> {
     /// Index of the kernel parameter that the result belongs to.
     pub number: usize,
@@ -31,7 +31,7 @@ pub(super) struct TiledResult<'a> {
     pub memory: usize,
 }
 
-/// A band of tiles: all tiles along each axis but the first.
+/// A band of tiles, which one launch processes: some rows of tiles, whole along all other axes.
 pub(super) struct Band {
     /// Range of rows of work-items in the band.
     pub rows: Range<usize>,

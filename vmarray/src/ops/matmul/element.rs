@@ -25,11 +25,11 @@ use crate::base::element::Element;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait MatMulElement: Element {
-    /// The type in which products are added.
+    /// The type in which products of elements are summed.
     #[doc(hidden)]
     type Sum: Element;
 
-    /// Converts elements to the type of sums.
+    /// Converts elements to the type of their sums.
     #[doc(hidden)]
     fn widened(of: &[Self]) -> Cow<'_, [Self::Sum]>;
 
@@ -37,11 +37,11 @@ pub trait MatMulElement: Element {
     #[doc(hidden)]
     fn rounded(of: &[Self::Sum]) -> Cow<'_, [Self]>;
 
-    /// Adds the product of two tiles to contiguous rows of sums.
+    /// Adds the product of two tiles to rows of sums, which are contiguous.
     #[doc(hidden)]
     fn add_product(into: &mut [Self::Sum], a: FactorTile<'_, Self::Sum>, b: FactorTile<'_, Self::Sum>);
 
-    /// True if a kernel multiplies matrices on a GPU.
+    /// True if the library has a GPU kernel for products of this type.
     #[doc(hidden)]
     const HAS_KERNEL: bool = false;
 }
@@ -51,9 +51,9 @@ pub trait MatMulElement: Element {
 #[derive(Clone, Copy, Debug)]
 pub struct FactorTile<'t, T> {
     pub(super) items: &'t [T],
-    /// Number of rows and of columns.
+    /// The number of rows and the number of columns.
     pub(super) extents: [usize; 2],
-    /// Distance of neighbours along each axis; it is 1 along one axis.
+    /// The distance of neighbours along each axis, in elements; it is 1 along one axis.
     pub(super) strides: [usize; 2],
 }
 
@@ -62,7 +62,7 @@ impl<'t, T: Copy> FactorTile<'t, T> {
         self.items[row * self.strides[0] + column * self.strides[1]]
     }
 
-    /// Some rows of the tile.
+    /// Returns some rows of the tile.
     pub(super) fn rows(self, start: usize, count: usize) -> Self {
         let first = (start * self.strides[0]).min(self.items.len());
         Self { items: &self.items[first..], extents: [count, self.extents[1]], ..self }
@@ -74,15 +74,16 @@ impl<'t, T: Copy> FactorTile<'t, T> {
     }
 }
 
-/// Adds the product of two tiles of a type of the crate `gemm`.
+/// Adds the product of two tiles by the crate `gemm`, which supports the element type.
 fn add_by_gemm<T: Element>(into: &mut [T], a: FactorTile<'_, T>, b: FactorTile<'_, T>, one: T) {
     let [a, b] = [a, b].map(|FactorTile { items, extents, strides }| MatrixSlice { items, extents, strides });
     add_product(into, a, b, one);
 }
 
-/// Rows of `b` whose columns stay in a cache of the processor.
+/// The number of rows of `b` that are processed at a time, because their columns fit into the processor's
+/// caches.
 const DEPTH: usize = 64;
-/// Bytes of a row of the result that stay in a cache of the processor.
+/// The bytes of a result row that are processed at a time, because they fit into the processor's caches.
 const ROW_BYTES: usize = 4096;
 
 /// Adds the product of two tiles by plain loops.
@@ -118,7 +119,7 @@ fn add_by_loops<T: Element>(
     }
 }
 
-/// Implements the trait for types whose sums have the same type.
+/// Implements the trait for types whose sums have the type of the elements.
 macro_rules! same_sums {
     () => {
         type Sum = Self;

@@ -10,7 +10,7 @@ use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore};
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, View};
 
-/// The maximum number of elements in a list of places.
+/// The most indices in a list of elements to gather.
 const LISTED: usize = 1 << 18;
 
 /// A factor of a [matrix product](super::MatMul): a view with two axes, or elements of a view with two
@@ -81,18 +81,18 @@ impl<'a, T: Element> Matrix<'a, T> {
         if self.is_transposed { [columns, rows] } else { [rows, columns] }
     }
 
-    /// Returns true if tiles are read column by column, otherwise row by row.
+    /// Returns true if tiles are read column by column, false if row by row.
     pub(super) fn is_by_columns(&self) -> bool {
         self.of.is_by_columns() != self.is_transposed
     }
 
-    /// Reads a tile.
+    /// Reads a tile of the matrix.
     pub(super) fn read(&self, rows: Range<usize>, columns: Range<usize>, into: &mut [T]) -> Result<()> {
         let (rows, columns) = if self.is_transposed { (columns, rows) } else { (rows, columns) };
         self.of.read(rows, columns, into)
     }
 
-    /// Returns the places of the elements, if they are at regular distances in their store.
+    /// Returns the storage location of the elements, if they are at regular distances.
     pub(super) fn places(&self) -> Option<MatrixPlaces<'_>> {
         let mut places = self.of.places()?;
         if self.is_transposed {
@@ -101,7 +101,7 @@ impl<'a, T: Element> Matrix<'a, T> {
         Some(places)
     }
 
-    /// Returns true if elements may be in a range of a store.
+    /// Returns true if elements of the matrix may be in a range of a store.
     pub(super) fn touches(&self, store: &dyn OperandStore, range: &Range<usize>) -> bool {
         let (own, of) = self.of.range();
         std::ptr::addr_eq(own, store) && of.start < range.end && range.start < of.end
@@ -127,7 +127,7 @@ impl<'a, V: View<'a, Index = [usize; 2]> + 'a> From<V> for Matrix<'a, V::Element
     }
 }
 
-/// Places of a matrix's elements in a store: of the first one, and the distances along both axes.
+/// Storage location of a matrix: the index of its first element, and the distances along both axes.
 pub(super) struct MatrixPlaces<'a> {
     pub operand: Operand<'a>,
     pub strides: [usize; 2],
@@ -135,11 +135,11 @@ pub(super) struct MatrixPlaces<'a> {
     pub range: Range<usize>,
 }
 
-/// A matrix that is read tile by tile.
+/// A matrix that a product reads tile by tile.
 trait ReadTile<T>: Send + Sync {
     fn extents(&self) -> [usize; 2];
 
-    /// Returns true if tiles are read column by column, otherwise row by row.
+    /// Returns true if tiles are read column by column, false if row by row.
     fn is_by_columns(&self) -> bool {
         false
     }
@@ -148,7 +148,7 @@ trait ReadTile<T>: Send + Sync {
 
     fn places(&self) -> Option<MatrixPlaces<'_>>;
 
-    /// The store, and a range that contains all elements.
+    /// Returns the store, and a range of it that contains all elements.
     fn range(&self) -> (&dyn OperandStore, Range<usize>);
 }
 
@@ -187,7 +187,7 @@ impl<S: Store, H: Shape<Index = [usize; 2]>> ReadTile<S::Element> for BoxMatrix<
     }
 }
 
-/// The range of all elements of a box, if they are contiguous and in row-major order.
+/// Returns the storage range of a box's elements, if they are contiguous and in row-major order.
 pub(super) fn rows_in_order<H: Shape<Index = [usize; 2]>>(shape: &H) -> Option<Range<usize>> {
     let axes = shape.axes();
     let all = [0, 0]..[axes[0], axes[1]];
@@ -199,12 +199,12 @@ pub(super) fn rows_in_order<H: Shape<Index = [usize; 2]>>(shape: &H) -> Option<R
 struct StridedMatrix<'a, S> {
     store: &'a S,
     extents: [usize; 2],
-    /// The place of the view's first element.
+    /// The storage index of the view's first element.
     origin: usize,
-    /// The index of the matrix's first element in the view.
+    /// The index in the view of the matrix's first element.
     start: usize,
     strides: [isize; 2],
-    /// Indices in the view that contain all elements.
+    /// The range of view indices that contains all elements.
     range: Range<usize>,
 }
 

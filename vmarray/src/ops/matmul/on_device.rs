@@ -20,23 +20,23 @@ use crate::ops::launch::StripedArgument;
 use crate::ops::sort::is_unsupported;
 use crate::ops::view::{INTERNAL, Store as _, StoreMut as _, StoredBox, ViewMut};
 
-/// Items of a group, and rows and columns of its tile of the result.
+/// Number of work-items in a group, and side length of its tile of the result.
 const ITEMS: usize = 256;
 const TILE: usize = 128;
-/// Columns of `a` and rows of `b` in group memory at a time.
+/// Number of columns of `a` and rows of `b` that group memory holds at a time (a step).
 const STEP: usize = 8;
-/// Distance of the lines of a step in group memory, which lets items write without bank conflicts.
+/// Distance of a step's lines in group memory, in elements; the padding avoids bank conflicts.
 const PITCH: usize = TILE + 4;
 const ROOM: usize = STEP * PITCH;
-/// Elements of a step that an item loads.
+/// Number of elements of a step that a work-item loads.
 const EACH: usize = TILE * STEP / ITEMS;
-/// Rows and columns of an item's sums.
+/// Side length of the square of sums that a work-item computes.
 const BLOCK: usize = 8;
-/// Items along each axis of a tile.
+/// Number of work-items along each axis of a tile.
 const ACROSS: usize = TILE / BLOCK;
 
-/// Returns the number of an item's element within a step, and the number of its line. Items load
-/// neighbouring elements along `k` if these are contiguous, otherwise across it.
+/// Returns the location of a work-item's element in a step: its number in a line, and the number of the line.
+/// Work-items load neighbouring elements along `k` if these are contiguous, otherwise across `k`.
 #[kernel(crate = vmarray_kernel)]
 fn own_place<const ALONG: bool>(t: usize, i: usize) -> (usize, usize) {
     if ALONG {
@@ -46,7 +46,8 @@ fn own_place<const ALONG: bool>(t: usize, i: usize) -> (usize, usize) {
     }
 }
 
-/// Loads one of an item's elements of the step from `from` on. Elements outside are zeroes.
+/// Loads one of a work-item's elements of the step that begins at `from`. Elements outside the matrix are
+/// zeros.
 #[kernel(crate = vmarray_kernel)]
 fn loaded<T: Float + Atomic, const ALONG: bool>(
     item: (usize, usize),
@@ -66,8 +67,9 @@ fn loaded<T: Float + Atomic, const ALONG: bool>(
     value
 }
 
-/// Multiplies two matrices. A matrix has its first element, and the distances of neighbours along `k` and
-/// across it. A group computes one tile of the result, which is stored in row-major order.
+/// Kernel: multiplies two matrices. A factor has the index of its first element, and the distances of
+/// neighbours along `k` and across `k`. A group computes one tile of the result, which is stored in row-major
+/// order.
 #[kernel(crate = vmarray_kernel, group = ITEMS)]
 fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
     at: At<1>,
@@ -139,7 +141,8 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
     }
 }
 
-/// Returns the kernel for factors of floats of 4 or 8 bytes, whose elements are contiguous along `k` or not.
+/// Returns the kernel for factors of 4-byte or 8-byte floats. The flags are true if a factor is contiguous
+/// along `k`.
 pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKernel {
     static ALL: [OnceLock<LibraryKernel>; 8] = [const { OnceLock::new() }; 8];
     let number = usize::from(a) + 2 * usize::from(b) + if bytes == 8 { 4 } else { 0 };
@@ -155,8 +158,8 @@ pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKern
     })
 }
 
-/// Multiplies two matrices on the GPU that stores them and the view. Returns false and changes nothing if
-/// they are elsewhere, or the GPU does not support the kernel.
+/// Multiplies two matrices on the GPU that stores them and the view. Returns false without a change if they
+/// are on different devices, or if the GPU does not support the kernel.
 pub(super) fn multiply<'a, V>(view: V, a: &Matrix<'_, V::Element>, b: &Matrix<'_, V::Element>) -> Result<bool>
 where
     V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
@@ -198,22 +201,23 @@ where
 }
 
 impl<'a> MatrixPlaces<'a> {
-    /// Returns the elements for reads in place, if the device of `result` stores them.
+    /// Returns the factor as an argument read in place, or `None` if the device of `result` does not store
+    /// it.
     fn striped(&self, number: usize, result: &dyn OperandStore) -> Option<StripedArgument<'a>> {
         let stored = StoredBox::range_of(self.range.start, self.range.len());
         StripedArgument::new(number, &self.operand, &stored, Vec::new(), result)
     }
 }
 
-/// A product as a change of the elements of the result.
+/// A matrix product, as a change of the result's elements.
 struct ProductChange<'a> {
     kernel: &'static LibraryKernel,
     factors: [StripedArgument<'a>; 2],
-    /// Place of the first element of each factor.
+    /// Storage index of the first element of each factor.
     firsts: [usize; 2],
     /// For each factor, the distances of neighbours along `k` and across it.
     strides: [[usize; 2]; 2],
-    /// Place of the first element of the result.
+    /// Storage index of the first element of the result.
     start: usize,
     columns: usize,
     depth: usize,

@@ -22,7 +22,7 @@ const PANEL_BYTES: usize = if cfg!(test) { 2 << 10 } else { 32 << 20 };
 /// The least number of columns in a panel of `a`, and of rows in a panel of `b`, if the factors have them.
 const DEPTH_MIN: usize = if cfg!(test) { 8 } else { 512 };
 
-/// Sizes of tiles.
+/// Sizes of the tiles of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TileSizes {
     pub rows: usize,
@@ -55,12 +55,12 @@ impl TileSizes {
     }
 }
 
-/// Divides a range into parts.
+/// Divides the range `0..end` into parts of `by` elements.
 fn parts(end: usize, by: usize) -> impl Iterator<Item = Range<usize>> {
     (0..end).step_by(by.max(1)).map(move |start| start..end.min(start + by))
 }
 
-/// Writes the product of two matrices to a view of their extents, which is not empty.
+/// Writes the product of two matrices to a view, which must have matching extents and must not be empty.
 pub(super) fn multiply<'a, V>(view: V, a: &Matrix<'_, V::Element>, b: &Matrix<'_, V::Element>) -> Result<()>
 where
     V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
@@ -82,11 +82,11 @@ where
     })
 }
 
-/// Memory for a tile of sums, and for a panel of each factor.
+/// Memory for a tile of sums, and for one panel (narrow tile) of each factor.
 struct TileBuffers<T: MatMulElement> {
     sums: Vec<T::Sum>,
-    /// True after the first tile. Before, the sums are untouched pages of zeroes, which the threads of the
-    /// product write first.
+    /// True after the first tile. Before, the sums are untouched zero pages, so that the threads of the
+    /// product write to them first.
     is_used: bool,
     panels: [Vec<T>; 2],
 }
@@ -99,7 +99,7 @@ impl<T: MatMulElement> TileBuffers<T> {
         Ok(Self { sums: zeroed_vec_large(rows * columns)?, is_used: false, panels })
     }
 
-    /// Computes a tile of a product.
+    /// Computes one tile of the product.
     fn product(
         &mut self,
         (a, b): (&Matrix<'_, T>, &Matrix<'_, T>),
@@ -122,7 +122,7 @@ impl<T: MatMulElement> TileBuffers<T> {
     }
 }
 
-/// Adds the product of two panels to a tile of sums; each thread computes some rows.
+/// Adds the product of two panels to a tile of sums. Each thread computes some rows.
 fn add_product<T: MatMulElement>(
     sums: &mut [T::Sum],
     a: FactorTile<'_, T::Sum>,
@@ -139,7 +139,7 @@ fn add_product<T: MatMulElement>(
     })
 }
 
-/// A panel of a factor in RAM.
+/// A panel (narrow tile) of a factor, in RAM.
 struct Panel<'p, T: Copy> {
     items: Cow<'p, [T]>,
     extents: [usize; 2],
@@ -147,7 +147,7 @@ struct Panel<'p, T: Copy> {
 }
 
 impl<'p, S: Copy> Panel<'p, S> {
-    /// Reads a panel to memory; each thread reads some of its lines.
+    /// Reads a panel of a factor to RAM. Each thread reads some of its lines.
     fn read<T: MatMulElement<Sum = S>>(
         of: &Matrix<'_, T>,
         rows: &Range<usize>,
@@ -176,7 +176,7 @@ impl<'p, S: Copy> Panel<'p, S> {
     }
 }
 
-/// Writes a tile to a box of a view; each thread writes some rows.
+/// Writes a tile to a box of a view. Each thread writes some rows.
 fn write<'a, V: ViewMut<'a, Index = [usize; 2]>>(
     view: V,
     of: Range<[usize; 2]>,

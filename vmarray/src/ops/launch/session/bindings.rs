@@ -40,9 +40,9 @@ use crate::ops::view::{INTERNAL, Linear, Shape, StoredBox};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Bindable {
-    /// Type of its elements.
+    /// Type of the array's elements.
     type Element: ElementMemory;
-    /// Shape of its indices.
+    /// Shape of the array, which determines the type of its indices.
     type Shape: Shape;
 
     /// Returns the array's pager, the number of stored elements, and the array's shape.
@@ -163,7 +163,7 @@ macro_rules! handles {
                 BindingPlaces { of: self.of, extents, stored }
             }
 
-            /// Adds boundary modes that devices support.
+            /// Adds boundary modes, if devices support them.
             pub(crate) fn with_modes(self, modes: Modes) -> SessionWindow<T, S> {
                 SessionWindow { of: self.places(), modes, marker: PhantomData }
             }
@@ -237,7 +237,7 @@ pub struct BindingPlaces {
 pub enum Binding {
     Values(Vec<u64>),
     Elements(BindingPlaces),
-    /// Read by position, with boundary modes if devices support them.
+    /// Elements that work-items read by position, with boundary modes if devices support them.
     Around(BindingPlaces, Modes),
 }
 
@@ -267,7 +267,8 @@ pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
     fn bind(self, _: Internal) -> Binding;
 
-    /// Appends one [`Binding`] for each device parameter of this argument: rows have two, others one.
+    /// Appends one [`Binding`] for each device parameter of this argument. An argument for rows has two, all
+    /// others have one.
     #[doc(hidden)]
     fn bind_all(self, into: &mut Vec<Binding>, _: Internal)
     where
@@ -277,7 +278,8 @@ pub trait SessionArgument<P, Kind> {
     }
 }
 
-/// Starts of rows with the end of the last one, and all elements.
+/// An argument for rows: the start of each row followed by the end of the last row, and the elements of all
+/// rows.
 impl<T: ElementMemory, S, V> SessionArgument<&'static Rows<T>, kind::RowsKind> for (S, V)
 where
     S: SessionArgument<&'static Anywhere<u64>, kind::AnywhereKind>,

@@ -45,13 +45,13 @@ pub struct RunAsync<'a, K, A> {
     course: LaunchCourse<'a, A>,
     options: LaunchOptions,
     over: Option<IndexDomain>,
-    /// Registration for the wake-up.
+    /// Registration of the task to be woken.
     asked: Asked,
     kernel: PhantomData<fn() -> K>,
 }
 
 enum LaunchCourse<'a, A> {
-    /// Nothing has happened yet.
+    /// The future was not polled yet; these are the arguments.
     Asked(A),
     UnderWay(Session<'a>),
     Done,
@@ -101,7 +101,7 @@ impl<'a, K: Kernel, A: Arguments<'a, K::Parameters>> Future for RunAsync<'a, K, 
     }
 }
 
-/// Launches a kernel, or runs it here if it cannot be launched in place.
+/// Launches a kernel in a session. If the arguments do not permit this, runs the kernel before it returns.
 fn begin<'a>(
     kernels: &KernelVariants,
     arguments: Vec<Bound<'a>>,
@@ -125,8 +125,8 @@ fn begin<'a>(
 }
 
 impl<'a> Session<'a> {
-    /// Launches a kernel over arrays in place: exclusively used results, and other arrays that remain in use.
-    /// `None` if there are other arguments.
+    /// Launches a kernel in place over results that no other thread uses, and over other arrays, which other
+    /// threads may read. Returns `None` for other kinds of arguments.
     fn launch_alone(
         &mut self,
         kernels: &KernelVariants,
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
         Some(launched.map_err(|error| kernels.usual.placed(error)))
     }
 
-    /// Brings the home slots of an argument's pages up to date.
+    /// Writes dirty pages of an argument back to their home slots, and adds the argument to the session.
     fn hold_placed(&mut self, placed: &PlacedElements<'a>) -> Result<BindingPlaces> {
         let PlacedElements { operand, stored, extents, .. } = placed;
         let (Some(pager), stride) = (operand.store.pager(), operand.stride()) else {
@@ -180,7 +180,8 @@ impl<'a> Session<'a> {
         Ok(BindingPlaces { of, extents: extents.clone(), stored: stored.clone() })
     }
 
-    /// Brings the home slots of elements up to date that other threads may use meanwhile.
+    /// Writes dirty pages back to their home slots, for an array that other threads may use during the
+    /// session.
     fn settle_shared(&mut self, pager: &'a Pager, stride: usize, range: &Range<usize>) -> Result<()> {
         let page_len = pager.page_bytes() / stride;
         if !self.shared.iter().any(|(known, _)| std::ptr::eq(*known, pager)) {

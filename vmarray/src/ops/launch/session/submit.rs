@@ -26,9 +26,9 @@ use crate::ops::launch::options::LaunchOptions;
 use crate::ops::launch::plan::{LaunchPlan, PlannedItems};
 use crate::ops::view::StoredBox;
 
-/// Places of an argument's elements in a session.
+/// Location of an argument's elements in a session.
 struct SessionPlaces {
-    /// Number of their store.
+    /// Index of the array in the session.
     store: usize,
     extents: Vec<usize>,
     stored: StoredBox,
@@ -52,24 +52,24 @@ impl ArgumentPlaces for SessionPlaces {
 }
 
 impl SessionElements<'_> {
-    /// Number of stored elements before the visible ones, for elements that are read by an index.
+    /// Number of stored elements before the view's first element, for arguments read by one index.
     fn skipped(&self) -> usize {
         if self.is_around() && !self.is_counted() { 0 } else { self.places.range().start }
     }
 }
 
-/// A plan of a launch, and the elements of each view of its kernel.
+/// A plan of a launch, and the elements of each of its kernel's views.
 struct PlannedLaunch<'k> {
     plan: LaunchPlan<'k>,
     views: Vec<&'k SessionElements<'k>>,
 }
 
-/// Items of a launch on one device.
+/// The work-items of a launch that one device runs.
 struct Part {
     lane: usize,
-    /// Number of their channel; none for all channels.
+    /// Index of the channel that stores the elements; `None` for all channels.
     channel: Option<usize>,
-    /// Range of that channel's elements.
+    /// Range of the elements, counted from the channel's first slot.
     within: Range<u64>,
     geometry: Geometry,
 }
@@ -80,7 +80,7 @@ impl Part {
     }
 }
 
-/// Checks the arguments of a launch, and returns the elements that determine its items.
+/// Checks the arguments of a launch, and returns the argument whose elements are the work-items.
 fn checked<'b, 'k>(
     kernel: &PreparedKernel,
     bound: &'b BoundArguments<'k, SessionPlaces>,
@@ -107,7 +107,7 @@ fn checked<'b, 'k>(
 }
 
 impl Session<'_> {
-    /// Launches a kernel after all earlier launches.
+    /// Submits a kernel after all earlier launches of the session.
     pub(in crate::ops::launch) fn launch(
         &mut self,
         kernels: &KernelVariants,
@@ -160,7 +160,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Launches the items of a part. `is_begun` is true if an earlier part was launched.
+    /// Submits the work-items of one part. `is_begun` is true if an earlier part was submitted.
     fn launch_part(
         &mut self,
         launch: &PlannedLaunch<'_>,
@@ -194,7 +194,7 @@ impl Session<'_> {
         Ok(ticket)
     }
 
-    /// Binds arguments to the parameters.
+    /// Assigns arguments of a launch to the kernel's parameters.
     fn bind<'k>(
         &self,
         kernel: &'k PreparedKernel,
@@ -241,7 +241,8 @@ impl Session<'_> {
         Ok(bound)
     }
 
-    /// Divides the items among devices, in parts as large as possible. `first` has an element for each item.
+    /// Divides the work-items among devices, in parts as large as possible. `first` has one element for each
+    /// work-item.
     fn parts(
         &mut self,
         name: &str,
@@ -289,7 +290,8 @@ impl Session<'_> {
         Ok(parts)
     }
 
-    /// Divides the items by channel, if all arguments with an element for each item have equal places.
+    /// Divides the work-items by channel. All arguments with one element for each work-item must have the
+    /// same location.
     fn parts_by_channel(
         &self,
         name: &str,
@@ -341,7 +343,7 @@ impl Session<'_> {
         Ok(pager.channels().iter().enumerate().map(part).filter(|part| part.items() > 0).collect())
     }
 
-    /// Refuses groups with elements on several channels.
+    /// Returns an error if a group has elements on several channels.
     fn expect_whole_groups(&self, name: &str, group_len: usize, first: &SessionElements<'_>) -> Result<()> {
         let (range, page_len) = (first.places.range(), self.stores[first.places.store].page_len() as usize);
         if are_groups_within_pages(group_len, page_len, &range) {
@@ -351,7 +353,7 @@ impl Session<'_> {
         Err(ErrorKind::KernelGroups { kernel, group_len, page_len, start, fits }.into())
     }
 
-    /// Refuses elements out of reach of the device that reads them.
+    /// Returns an error if the device that reads elements cannot access the device that stores them.
     fn expect_reach(&mut self, name: &str, lane: usize, of: &SessionElements<'_>) -> Result<()> {
         let device = Arc::clone(self.lanes[lane].queue.device());
         let Stored { place, .. } = &self.stores[of.places.store];
@@ -396,7 +398,7 @@ impl Session<'_> {
         }
     }
 
-    /// Lets all devices check the launch before any of them starts it.
+    /// Makes all devices check the launch before any device begins.
     fn find_out(&mut self, launch: &PlannedLaunch<'_>, parts: &[Part]) -> Result<()> {
         for part in parts {
             let device = Arc::clone(self.lanes[part.lane].queue.device());
@@ -422,8 +424,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Orders the parts of a launch after work on other devices that wrote the elements that they read, or
-    /// read the elements that they write.
+    /// Orders the launch after earlier launches on other devices that wrote elements it reads, or that read
+    /// elements it writes.
     fn order(&mut self, parts: &[Part], taken: &[SessionElements<'_>]) -> Result<()> {
         for part in parts {
             for of in taken.iter().filter(|of| !of.is_own() || of.is_result()) {
@@ -442,7 +444,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Records the reads and writes of the newest launch on a device.
+    /// Records the elements that the newest launch on a device reads and writes.
     fn note(&mut self, lane: usize, taken: &[SessionElements<'_>], ticket: Ticket) {
         for of in taken.iter().filter(|of| !of.is_own() || of.is_result()) {
             let stored = &mut self.stores[of.places.store];
@@ -454,12 +456,12 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the queue for the launch of a part. Work of a session is not counted.
+    /// Returns the queue for a part of a launch. Sessions do not count copied bytes.
     fn work_queue<'q>(&'q self, part: &Part, queue: &'q Queue<dyn Device>) -> WorkQueue<'q> {
         WorkQueue::new(queue, None, Some(&self.lanes[part.lane].reports))
     }
 
-    /// Calls a function with the launch of a part.
+    /// Calls a function with the device request for a part of a launch.
     fn with<R>(
         &self,
         launch: &PlannedLaunch<'_>,
@@ -492,7 +494,7 @@ impl Session<'_> {
         (!others.is_empty()).then_some((&own.queues, others))
     }
 
-    /// Start addresses of the pages of elements for the items of a part: of one channel, or of all.
+    /// Returns the start addresses of an argument's elements for a part: of one channel, or of all channels.
     fn bases(&self, of: &SessionElements<'_>, part: &Part) -> Vec<DeviceSpan<'_>> {
         match (&self.stores[of.places.store].place, part.channel.filter(|_| of.is_own())) {
             (StoredPlace::Home(pager), Some(channel)) => vec![pager.channels()[channel].slot_memory()],
@@ -505,7 +507,7 @@ impl Session<'_> {
         }
     }
 
-    /// A view of elements with these start addresses.
+    /// Returns a view of elements from these start addresses on.
     fn view<'v>(&self, of: &SessionElements<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> LaunchView<'v> {
         let stored = &self.stores[of.places.store];
         let (stride, end) = (stored.stride as u64, of.places.range().end as u64);

@@ -20,7 +20,7 @@ use crate::base::error::Result;
 #[derive(Debug)]
 pub struct SessionWait<'s, 'a> {
     session: &'s mut Session<'a>,
-    /// Registration for the wake-up.
+    /// Registration of the task to be woken.
     asked: Asked,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         SessionWait { session: self, asked: Asked::default() }
     }
 
-    /// Returns the outcome of all launches, if they are done; else registers the task.
+    /// Returns the outcome of all launches if they have ended. Otherwise registers the task to be woken.
     pub(super) fn poll(&mut self, asked: &mut Asked, context: &mut Context<'_>) -> Poll<Result<()>> {
         for lane in &self.lanes {
             let device = &**lane.queue.device();
